@@ -9,8 +9,8 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::sensor::{NewSensor, PokeOutcome, SensorEvent, Settings};
 use stationmaster::service::{
-    Admitter, Delivery, Job, Keeper, LoopHandle, PokeRequest, Poker, Reaper, Service, WakingStore, Worker,
-    drive,
+    Admitter, Attempt, Delivery, Keeper, LoopHandle, PokeRequest, Poker, Reaper, Service, WakingStore,
+    Worker, drive,
 };
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
@@ -137,10 +137,10 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_work_or_serve_a_postgres_sto
         store.write(|tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&task))).unwrap();
         let (handle, worker) = (LoopHandle::new(), Worker::new(store.clone(), "w".try_into().unwrap()));
         let stop = handle.clone();
-        let worker = worker.handler(move |job: &Job| {
+        let worker = worker.handler(move |attempt: &Attempt| {
             assert_eq!(threads(), before + 4, "three of the worker, and this one");
             stop.stop();
-            job.end((), |_| Ok(()))
+            attempt.end((), |_| Ok(()))
         });
         worker.run(&handle).unwrap();
         assert_eq!(threads(), before, "its threads ended with it");

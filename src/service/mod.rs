@@ -5,6 +5,9 @@
 //! thread that the host created. Each report says when the next step is due. Only the [`Poker`] has threads,
 //! for the host's pokes. They end with it.
 //!
+//! A [`Worker`] is more than a service: it drives an admitter and a keeper on threads of its own, runs the
+//! host's handlers on what it is granted, and stores how they ended.
+//!
 //! | service | one tick |
 //! |---|---|
 //! | [`Admitter`] | admits waiting tasks: grants leases on slots |
@@ -45,4 +48,4 @@ pub use observer::{ObservedStore, Observer, metrics, spans};
 pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker};
 pub use reaper::{ReapReport, Reaper};
 pub use waking_store::WakingStore;
-pub use worker::{Cancelled, Job, Worker, WorkerReport};
+pub use worker::{Attempt, Cancelled, Worker, WorkerReport};

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::id::{QueueName, TaskName, WorkflowId};
 use crate::ops::Outcome;
 use crate::service::worker::{Done, Handler, Tasks, panicked};
-use crate::service::{Job, LoopHandle, Worker, WorkerReport};
+use crate::service::{Attempt, LoopHandle, Worker, WorkerReport};
 use crate::store::Tx;
 
 impl Worker {
@@ -40,11 +40,11 @@ impl Worker {
     /// store.write(|tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&task)))?;
     ///
     /// let (stop, runtime) = (handle.clone(), tokio::runtime::Handle::current());
-    /// let worker = Worker::new(store, "worker-1".try_into()?).handler_async(&runtime, move |job| {
+    /// let worker = Worker::new(store, "worker-1".try_into()?).handler_async(&runtime, move |attempt| {
     ///     let stop = stop.clone();
     ///     async move {
     ///         tokio::task::yield_now().await; // the work
-    ///         println!("{} is done", job.task().key);
+    ///         println!("{} is done", attempt.task().key);
     ///         stop.stop();
     ///         Ok::<(), Error>(())
     ///     }
@@ -57,7 +57,7 @@ impl Worker {
     pub fn handler_async<A, R>(
         self,
         runtime: &Handle,
-        handler: impl Fn(Job) -> A + Send + Sync + 'static,
+        handler: impl Fn(Attempt) -> A + Send + Sync + 'static,
     ) -> Self
     where
         A: Future<Output = R> + Send,
@@ -73,7 +73,7 @@ impl Worker {
         self,
         queue: QueueName,
         runtime: &Handle,
-        handler: impl Fn(Job) -> A + Send + Sync + 'static,
+        handler: impl Fn(Attempt) -> A + Send + Sync + 'static,
     ) -> Self
     where
         A: Future<Output = R> + Send,
@@ -90,7 +90,7 @@ impl Worker {
         workflow: WorkflowId,
         task: TaskName,
         runtime: &Handle,
-        handler: impl Fn(Job) -> A + Send + Sync + 'static,
+        handler: impl Fn(Attempt) -> A + Send + Sync + 'static,
     ) -> Self
     where
         A: Future<Output = R> + Send,
@@ -117,47 +117,47 @@ impl Worker {
     }
 }
 
-impl Job {
-    /// Ends the attempt and runs `body`, in one transaction of the worker's store: [`Job::end`] on one of the
+impl Attempt {
+    /// Ends the attempt and runs `body`, in one transaction of the worker's store: [`Attempt::end`] on one of the
     /// runtime's blocking threads. It runs to its end, even if the future is dropped.
     ///
     /// # Errors
     ///
-    /// Those of [`Job::end`], and [`Error::NoRuntime`](crate::Error::NoRuntime) outside a runtime. A panic of
+    /// Those of [`Attempt::end`], and [`Error::NoRuntime`](crate::Error::NoRuntime) outside a runtime. A panic of
     /// `body` resumes in the caller.
     pub async fn end_async(
         &self,
         outcome: impl Into<Outcome>,
         body: impl FnMut(&mut Tx<'_>) -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        let (job, outcome) = (self.clone(), outcome.into());
-        joined(current()?.spawn_blocking(move || job.end(outcome, body)).await)?
+        let (attempt, outcome) = (self.clone(), outcome.into());
+        joined(current()?.spawn_blocking(move || attempt.end(outcome, body)).await)?
     }
 }
 
 /// Returns a handler whose futures are tasks of this runtime.
-fn spawning<A, R>(runtime: &Handle, handler: impl Fn(Job) -> A + Send + Sync + 'static) -> Handler
+fn spawning<A, R>(runtime: &Handle, handler: impl Fn(Attempt) -> A + Send + Sync + 'static) -> Handler
 where
     A: Future<Output = R> + Send,
     R: Into<Outcome>,
 {
     let (runtime, handler) = (runtime.clone(), Arc::new(handler));
-    Handler::Spawn(Arc::new(move |job: Job, done| {
-        let (handler, cut) = (Arc::clone(&handler), Box::pin(job.until_cut()));
+    Handler::Spawn(Arc::new(move |attempt: Attempt, done| {
+        let (handler, cut) = (Arc::clone(&handler), Box::pin(attempt.until_cut()));
         // The host's function is called by the task, so that its panic is the attempt's.
-        let work = Box::pin(async move { handler(job).await.into() });
-        runtime.spawn(Attempt { work: Some(work), cut, done: Some(done) });
+        let work = Box::pin(async move { handler(attempt).await.into() });
+        runtime.spawn(CutOff { work: Some(work), cut, done: Some(done) });
     }))
 }
 
 /// One attempt: the host's future, until it is cut off.
-struct Attempt {
+struct CutOff {
     work: Option<Pin<Box<dyn Future<Output = Outcome> + Send>>>,
     cut: Pin<Box<dyn Future<Output = ()> + Send>>,
     done: Option<Done>,
 }
 
-impl Future for Attempt {
+impl Future for CutOff {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -177,7 +177,7 @@ impl Future for Attempt {
     }
 }
 
-impl Attempt {
+impl CutOff {
     /// Passes the outcome on once the host's future is gone, with all that it held.
     fn ends(&mut self, outcome: Outcome) {
         let work = self.work.take();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::Outcome;
-use stationmaster::service::{Cancelled, Job, LoopHandle, Reaper, Service, Worker, WorkerReport};
+use stationmaster::service::{Attempt, Cancelled, LoopHandle, Reaper, Service, Worker, WorkerReport};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{Error, NewTask, Result, TaskRecord, TaskState};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -37,8 +37,8 @@ fn states<const N: usize>(store: &Arc<dyn Store>, names: [&str; N]) -> [TaskStat
     names.map(|name| record(store, name).state)
 }
 
-fn name(job: &Job) -> &str {
-    job.task().key.task.as_str()
+fn name(attempt: &Attempt) -> &str {
+    attempt.task().key.task.as_str()
 }
 
 /// Waits until this is so; a test that waits in vain fails.
@@ -85,19 +85,20 @@ fn what_a_future_returns_is_how_its_task_ends() {
         let (runtime, handle) = (runtime(), LoopHandle::new());
         let names = ["ends", "fails", "panics", "panics-before", "with-more"];
         enqueue(&store, &names);
-        let handler = |job: Job| {
-            assert!(name(&job) != "panics-before", "on purpose");
+        let handler = |attempt: Attempt| {
+            assert!(name(&attempt) != "panics-before", "on purpose");
             async move {
                 tokio::task::yield_now().await;
-                match name(&job) {
+                match name(&attempt) {
                     "fails" => return Err(Error::abort("no route to host")),
                     "panics" => panic!("on purpose"),
                     "with-more" => {
                         let more = NewTask::new(key("more"));
-                        job.end_async((), move |tx| {
-                            tx.enqueue(SystemClock.now(), std::slice::from_ref(&more)).map(drop)
-                        })
-                        .await?;
+                        attempt
+                            .end_async((), move |tx| {
+                                tx.enqueue(SystemClock.now(), std::slice::from_ref(&more)).map(drop)
+                            })
+                            .await?;
                         return Err(Error::abort("what it returns now changes nothing"));
                     }
                     _ => {}
@@ -110,7 +111,7 @@ fn what_a_future_returns_is_how_its_task_ends() {
         let worker = worker(&store).handler_async(runtime.handle(), handler).task_handler(
             key("more").workflow,
             more,
-            |_: &Job| Outcome::Success { value: Some("thread".into()) },
+            |_: &Attempt| Outcome::Success { value: Some("thread".into()) },
         );
         let are_over = || {
             let more = store.read(|tx| tx.tasks(&[key("more")])).unwrap().remove(0);
@@ -140,15 +141,15 @@ fn a_future_that_runs_too_long_is_told_and_then_dropped() {
         let worker = worker(&store)
             .patience(Duration::from_millis(30))
             .max_run(|_| Some(Duration::from_millis(1)))
-            .handler_async(runtime.handle(), move |job| {
+            .handler_async(runtime.handle(), move |attempt| {
                 let counts = Counts(counts.clone());
                 async move {
                     let _counts = counts;
-                    if name(&job) == "ignores" {
+                    if name(&attempt) == "ignores" {
                         std::future::pending::<()>().await;
                     }
-                    job.until_cancelled().await;
-                    Outcome::Success { value: job.cancelled().map(|why| format!("{why:?}")) }
+                    attempt.until_cancelled().await;
+                    Outcome::Success { value: attempt.cancelled().map(|why| format!("{why:?}")) }
                 }
             });
         let are_over = || states(&store, ["heeds", "ignores"]).iter().all(|state| state.is_end());
@@ -167,17 +168,19 @@ fn a_future_whose_lease_was_lost_is_dropped() {
         enqueue(&store, &["a"]);
         let (dropped, (sender, begun)) = (Arc::new(AtomicUsize::new(0)), mpsc::channel());
         let (counts, sender) = (dropped.clone(), Mutex::new(sender));
-        let worker =
-            worker(&store).patience(secs(3_600)).lease(secs(1)).handler_async(runtime.handle(), move |job| {
+        let worker = worker(&store).patience(secs(3_600)).lease(secs(1)).handler_async(
+            runtime.handle(),
+            move |attempt| {
                 let counts = Counts(counts.clone());
                 sender.lock().send(()).unwrap();
                 async move {
                     let _counts = counts;
-                    if job.task().attempt == 1 {
+                    if attempt.task().attempt == 1 {
                         std::future::pending::<()>().await;
                     }
                 }
-            });
+            },
+        );
         let reap = || {
             begun.recv_timeout(secs(60)).unwrap();
             let later = SystemClock.now() + secs(3_600);
@@ -198,19 +201,21 @@ fn a_future_that_ignores_the_stop_is_dropped_and_its_task_given_back() {
         enqueue(&store, &["heeds", "ignores"]);
         let (begun, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (begins, counts) = (begun.clone(), dropped.clone());
-        let worker =
-            worker(&store).patience(Duration::from_millis(20)).handler_async(runtime.handle(), move |job| {
+        let worker = worker(&store).patience(Duration::from_millis(20)).handler_async(
+            runtime.handle(),
+            move |attempt| {
                 let counts = Counts(counts.clone());
                 begins.fetch_add(1, Ordering::SeqCst);
                 async move {
                     let _counts = counts;
-                    if name(&job) == "ignores" {
+                    if name(&attempt) == "ignores" {
                         std::future::pending::<()>().await;
                     }
-                    job.until_cancelled().await;
-                    assert_eq!(job.cancelled(), Some(Cancelled::Stopping));
+                    attempt.until_cancelled().await;
+                    assert_eq!(attempt.cancelled(), Some(Cancelled::Stopping));
                 }
-            });
+            },
+        );
         let report = stopped_when(&runtime, &handle, worker, || count(&begun) == 2).unwrap();
         assert_eq!((report.stored, report.working.len(), count(&dropped)), (2, 0, 2));
         assert_eq!(states(&store, ["heeds", "ignores"]), [TaskState::Success, TaskState::Scheduled]);
@@ -226,9 +231,9 @@ fn a_worker_whose_future_is_dropped_stops_as_usual() {
         let runtime = runtime();
         let (sender, begun) = mpsc::channel();
         let sender = Mutex::new(sender);
-        let worker = worker(&store).handler_async(runtime.handle(), move |job| {
+        let worker = worker(&store).handler_async(runtime.handle(), move |attempt| {
             sender.lock().send(()).unwrap();
-            async move { job.until_cancelled().await }
+            async move { attempt.until_cancelled().await }
         });
         let own = handle.clone();
         let running = runtime.spawn(async move { worker.run_async(&own).await });

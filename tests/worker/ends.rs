@@ -8,7 +8,7 @@ use stationmaster::backoff::RetryPolicy;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::Error;
 use stationmaster::ops::{Fenced, Finish, Outcome};
-use stationmaster::service::Job;
+use stationmaster::service::Attempt;
 use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
 use stationmaster::{NewTask, Result, TaskState};
 
@@ -30,13 +30,17 @@ fn what_a_handler_returns_is_how_its_task_ends() {
             .collect();
         enqueue(&store, &tasks);
         let running = run(
-            worker(&store).handler(|job: &Job| {
-                assert_eq!(job.task().attempt, 1);
-                assert!(job.holds(SystemClock.now()) && !job.is_cancelled() && job.deadline().is_none());
-                match job.task().payload.as_str() {
+            worker(&store).handler(|attempt: &Attempt| {
+                assert_eq!(attempt.task().attempt, 1);
+                assert!(
+                    attempt.holds(SystemClock.now())
+                        && !attempt.is_cancelled()
+                        && attempt.deadline().is_none()
+                );
+                match attempt.task().payload.as_str() {
                     "value" => Ok(Outcome::Success { value: Some("7".into()) }),
                     "error" | "retry" => Err("no route to host"),
-                    "never" => Ok(Finish::failed(job.lease(), "bad input").outcome),
+                    "never" => Ok(Finish::failed(attempt.lease(), "bad input").outcome),
                     "panic" => panic!("on {}", "purpose"),
                     "skip" => Ok(Outcome::Skipped { message: "not needed".into() }),
                     _ => Ok(().into()),
@@ -75,20 +79,21 @@ fn a_handler_ends_its_task_with_what_follows_in_one_transaction() {
     for (store, handle) in scenes() {
         enqueue(&store, &[task("first")]);
         let running = run(
-            worker(&store).handler(|job: &Job| match job.task().key.task.as_str() {
+            worker(&store).handler(|attempt: &Attempt| match attempt.task().key.task.as_str() {
                 "first" => {
-                    let refused = job.end((), |tx| {
+                    let refused = attempt.end((), |tx| {
                         tx.enqueue(SystemClock.now(), &[task("not-to-be")])?;
                         Err(Error::abort("thought better of it"))
                     });
                     assert!(matches!(refused, Err(Error::Aborted(_))));
-                    job.end(Outcome::Success { value: Some("1".into()) }, |tx| {
-                        let ended = tx.tasks(&[key("first")])?.remove(0).unwrap();
-                        assert_eq!(ended.state, TaskState::Success, "it has ended already");
-                        tx.enqueue(SystemClock.now(), &[task("second")]).map(drop)
-                    })
-                    .unwrap();
-                    assert!(!job.holds(SystemClock.now()));
+                    attempt
+                        .end(Outcome::Success { value: Some("1".into()) }, |tx| {
+                            let ended = tx.tasks(&[key("first")])?.remove(0).unwrap();
+                            assert_eq!(ended.state, TaskState::Success, "it has ended already");
+                            tx.enqueue(SystemClock.now(), &[task("second")]).map(drop)
+                        })
+                        .unwrap();
+                    assert!(!attempt.holds(SystemClock.now()));
                     Err("what it returns now changes nothing")
                 }
                 _ => Ok(()),
@@ -116,11 +121,11 @@ fn a_task_that_ended_elsewhere_is_not_ended_again() {
         enqueue(&store, &[task("a"), task("b")]);
         let own = store.clone();
         let running = run(
-            worker(&store).handler(move |job: &Job| {
+            worker(&store).handler(move |attempt: &Attempt| {
                 // As by a transaction of the host's own.
-                let end = [Finish::success_with(job.lease(), "by the host")];
+                let end = [Finish::success_with(attempt.lease(), "by the host")];
                 own.write(|tx| tx.finish(SystemClock.now(), &end)?.fenced()).unwrap();
-                job.ended_elsewhere();
+                attempt.ended_elsewhere();
                 Err::<(), _>("what it returns now changes nothing")
             }),
             &handle,
@@ -142,7 +147,7 @@ fn ends_that_gather_are_stored_together() {
         let (counts, seen) = (begun.clone(), counting.clone());
         let shared: Arc<dyn Store> = counting.clone();
         let running = run(
-            worker(&shared).gather_ends(HOUR).handler(move |_: &Job| {
+            worker(&shared).gather_ends(HOUR).handler(move |_: &Attempt| {
                 counts.fetch_add(1, Ordering::SeqCst);
             }),
             &handle,

@@ -10,7 +10,7 @@ use stationmaster::backoff::RetryPolicy;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Error, Invalid};
 use stationmaster::ops::Outcome;
-use stationmaster::service::{Job, LoopHandle, Worker};
+use stationmaster::service::{Attempt, LoopHandle, Worker};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{NewTask, TaskState};
 
@@ -22,7 +22,7 @@ fn the_most_specific_handler_is_called_and_without_one_the_attempt_fails() {
         let queue = |name: &str| name.try_into().unwrap();
         enqueue(&store, &[task("named").queue(queue("gpu")), task("of-queue").queue(queue("gpu"))]);
         enqueue(&store, &[task("other").queue(queue("cpu")), task("not-served")]);
-        let answer = |text: &'static str| move |_: &Job| Outcome::Success { value: Some(text.into()) };
+        let answer = |text: &'static str| move |_: &Attempt| Outcome::Success { value: Some(text.into()) };
         let served = worker(&store).queue(queue("gpu"), 1).queue(queue("cpu"), 1);
         let served = served.queue_handler(queue("gpu"), answer("queue"));
         let named = served.task_handler("w".try_into().unwrap(), "named".try_into().unwrap(), answer("task"));
@@ -52,8 +52,8 @@ fn places_are_never_exceeded_and_one_queue_takes_none_of_another() {
         let (now, most) = (Arc::new(Mutex::new(BTreeMap::new())), Arc::new(Mutex::new(BTreeMap::new())));
         let (running, seen, gate) = (now.clone(), most.clone(), Gate::new());
         let passes = gate.clone();
-        let mut served = worker(&store).handler(move |job: &Job| {
-            let queue = job.task().lane.queue.as_str().to_string();
+        let mut served = worker(&store).handler(move |attempt: &Attempt| {
+            let queue = attempt.task().lane.queue.as_str().to_string();
             let at_once = {
                 let mut now = running.lock();
                 let at_once = now.entry(queue.clone()).or_insert(0);
@@ -88,9 +88,12 @@ fn a_worker_that_sleeps_is_woken_by_new_work_and_by_tasks_that_become_due() {
         let retry = RetryPolicy::fixed(Duration::from_millis(1)).max_attempts(2).build().unwrap();
         let sender = Mutex::new(sender);
         let running = run(
-            worker(&store).places(1).handler(move |job: &Job| {
-                sender.lock().send((job.task().key.task.as_str().to_string(), job.task().attempt)).unwrap();
-                if job.task().attempt == 1 { Err("again") } else { Ok(()) }
+            worker(&store).places(1).handler(move |attempt: &Attempt| {
+                sender
+                    .lock()
+                    .send((attempt.task().key.task.as_str().to_string(), attempt.task().attempt))
+                    .unwrap();
+                if attempt.task().attempt == 1 { Err("again") } else { Ok(()) }
             }),
             &handle,
         );
@@ -110,7 +113,7 @@ fn without_a_wake_it_asks_after_its_longest_wait() {
     for store in stores() {
         let handle = LoopHandle::new();
         let running =
-            run(worker(&store).longest_wait(Duration::from_millis(5)).handler(|_: &Job| ()), &handle);
+            run(worker(&store).longest_wait(Duration::from_millis(5)).handler(|_: &Attempt| ()), &handle);
         enqueue(&store, &[task("from-elsewhere")]);
         until("it was found", || state(&store, "from-elsewhere") == TaskState::Success);
         running.stop();
@@ -121,7 +124,7 @@ fn without_a_wake_it_asks_after_its_longest_wait() {
 fn a_worker_that_cannot_work_says_why() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let ends = |worker: Worker| worker.run(&LoopHandle::new()).unwrap_err();
-    let handled = || worker(&store).handler(|_: &Job| ());
+    let handled = || worker(&store).handler(|_: &Attempt| ());
     assert!(matches!(ends(worker(&store)), Error::Invalid(Invalid::Zero { .. })));
     assert!(matches!(ends(handled().places(0)), Error::Invalid(Invalid::Zero { .. })));
     assert!(matches!(ends(handled().lease(Duration::ZERO)), Error::Invalid(Invalid::Duration { .. })));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::stores::stores;
 use parking_lot::Mutex;
 use stationmaster::ops::Outcome;
-use stationmaster::service::{Cancelled, Job, LoopHandle};
+use stationmaster::service::{Attempt, Cancelled, LoopHandle};
 use stationmaster::store::Store;
 use stationmaster::testing::FaultStore;
 use stationmaster::{TaskRecord, TaskState};
@@ -23,20 +23,22 @@ fn what_runs_too_long_is_cancelled_and_then_given_up() {
         let (passes, told) = (gate.clone(), whys.clone());
         let limited = |task: &TaskRecord| (!task.payload.is_empty()).then_some(Duration::from_millis(1));
         let running = run(
-            worker(&store).patience(Duration::from_millis(50)).max_run(limited).handler(move |job: &Job| {
-                let name = job.task().key.task.as_str();
-                assert_eq!(job.deadline().is_some(), name != "free");
-                match name {
-                    "heeds" => {
-                        while !job.wait(MINUTE) {}
-                        told.lock().insert("heeds", job.cancelled());
-                        return Err("cancelled");
+            worker(&store).patience(Duration::from_millis(50)).max_run(limited).handler(
+                move |attempt: &Attempt| {
+                    let name = attempt.task().key.task.as_str();
+                    assert_eq!(attempt.deadline().is_some(), name != "free");
+                    match name {
+                        "heeds" => {
+                            while !attempt.wait(MINUTE) {}
+                            told.lock().insert("heeds", attempt.cancelled());
+                            return Err("cancelled");
+                        }
+                        "ignores" => passes.pass(),
+                        _ => {}
                     }
-                    "ignores" => passes.pass(),
-                    _ => {}
-                }
-                Ok(())
-            }),
+                    Ok(())
+                },
+            ),
             &handle,
         );
         until("all have ended", || {
@@ -60,12 +62,12 @@ fn a_clean_stop_stores_what_ends_and_gives_back_what_did_not() {
         let (gate, begun) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
         let (passes, counts) = (gate.clone(), begun.clone());
         let running = run(
-            worker(&store).places(2).handler(move |job: &Job| {
+            worker(&store).places(2).handler(move |attempt: &Attempt| {
                 counts.fetch_add(1, Ordering::SeqCst);
-                while !job.wait(MINUTE) {}
-                assert_eq!(job.cancelled(), Some(Cancelled::Stopping));
+                while !attempt.wait(MINUTE) {}
+                assert_eq!(attempt.cancelled(), Some(Cancelled::Stopping));
                 passes.pass();
-                match job.task().key.task.as_str() {
+                match attempt.task().key.task.as_str() {
                     "gives-back" => Outcome::GivenBack,
                     _ => ().into(),
                 }
@@ -98,7 +100,7 @@ fn what_was_granted_and_did_not_begin_is_given_back() {
         });
         let counts = begun.clone();
         let shared: Arc<dyn Store> = faults;
-        let report = worker(&shared).handler(move |_: &Job| {
+        let report = worker(&shared).handler(move |_: &Attempt| {
             counts.fetch_add(1, Ordering::SeqCst);
         });
         let report = report.run(&handle).unwrap();
@@ -115,11 +117,11 @@ fn a_handler_that_ignores_the_stop_is_left_behind_with_its_lease() {
         let (gate, begun) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
         let (passes, counts) = (gate.clone(), begun.clone());
         let running = run(
-            worker(&store).patience(Duration::from_millis(20)).handler(move |job: &Job| {
+            worker(&store).patience(Duration::from_millis(20)).handler(move |attempt: &Attempt| {
                 counts.fetch_add(1, Ordering::SeqCst);
-                match job.task().key.task.as_str() {
+                match attempt.task().key.task.as_str() {
                     "hangs" => passes.pass(),
-                    _ => while !job.wait(MINUTE) {},
+                    _ => while !attempt.wait(MINUTE) {},
                 }
             }),
             &handle,

@@ -10,7 +10,7 @@ use stationmaster::TaskState;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Error, StoreErrorKind};
 use stationmaster::ops::Outcome;
-use stationmaster::service::{Cancelled, Job, LoopHandle, Reaper, Service};
+use stationmaster::service::{Attempt, Cancelled, LoopHandle, Reaper, Service};
 use stationmaster::store::{MemoryStore, Store, TxMode};
 use stationmaster::testing::{Fault, FaultStore, When};
 
@@ -24,13 +24,13 @@ fn a_handler_whose_lease_was_lost_is_told_and_its_end_is_refused() {
         let sender = Mutex::new(sender);
         let running = run(
             // Renewed after a third of it, which is when it learns of the loss.
-            worker(&store).places(1).lease(Duration::from_secs(1)).handler(move |job: &Job| {
+            worker(&store).places(1).lease(Duration::from_secs(1)).handler(move |attempt: &Attempt| {
                 sender.lock().send(None).unwrap();
-                if job.task().attempt == 1 {
-                    while !job.wait(MINUTE) {}
-                    sender.lock().send(job.cancelled()).unwrap();
+                if attempt.task().attempt == 1 {
+                    while !attempt.wait(MINUTE) {}
+                    sender.lock().send(attempt.cancelled()).unwrap();
                 }
-                Outcome::Success { value: Some(job.task().attempt.to_string()) }
+                Outcome::Success { value: Some(attempt.task().attempt.to_string()) }
             }),
             &handle,
         );
@@ -61,7 +61,7 @@ fn a_store_that_fails_for_a_while_loses_no_end() {
                     assert!(matches!(error, Error::Store(_)));
                     counts.fetch_add(1, Ordering::SeqCst);
                 })
-                .handler(move |_: &Job| fails.refuse(TxMode::Write, 5)),
+                .handler(move |_: &Attempt| fails.refuse(TxMode::Write, 5)),
             &handle,
         );
         until("both have ended", || ["a", "b"].iter().all(|name| state(&store, name) == TaskState::Success));
@@ -83,11 +83,11 @@ fn whichever_call_of_the_store_fails_a_task_runs_once_and_ends_once() {
             let (begun, counts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             let counted = begun.clone();
             let running = run(
-                worker(&store).handler(move |job: &Job| {
+                worker(&store).handler(move |attempt: &Attempt| {
                     counted.fetch_add(1, Ordering::SeqCst);
-                    if job.task().key.task.as_str() == "recorded" {
+                    if attempt.task().key.task.as_str() == "recorded" {
                         let counts = counts.clone();
-                        job.end((), move |_| {
+                        attempt.end((), move |_| {
                             counts.fetch_add(1, Ordering::SeqCst);
                             Ok(())
                         })?;
@@ -117,7 +117,7 @@ fn leases_are_renewed_while_handlers_work() {
         enqueue(&store, &[task("a")]);
         let (gate, lease) = (Gate::new(), Duration::from_secs(2));
         let passes = gate.clone();
-        let running = run(worker(&store).lease(lease).handler(move |_: &Job| passes.pass()), &handle);
+        let running = run(worker(&store).lease(lease).handler(move |_: &Attempt| passes.pass()), &handle);
         let expiry = || record(&store, "a").lease.map(|lease| lease.expires_at);
         until("it works", || state(&store, "a") == TaskState::Running);
         let first = expiry();

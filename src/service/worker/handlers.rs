@@ -6,7 +6,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::job::Job;
+use super::attempt::Attempt;
 use super::shared::Shared;
 use crate::bounds::{MAX_TEXT_BYTES, clip};
 use crate::error::{Error, Invalid, Result};
@@ -19,10 +19,10 @@ use crate::task::TaskRecord;
 #[derive(Clone)]
 pub(crate) enum Handler {
     /// On a thread for each attempt.
-    Thread(Arc<dyn Fn(&Job) -> Outcome + Send + Sync>),
+    Thread(Arc<dyn Fn(&Attempt) -> Outcome + Send + Sync>),
     /// As a task of a runtime, which this function spawns.
     #[cfg(feature = "tokio")]
-    Spawn(Arc<dyn Fn(Job, Done) + Send + Sync>),
+    Spawn(Arc<dyn Fn(Attempt, Done) + Send + Sync>),
 }
 
 /// The handlers of a worker. The most specific one is called.
@@ -61,12 +61,12 @@ impl Handlers {
     }
 
     /// Runs the handler of this attempt. If there is no thread for it, the attempt is given back.
-    pub(super) fn launch(&self, job: Job, done: Done) -> Result<()> {
-        match self.of(job.task()) {
+    pub(super) fn launch(&self, attempt: Attempt, done: Done) -> Result<()> {
+        match self.of(attempt.task()) {
             Some(Handler::Thread(handler)) => {
                 let handler = handler.clone();
                 let work = move || {
-                    let outcome = catch_unwind(AssertUnwindSafe(|| handler(&job)));
+                    let outcome = catch_unwind(AssertUnwindSafe(|| handler(&attempt)));
                     done.with(outcome.unwrap_or_else(|panic| panicked(&*panic)));
                 };
                 // A thread for each attempt: the places bound them, and one that hangs keeps no other waiting.
@@ -75,9 +75,9 @@ impl Handlers {
                 thread.spawn(work).map_err(|error| Error::Refused(error.into()))?;
             }
             #[cfg(feature = "tokio")]
-            Some(Handler::Spawn(spawn)) => spawn(job, done),
+            Some(Handler::Spawn(spawn)) => spawn(attempt, done),
             None => {
-                let key = &job.task().key;
+                let key = &attempt.task().key;
                 let message = format!("no handler for task {} of workflow {}", key.task, key.workflow);
                 done.with(failed(message));
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::job::Job;
+use super::attempt::Attempt;
 use super::shared::Shared;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ pub(super) struct AdmitLoop {
     news: Option<u64>,
     handle: LoopHandle,
     /// Granted, and still to be started.
-    queued: Vec<Job>,
+    queued: Vec<Attempt>,
 }
 
 /// What one step of a loop came to.
@@ -53,19 +53,19 @@ impl AdmitLoop {
         if self.queued.is_empty() {
             return Ok(());
         }
-        let leases: Vec<LeaseRef> = self.queued.iter().map(Job::lease).collect();
+        let leases: Vec<LeaseRef> = self.queued.iter().map(Attempt::lease).collect();
         let started = self.shared.store.write(|tx| tx.start(SystemClock.now(), &leases))?;
-        for (job, started) in std::mem::take(&mut self.queued).into_iter().zip(started) {
+        for (attempt, started) in std::mem::take(&mut self.queued).into_iter().zip(started) {
             match started {
-                true => self.begin(job),
-                false => self.shared.forget_stale(job.lease()),
+                true => self.begin(attempt),
+                false => self.shared.forget_stale(attempt.lease()),
             }
         }
         Ok(())
     }
 
-    fn begin(&self, job: Job) {
-        if let Err(error) = self.shared.begin(job) {
+    fn begin(&self, attempt: Attempt) {
+        if let Err(error) = self.shared.begin(attempt) {
             self.shared.tell(&error);
         }
     }
@@ -97,10 +97,10 @@ impl Service for AdmitLoop {
             };
             is_idle &= admission.is_idle();
             let due = (admission.next_due, admission.tells_at);
-            for job in self.shared.granted(now, group, free, admission.granted, due) {
-                match job.task().state {
-                    TaskState::Queued => self.queued.push(job),
-                    _ => self.begin(job),
+            for attempt in self.shared.granted(now, group, free, admission.granted, due) {
+                match attempt.task().state {
+                    TaskState::Queued => self.queued.push(attempt),
+                    _ => self.begin(attempt),
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The worker: runs a host's handlers on the tasks that it is granted.
 
+mod attempt;
 mod handlers;
-mod job;
 mod loops;
 mod report;
 mod run;
@@ -21,11 +21,11 @@ use crate::ops::Outcome;
 use crate::service::{LoopHandle, Observer};
 use crate::store::Store;
 use crate::task::TaskRecord;
+pub use attempt::{Attempt, Cancelled};
 use handlers::Handlers;
 #[cfg(feature = "tokio")]
 pub(crate) use handlers::{Done, panicked};
 pub(crate) use handlers::{Handler, Tasks};
-pub use job::{Cancelled, Job};
 pub use report::WorkerReport;
 use run::Running;
 use shared::{MaxRun, OnError};
@@ -33,7 +33,7 @@ use shared::{MaxRun, OnError};
 /// Runs handlers on tasks: admits as many as it has free places for, renews their leases, starts them, stores
 /// how they ended, and retries what failed by each task's own policy.
 ///
-/// A handler is a function of a [`Job`]. It runs on a thread of its own. On a tokio runtime it can be a future:
+/// A handler is a function of a [`Attempt`]. It runs on a thread of its own. On a tokio runtime it can be a future:
 /// `Worker::handler_async`, feature `tokio`. What it returns is the [`Outcome`]: nothing, a `Result` with any
 /// error that has a text, or an `Outcome`. A panic is a failure with the panic's text. So is a task for which
 /// there is no handler.
@@ -46,8 +46,8 @@ use shared::{MaxRun, OnError};
 ///   after the lease was lost the end is refused, and another worker may have the task.
 /// * *A handler may run more than once for one task*: after a failure, by the task's retry policy; after its
 ///   lease was lost, for example because the process was killed; and after it was given back. Effects outside
-///   of the store must tolerate that. Effects in the same transaction as the end happen once: see [`Job`].
-/// * *Cancellation is told, not forced.* A handler learns from its [`Job`] that the worker stops, that it has run
+///   of the store must tolerate that. Effects in the same transaction as the end happen once: see [`Attempt`].
+/// * *Cancellation is told, not forced.* A handler learns from its [`Attempt`] that the worker stops, that it has run
 ///   for too long, or that its lease was lost. After [`Self::patience`] an attempt that ran too long is given
 ///   up as failed, although its handler may still be at work. Its place stays taken until it returns. A thread
 ///   cannot be ended. A future is dropped: at once when its lease is lost, otherwise after the patience.
@@ -76,7 +76,7 @@ use shared::{MaxRun, OnError};
 /// ```
 /// use std::sync::Arc;
 /// use stationmaster::clock::{Clock, SystemClock};
-/// use stationmaster::service::{Job, LoopHandle, WakingStore, Worker};
+/// use stationmaster::service::{Attempt, LoopHandle, WakingStore, Worker};
 /// use stationmaster::store::{MemoryStore, Store};
 /// use stationmaster::{NewTask, TaskKey};
 ///
@@ -86,8 +86,8 @@ use shared::{MaxRun, OnError};
 /// store.write(|tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&task)))?;
 ///
 /// let stop = handle.clone(); // in a program: from a signal
-/// let worker = Worker::new(store, "worker-1".try_into()?).handler(move |job: &Job| {
-///     println!("attempt {} at {}", job.task().attempt, job.task().payload);
+/// let worker = Worker::new(store, "worker-1".try_into()?).handler(move |attempt: &Attempt| {
+///     println!("attempt {} at {}", attempt.task().attempt, attempt.task().payload);
 ///     stop.stop();
 ///     Ok::<(), std::io::Error>(())
 /// });
@@ -161,7 +161,7 @@ impl Worker {
 
     /// Sets the handler of all tasks that have no other. It runs on a thread for each attempt.
     #[must_use]
-    pub fn handler<R: Into<Outcome>>(self, handler: impl Fn(&Job) -> R + Send + Sync + 'static) -> Self {
+    pub fn handler<R: Into<Outcome>>(self, handler: impl Fn(&Attempt) -> R + Send + Sync + 'static) -> Self {
         self.on_threads(Tasks::All, handler)
     }
 
@@ -170,7 +170,7 @@ impl Worker {
     pub fn queue_handler<R: Into<Outcome>>(
         self,
         queue: QueueName,
-        handler: impl Fn(&Job) -> R + Send + Sync + 'static,
+        handler: impl Fn(&Attempt) -> R + Send + Sync + 'static,
     ) -> Self {
         self.on_threads(Tasks::OfQueue(queue), handler)
     }
@@ -181,7 +181,7 @@ impl Worker {
         self,
         workflow: WorkflowId,
         task: TaskName,
-        handler: impl Fn(&Job) -> R + Send + Sync + 'static,
+        handler: impl Fn(&Attempt) -> R + Send + Sync + 'static,
     ) -> Self {
         self.on_threads(Tasks::Named(workflow, task), handler)
     }
@@ -205,9 +205,9 @@ impl Worker {
     fn on_threads<R: Into<Outcome>>(
         self,
         tasks: Tasks,
-        handler: impl Fn(&Job) -> R + Send + Sync + 'static,
+        handler: impl Fn(&Attempt) -> R + Send + Sync + 'static,
     ) -> Self {
-        self.with_handler(tasks, Handler::Thread(Arc::new(move |job| handler(job).into())))
+        self.with_handler(tasks, Handler::Thread(Arc::new(move |attempt| handler(attempt).into())))
     }
 
     pub(crate) fn with_handler(mut self, tasks: Tasks, handler: Handler) -> Self {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::attempt::{Attempt, Cancelled};
 use super::handlers::{Done, Handlers, failed, panicked};
-use super::job::{Cancelled, Job};
 use super::report::WorkerReport;
 use crate::clock::{Clock, SystemClock};
 use crate::core::worker::{Told, WorkerState};
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
 pub(super) struct State {
     pub(super) machine: WorkerState<Outcome>,
     /// Of all attempts of the machine.
-    jobs: HashMap<LeaseRef, Job>,
+    attempts: HashMap<LeaseRef, Attempt>,
     /// How many of the wakes of `admits` brought no news, because the worker made them itself.
     own_wakes: u64,
     stored: u64,
@@ -61,7 +61,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(machine: WorkerState<Outcome>) -> Self {
-        Self { machine, jobs: HashMap::new(), own_wakes: 0, stored: 0, refused: 0, fatal: None }
+        Self { machine, attempts: HashMap::new(), own_wakes: 0, stored: 0, refused: 0, fatal: None }
     }
 
     /// Returns a number that changes with each wake that may bring news.
@@ -85,33 +85,33 @@ impl Shared {
         free: usize,
         tasks: Vec<TaskRecord>,
         (due, tells_at): (Option<Timestamp>, Option<Timestamp>),
-    ) -> Vec<Job> {
+    ) -> Vec<Attempt> {
         let leases: Vec<LeaseRef> = tasks.iter().map(TaskRecord::lease_ref).collect();
         let kept = |task: TaskRecord| {
             let kept = self.keeper.keep(&task);
-            Job::new(task, self.store.clone(), kept)
+            Attempt::new(task, self.store.clone(), kept)
         };
-        let jobs: Vec<Job> = tasks.into_iter().map(kept).collect();
+        let attempts: Vec<Attempt> = tasks.into_iter().map(kept).collect();
         let mut state = self.state.lock();
         state.machine.granted(now, group, free, &leases, due, tells_at);
-        state.jobs.extend(jobs.iter().map(|job| (job.lease(), job.clone())));
-        jobs
+        state.attempts.extend(attempts.iter().map(|attempt| (attempt.lease(), attempt.clone())));
+        attempts
     }
 
     /// Runs the handler of an attempt, unless the worker stops.
-    pub(super) fn begin(self: &Arc<Self>, job: Job) -> Result<()> {
-        let (lease, now) = (job.lease(), SystemClock.now());
+    pub(super) fn begin(self: &Arc<Self>, attempt: Attempt) -> Result<()> {
+        let (lease, now) = (attempt.lease(), SystemClock.now());
         // The loop that minds the time may not have heard of it yet.
         if self.admits.is_stopped() {
             self.stop(now);
         }
         // The host's code: its panic is an attempt that failed.
         let longest = self.max_run.as_ref().map_or(Ok(None), |max_run| {
-            catch_unwind(AssertUnwindSafe(|| max_run(job.task()))).map_err(|panic| panicked(&*panic))
+            catch_unwind(AssertUnwindSafe(|| max_run(attempt.task()))).map_err(|panic| panicked(&*panic))
         });
         let deadline = longest.as_ref().ok().and_then(|longest| *longest).map(|longest| now + longest);
         if let Some(deadline) = deadline {
-            job.set_deadline(deadline);
+            attempt.set_deadline(deadline);
         }
         let mut state = self.state.lock();
         let begins = state.machine.begins(lease, deadline);
@@ -127,7 +127,7 @@ impl Shared {
         }
         let done = Done::new(self.clone(), lease);
         match longest {
-            Ok(_) => self.handlers.launch(job, done),
+            Ok(_) => self.handlers.launch(attempt, done),
             Err(failure) => {
                 done.with(failure);
                 Ok(())
@@ -145,7 +145,7 @@ impl Shared {
     /// Notes how a handler returned.
     pub(super) fn returned(&self, lease: LeaseRef, outcome: Outcome) {
         let mut state = self.state.lock();
-        let has_ended = state.jobs.get(&lease).is_some_and(Job::has_ended);
+        let has_ended = state.attempts.get(&lease).is_some_and(Attempt::has_ended);
         state.machine.returned(SystemClock.now(), lease, (!has_ended).then_some(outcome));
         self.settle(state, &[lease]);
     }
@@ -165,37 +165,39 @@ impl Shared {
         state.machine.stored(ends);
         let leases: Vec<LeaseRef> = ends.iter().map(|(lease, _)| *lease).collect();
         // Also of handlers that were given up and still work: there is nothing left to renew.
-        let jobs: Vec<Job> = leases.iter().filter_map(|lease| state.jobs.get(lease)).cloned().collect();
+        let attempts: Vec<Attempt> =
+            leases.iter().filter_map(|lease| state.attempts.get(lease)).cloned().collect();
         self.settle(state, &leases);
-        jobs.iter().for_each(Job::release);
+        attempts.iter().for_each(Attempt::release);
     }
 
     /// Tells attempts what the time has to tell them. Returns when it has more.
     pub(super) fn mind_the_time(&self, now: Timestamp) -> Option<Timestamp> {
         let mut state = self.state.lock();
         let told = state.machine.told(now);
-        let told: Vec<(Job, Told)> = told
+        let told: Vec<(Attempt, Told)> = told
             .into_iter()
-            .filter_map(|(lease, told)| Some((state.jobs.get(&lease)?.clone(), told)))
+            .filter_map(|(lease, told)| Some((state.attempts.get(&lease)?.clone(), told)))
             .collect();
-        for (job, told) in &told {
-            if *told == Told::GivenUp && job.has_ended() {
-                state.machine.ended_itself(job.lease());
+        for (attempt, told) in &told {
+            if *told == Told::GivenUp && attempt.has_ended() {
+                state.machine.ended_itself(attempt.lease());
             } else if *told == Told::GivenUp {
-                let ran =
-                    job.deadline().map_or(Duration::ZERO, |deadline| now.saturating_duration_since(deadline));
+                let ran = attempt
+                    .deadline()
+                    .map_or(Duration::ZERO, |deadline| now.saturating_duration_since(deadline));
                 let message = format!("the handler went on for {ran:?} after its longest run was over");
-                state.machine.end(now, job.lease(), failed(message));
+                state.machine.end(now, attempt.lease(), failed(message));
             }
         }
         let next = state.machine.next_told();
         drop(state);
-        for (job, told) in told {
+        for (attempt, told) in told {
             match told {
-                Told::Overdue => job.cancel(Cancelled::RanTooLong),
-                Told::CutOff => job.cut(),
+                Told::Overdue => attempt.cancel(Cancelled::RanTooLong),
+                Told::CutOff => attempt.cut(),
                 Told::GivenUp => {
-                    job.cut();
+                    attempt.cut();
                     self.ends.wake();
                 }
             }
@@ -213,9 +215,10 @@ impl Shared {
         for lease in not_begun {
             state.machine.returned(now, lease, Some(Outcome::GivenBack));
         }
-        let told: Vec<Job> = working.iter().filter_map(|lease| state.jobs.get(lease)).cloned().collect();
+        let told: Vec<Attempt> =
+            working.iter().filter_map(|lease| state.attempts.get(lease)).cloned().collect();
         drop(state);
-        told.iter().for_each(|job| job.cancel(Cancelled::Stopping));
+        told.iter().for_each(|attempt| attempt.cancel(Cancelled::Stopping));
         self.ends.wake();
     }
 
@@ -241,23 +244,23 @@ impl Shared {
             unstored: state.machine.unstored(),
             working: state.machine.working(),
         };
-        let (jobs, fatal) = (std::mem::take(&mut state.jobs), state.fatal.take());
+        let (attempts, fatal) = (std::mem::take(&mut state.attempts), state.fatal.take());
         drop(state);
-        jobs.values().for_each(Job::release);
+        attempts.values().for_each(Attempt::release);
         fatal.map_or(Ok(report), Err)
     }
 
     /// Forgets those of these attempts that are over, and wakes the loops that have something to do.
     fn settle(&self, mut state: MutexGuard<'_, State>, leases: &[LeaseRef]) {
         let over = leases.iter().filter(|lease| !state.machine.has(**lease)).copied().collect::<Vec<_>>();
-        let jobs: Vec<Job> = over.iter().filter_map(|lease| state.jobs.remove(lease)).collect();
+        let attempts: Vec<Attempt> = over.iter().filter_map(|lease| state.attempts.remove(lease)).collect();
         let (has_ends, wants_to_ask) = (state.machine.next_end().is_some(), state.machine.wants_to_ask());
         let is_stopped = state.machine.is_stopped();
-        if wants_to_ask && !jobs.is_empty() {
+        if wants_to_ask && !attempts.is_empty() {
             state.own_wakes = state.own_wakes.wrapping_add(1);
         }
         drop(state);
-        if wants_to_ask && !jobs.is_empty() {
+        if wants_to_ask && !attempts.is_empty() {
             self.admits.wake();
         }
         if has_ends {
@@ -266,6 +269,6 @@ impl Shared {
         if is_stopped {
             self.time.wake();
         }
-        jobs.iter().for_each(Job::release);
+        attempts.iter().for_each(Attempt::release);
     }
 }

@@ -48,21 +48,21 @@ pub enum Cancelled {
 /// ```
 /// use std::time::Duration;
 /// use stationmaster::ops::Outcome;
-/// use stationmaster::service::Job;
+/// use stationmaster::service::Attempt;
 ///
-/// fn copy(job: &Job) -> Result<Outcome, std::io::Error> {
+/// fn copy(attempt: &Attempt) -> Result<Outcome, std::io::Error> {
 ///     for _part in 0..3 {
-///         if job.is_cancelled() {
+///         if attempt.is_cancelled() {
 ///             return Ok(Outcome::GivenBack); // ready again at once, for another worker
 ///         }
-///         println!("{}, attempt {}: {}", job.task().key, job.task().attempt, job.task().payload);
+///         println!("{}, attempt {}: {}", attempt.task().key, attempt.task().attempt, attempt.task().payload);
 ///     }
 ///     Ok(().into())
 /// }
 /// # let _ = copy;
 /// ```
 #[derive(Clone)]
-pub struct Job(Arc<Inner>);
+pub struct Attempt(Arc<Inner>);
 
 struct Inner {
     task: TaskRecord,
@@ -75,7 +75,7 @@ struct Inner {
     signal: Arc<Signal>,
 }
 
-/// What tells a handler to stop. The keeper has one too, so it holds nothing of the job.
+/// What tells a handler to stop. The keeper has one too, so it holds nothing of the attempt.
 #[derive(Debug, Default)]
 struct Signal {
     why: Mutex<Option<Cancelled>>,
@@ -96,7 +96,7 @@ impl Signal {
     }
 }
 
-impl Job {
+impl Attempt {
     pub(super) fn new(task: TaskRecord, store: Arc<dyn Store>, kept: Kept) -> Self {
         let signal = Arc::new(Signal::default());
         let told = signal.clone();
@@ -172,12 +172,12 @@ impl Job {
     ///
     /// ```
     /// use stationmaster::clock::{Clock, SystemClock};
-    /// use stationmaster::service::Job;
+    /// use stationmaster::service::Attempt;
     /// use stationmaster::{Error, NewTask, TaskKey};
     ///
-    /// fn load(job: &Job) -> Result<(), Error> {
-    ///     let next = NewTask::new(TaskKey::new("prod", "nightly", job.task().key.run.as_str(), "check")?);
-    ///     job.end((), |tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&next)).map(drop))
+    /// fn load(attempt: &Attempt) -> Result<(), Error> {
+    ///     let next = NewTask::new(TaskKey::new("prod", "nightly", attempt.task().key.run.as_str(), "check")?);
+    ///     attempt.end((), |tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&next)).map(drop))
     /// }
     /// # let _ = load;
     /// ```
@@ -263,9 +263,9 @@ fn may_pass(error: &Error) -> bool {
     matches!(error, Error::Store(error) if matches!(error.kind(), Busy | Conflict | Full | Indeterminate | Io))
 }
 
-impl fmt::Debug for Job {
+impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job")
+        f.debug_struct("Attempt")
             .field("task", &self.0.task)
             .field("deadline", &self.deadline())
             .field("cancelled", &self.cancelled())
