@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod ends;
+#[cfg(feature = "sqlite")]
+mod own_rows;
 mod places;
 mod scene;
 mod stops;

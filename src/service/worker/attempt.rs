@@ -165,8 +165,11 @@ impl Attempt {
     ///
     /// [`Error::Stale`] if the lease was lost, and [`Error::Repeated`] if the attempt had been ended like this
     /// before. What `body` returned, and errors of the store that no repetition changes. Nothing was changed
-    /// by any of these. If the handler returns such an error the attempt has failed, unless it had ended.
-    /// An error that [`is_indeterminate`](Error::is_indeterminate) is returned only if the lease is lost.
+    /// by any of these, except that [`Error::Stale`] after a commit of unknown outcome may mean that the end
+    /// took effect and the task has moved on. An error that [`is_indeterminate`](Error::is_indeterminate) is
+    /// returned only once the lease was lost or has expired.
+    ///
+    /// A handler may return all of these. The attempt has then failed, unless it had ended.
     ///
     /// # Examples
     ///

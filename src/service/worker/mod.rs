@@ -33,24 +33,27 @@ use shared::{MaxRun, OnError};
 /// Runs handlers on tasks: admits as many as it has free places for, renews their leases, starts them, stores
 /// how they ended, and retries what failed by each task's own policy.
 ///
-/// A handler is a function of a [`Attempt`]. It runs on a thread of its own. On a tokio runtime it can be a future:
-/// `Worker::handler_async`, feature `tokio`. What it returns is the [`Outcome`]: nothing, a `Result` with any
-/// error that has a text, or an `Outcome`. A panic is a failure with the panic's text. So is a task for which
-/// there is no handler.
+/// A handler is a function of an [`Attempt`]. It runs on a thread of its own. On a tokio runtime it can be a
+/// future: `Worker::handler_async`, feature `tokio`. What it returns is the [`Outcome`]: nothing, a `Result`
+/// with any error that has a text, or an `Outcome`. A panic is a failure with the panic's text. A task without
+/// a handler fails, too.
+///
+/// A worker reaps nothing. Drive a [`Reaper`](super::Reaper) beside it, in this process or in another one.
 ///
 /// # What a worker promises
 ///
-/// * *Places.* In each queue at most as many attempts are under way as it has places. A place is taken until
-///   its handler has returned and the store has answered for its end.
+/// * *Places.* At most as many attempts are under way as there are places: in each queue that is
+///   [named](Self::queue), or in all queues together. A place is taken until its handler has returned and the
+///   store has answered for its end.
 /// * *An end takes effect once.* The worker repeats an end until the store has answered. The lease fences it:
 ///   after the lease was lost the end is refused, and another worker may have the task.
 /// * *A handler may run more than once for one task*: after a failure, by the task's retry policy; after its
 ///   lease was lost, for example because the process was killed; and after it was given back. Effects outside
 ///   of the store must tolerate that. Effects in the same transaction as the end happen once: see [`Attempt`].
-/// * *Cancellation is told, not forced.* A handler learns from its [`Attempt`] that the worker stops, that it has run
-///   for too long, or that its lease was lost. After [`Self::patience`] an attempt that ran too long is given
-///   up as failed, although its handler may still be at work. Its place stays taken until it returns. A thread
-///   cannot be ended. A future is dropped: at once when its lease is lost, otherwise after the patience.
+/// * *Cancellation is told, not forced.* A handler learns from its [`Attempt`] that the worker stops, that it
+///   has run for too long, or that its lease was lost. After [`Self::patience`] an attempt that ran too long is
+///   given up as failed, although its handler may still be at work. Its place stays taken until it returns. A
+///   thread cannot be ended. A future is dropped: at once when its lease is lost, otherwise after the patience.
 ///
 /// # How it stops
 ///
