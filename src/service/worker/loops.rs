@@ -104,7 +104,11 @@ impl Service for AdmitLoop {
                 }
             }
         }
-        self.start_queued()?;
+        if let Err(error) = self.start_queued()
+            && let Some(before) = failed.replace(error)
+        {
+            self.shared.tell(&before);
+        }
         match failed {
             Some(error) => Err(error),
             None => Ok(Step { next_due: self.shared.state.lock().machine.next_ask(), is_idle }),
