@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::stores::stores;
 use parking_lot::Mutex;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::clock::{Clock, SystemClock};
@@ -15,6 +14,7 @@ use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{NewTask, TaskState};
 
 use crate::scene::*;
+use crate::stores::stores;
 
 #[test]
 fn the_most_specific_handler_is_called_and_without_one_the_attempt_fails() {

@@ -97,7 +97,7 @@ impl Drop for Run {
 }
 
 /// A gate that handlers wait at, and whose waiting they count.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Gate(LoopHandle);
 
 impl Gate {

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::stores::stores;
 use parking_lot::Mutex;
 use stationmaster::ops::Outcome;
 use stationmaster::service::{Attempt, Cancelled, LoopHandle};
-use stationmaster::store::Store;
+use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::FaultStore;
-use stationmaster::{TaskRecord, TaskState};
+use stationmaster::{Result, TaskRecord, TaskState};
 
 use crate::scene::*;
+use crate::stores::stores;
 
 #[test]
 fn what_runs_too_long_is_cancelled_and_then_given_up() {
@@ -132,5 +132,43 @@ fn a_handler_that_ignores_the_stop_is_left_behind_with_its_lease() {
         assert_eq!(state(&store, "ends"), TaskState::Success);
         assert_eq!(state(&store, "hangs"), TaskState::Running, "it is not given to another while it works");
         gate.open();
+    }
+}
+
+#[test]
+fn a_store_that_hangs_does_not_hold_up_the_stop() {
+    let (gate, is_hanging) = (Gate::new(), Arc::new(AtomicBool::new(false)));
+    let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn Store> =
+        Arc::new(Hanging { inner: inner.clone(), gate: gate.clone(), is_hanging: is_hanging.clone() });
+    enqueue(&store, &[task("a")]);
+    let (handle, hangs) = (LoopHandle::new(), is_hanging.clone());
+    let worker = worker(&store).patience(Duration::from_millis(20));
+    let running = run(worker.handler(move |_: &Attempt| hangs.store(true, Ordering::SeqCst)), &handle);
+    until("it has returned", || is_hanging.load(Ordering::SeqCst));
+    let report = running.stop();
+    assert_eq!((report.stored, report.unstored), (0, vec![record(&inner, "a").lease_ref()]));
+    assert_eq!(state(&inner, "a"), TaskState::Running);
+    gate.open();
+}
+
+/// A store whose writes hang once they are to.
+#[derive(Debug)]
+struct Hanging {
+    inner: Arc<dyn Store>,
+    gate: Gate,
+    is_hanging: Arc<AtomicBool>,
+}
+
+impl Store for Hanging {
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
+        if mode == TxMode::Write && self.is_hanging.load(Ordering::SeqCst) {
+            self.gate.pass();
+        }
+        self.inner.transact(mode, body)
     }
 }

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::stores::stores;
 use parking_lot::Mutex;
 use stationmaster::TaskState;
 use stationmaster::clock::{Clock, SystemClock};
@@ -15,6 +14,7 @@ use stationmaster::store::{MemoryStore, Store, TxMode};
 use stationmaster::testing::{Fault, FaultStore, When};
 
 use crate::scene::*;
+use crate::stores::stores;
 
 #[test]
 fn a_handler_whose_lease_was_lost_is_told_and_its_end_is_refused() {
