@@ -56,6 +56,18 @@ fn what_runs_too_long_is_cancelled_and_then_given_up() {
 }
 
 #[test]
+fn a_limit_that_panics_fails_the_attempt() {
+    for (store, handle) in scenes() {
+        enqueue(&store, &[task("a")]);
+        let limited = worker(&store).max_run(|_| panic!("on purpose"));
+        let running = run(limited.handler(|_: &Attempt| ()), &handle);
+        until("it has ended", || state(&store, "a") == TaskState::Failed);
+        running.stop();
+        assert!(record(&store, "a").message.unwrap().contains("on purpose"));
+    }
+}
+
+#[test]
 fn a_clean_stop_stores_what_ends_and_gives_back_what_did_not() {
     for (store, handle) in scenes() {
         enqueue(&store, &[task("ends"), task("gives-back"), task("waits")]);

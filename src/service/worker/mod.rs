@@ -136,7 +136,7 @@ impl Worker {
         /// Sets how many attempts are under way at once, at least 1. It serves all queues, and this number has
         /// no meaning if [`Self::queue`] names some. Default: the number of processors.
         places: usize;
-        /// Serves this queue with so many places, at least 1, and no queue that is not named. Naming a queue
+        /// Serves this queue with this many places, at least 1, and no queue that is not named. Naming a queue
         /// again adds places.
         queue(name: QueueName, places: usize) { queues.push((name, places)) }
         /// Sets how long leases last, at least one millisecond. They are renewed while handlers work, so this
@@ -158,7 +158,8 @@ impl Worker {
         /// Calls this with each error that the worker goes on after, on one of its threads.
         on_error(call: impl Fn(&Error) + Send + Sync + 'static) { on_error = Some(Arc::new(call)) }
         /// Reports what it counts and measures as an [`Admitter`](super::Admitter) and a
-        /// [`Keeper`](super::Keeper) to this observer.
+        /// [`Keeper`](super::Keeper) to this observer. If it serves several queues, gauges are of the one that
+        /// asked last.
         observed_by(observer: Arc<dyn Observer>) { observer = Some(observer) }
     }
 
@@ -238,7 +239,7 @@ impl Worker {
         let mut groups: Vec<(Option<QueueName>, usize)> = Vec::new();
         for (queue, places) in &self.queues {
             match groups.iter_mut().find(|(known, _)| known.as_ref() == Some(queue)) {
-                Some((_, known)) => *known += places,
+                Some((_, known)) => *known = known.saturating_add(*places),
                 None => groups.push((Some(queue.clone()), *places)),
             }
         }
