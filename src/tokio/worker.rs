@@ -16,12 +16,13 @@ use crate::service::{Attempt, LoopHandle, Worker, WorkerReport};
 use crate::store::Tx;
 
 impl Worker {
-    /// Sets the handler of all tasks that have no other: a function that returns a future, which runs as a task
-    /// of this runtime and must not block it. Otherwise it is as [`Worker::handler`], and both can be mixed.
+    /// Sets the handler of all tasks that have no other: a function that returns a future, which runs as a
+    /// task of this runtime and must not block it. Otherwise it is as [`Worker::handler`], and both can be
+    /// mixed.
     ///
     /// The future is dropped at its next await when its lease is lost, and after the
-    /// [patience](Worker::patience) if it ignores that it was told to stop. If its runtime is shut down, it is
-    /// dropped, too, and its task given back.
+    /// [patience](Worker::patience) if it ignores that it was told to stop. If its runtime is shut down, it
+    /// is dropped, too, and its task given back.
     ///
     /// # Examples
     ///
@@ -118,13 +119,13 @@ impl Worker {
 }
 
 impl Attempt {
-    /// Ends the attempt and runs `body`, in one transaction of the worker's store: [`Attempt::end`] on one of the
-    /// runtime's blocking threads. It runs to its end, even if the future is dropped.
+    /// Ends the attempt and runs `body`, in one transaction of the worker's store: [`Attempt::end`] on one of
+    /// the runtime's blocking threads. It runs to its end, even if the future is dropped.
     ///
     /// # Errors
     ///
-    /// Those of [`Attempt::end`], and [`Error::NoRuntime`](crate::Error::NoRuntime) outside a runtime. A panic of
-    /// `body` resumes in the caller.
+    /// Those of [`Attempt::end`], and [`Error::NoRuntime`](crate::Error::NoRuntime) outside a runtime. A
+    /// panic of `body` resumes in the caller.
     pub async fn end_async(
         &self,
         outcome: impl Into<Outcome>,

@@ -30,8 +30,8 @@ impl<E> Ends<E> {
         self.waiting.push_back((lease, end));
     }
 
-    /// Takes the ends of the next call, if the first has waited long enough, if there are enough of them, or in
-    /// a `hurry`.
+    /// Takes the ends of the next call, if the first has waited long enough, if there are enough of them, or
+    /// in a `hurry`.
     pub(super) fn take(&mut self, now: Timestamp, hurry: bool) -> Vec<(LeaseRef, E)> {
         let is_due = self.since.is_some_and(|since| since + self.gather <= now);
         // A clock that was set back makes no end wait for longer than it has to.

@@ -1,11 +1,11 @@
 //! What a worker does next: for how many tasks it asks, whom it tells to stop, which ends it stores.
 //!
-//! It knows no store, no clock, no thread and no runtime. So one state machine decides for handlers on threads
-//! and for handlers that are futures.
+//! It knows no store, no clock, no thread and no runtime. So one state machine decides for handlers on
+//! threads and for handlers that are futures.
 //!
-//! An attempt holds its place from the grant until two things are over: its handler has returned, and its end is
-//! known to be stored or refused. So what runs and what waits to be stored is bounded by the places, and a worker
-//! whose store fails asks for no further tasks.
+//! An attempt holds its place from the grant until two things are over: its handler has returned, and its end
+//! is known to be stored or refused. So what runs and what waits to be stored is bounded by the places, and a
+//! worker whose store fails asks for no further tasks.
 //!
 //! | what happens | what follows |
 //! |---|---|
@@ -121,8 +121,8 @@ impl<E: Clone> WorkerState<E> {
         groups.filter_map(|(at, group)| Some((at, group.asks(now)?))).collect()
     }
 
-    /// Notes what a group that asked for `free` tasks was granted, when its next task is due, and when it has to
-    /// tell again which queues it serves.
+    /// Notes what a group that asked for `free` tasks was granted, when its next task is due, and when it has
+    /// to tell again which queues it serves.
     pub(crate) fn granted(
         &mut self,
         now: Timestamp,
@@ -176,7 +176,8 @@ impl<E: Clone> WorkerState<E> {
         }
     }
 
-    /// Notes that an attempt's handler has returned, or will not begin. With `None` there is nothing to store.
+    /// Notes that an attempt's handler has returned, or will not begin. With `None` there is nothing to
+    /// store.
     pub(crate) fn returned(&mut self, now: Timestamp, lease: LeaseRef, end: Option<E>) {
         let Some(attempt) = self.attempts.get_mut(&lease) else { return };
         attempt.handler = Handler::Returned;
@@ -210,8 +211,8 @@ impl<E: Clone> WorkerState<E> {
         self.ends.take(now, self.stopped_at.is_some())
     }
 
-    /// Notes that the store has answered for these ends. Returns true if a group that may have work waiting has
-    /// a free place again.
+    /// Notes that the store has answered for these ends. Returns true if a group that may have work waiting
+    /// has a free place again.
     pub(crate) fn stored(&mut self, ends: &[(LeaseRef, E)]) -> bool {
         self.ends.succeeded();
         for (lease, _) in ends {

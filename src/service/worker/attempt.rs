@@ -149,8 +149,8 @@ impl Attempt {
         self.0.signal.told.stopped()
     }
 
-    /// Returns true if the lease surely holds at this instant: see [`Kept::holds`]. Ask right before an effect
-    /// that no transaction undoes.
+    /// Returns true if the lease surely holds at this instant: see [`Kept::holds`]. Ask right before an
+    /// effect that no transaction undoes.
     pub fn holds(&self, now: impl Into<Timestamp>) -> bool {
         self.0.kept.lock().as_ref().is_some_and(|kept| kept.holds(now))
     }
@@ -163,11 +163,11 @@ impl Attempt {
     ///
     /// # Errors
     ///
-    /// [`Error::Stale`] if the lease was lost, and [`Error::Repeated`] if the attempt had been ended like this
-    /// before. What `body` returned, and errors of the store that no repetition changes. Nothing was changed
-    /// by any of these, except that [`Error::Stale`] after a commit of unknown outcome may mean that the end
-    /// took effect and the task has moved on. An error that [`is_indeterminate`](Error::is_indeterminate) is
-    /// returned only once the lease was lost or has expired.
+    /// [`Error::Stale`] if the lease was lost, and [`Error::Repeated`] if the attempt had been ended like
+    /// this before. What `body` returned, and errors of the store that no repetition changes. Nothing was
+    /// changed by any of these, except that [`Error::Stale`] after a commit of unknown outcome may mean that
+    /// the end took effect and the task has moved on. An error that
+    /// [`is_indeterminate`](Error::is_indeterminate) is returned only once the lease was lost or has expired.
     ///
     /// A handler may return all of these. The attempt has then failed, unless it had ended.
     ///

@@ -69,7 +69,8 @@ impl Handlers {
                     let outcome = catch_unwind(AssertUnwindSafe(|| handler(&attempt)));
                     done.with(outcome.unwrap_or_else(|panic| panicked(&*panic)));
                 };
-                // A thread for each attempt: the places bound them, and one that hangs keeps no other waiting.
+                // A thread for each attempt: the places bound them, and one that hangs keeps no other
+                // waiting.
                 let thread = std::thread::Builder::new().name("stationmaster-work".into());
                 // Without a thread its closure is dropped, and `done` with it.
                 thread.spawn(work).map_err(|error| Error::Refused(error.into()))?;

@@ -35,8 +35,8 @@ use shared::{MaxRun, OnError};
 ///
 /// A handler is a function of an [`Attempt`]. It runs on a thread of its own. On a tokio runtime it can be a
 /// future: `Worker::handler_async`, feature `tokio`. What it returns is the [`Outcome`]: nothing, a `Result`
-/// with any error that has a text, or an `Outcome`. A panic is a failure with the panic's text. A task without
-/// a handler fails, too.
+/// with any error that has a text, or an `Outcome`. A panic is a failure with the panic's text. A task
+/// without a handler fails, too.
 ///
 /// A worker reaps nothing. Drive a [`Reaper`](super::Reaper) beside it, in this process or in another one.
 ///
@@ -57,22 +57,23 @@ use shared::{MaxRun, OnError};
 ///
 /// # How it stops
 ///
-/// [`LoopHandle::stop`] ends [`Self::run`]. The worker asks for no further tasks, gives back those that did not
-/// begin, and tells all handlers. They have as long as the [patience](Self::patience) to return, and what they
-/// return is stored. Futures are then dropped, and their tasks given back. `run` returns a second later at the
-/// latest, even if the store hangs. What is left is in the [`WorkerReport`]. Its leases expire, and are reaped.
+/// [`LoopHandle::stop`] ends [`Self::run`]. The worker asks for no further tasks, gives back those that did
+/// not begin, and tells all handlers. They have as long as the [patience](Self::patience) to return, and what
+/// they return is stored. Futures are then dropped, and their tasks given back. `run` returns a second later
+/// at the latest, even if the store hangs. What is left is in the [`WorkerReport`]. Its leases expire, and
+/// are reaped.
 ///
 /// # When it asks
 ///
-/// It asks when it begins, when a place becomes free and more may be waiting, when a task becomes due, and when
-/// its handle is woken: so wrap the store that enqueues in a [`WakingStore`](super::WakingStore) of that
+/// It asks when it begins, when a place becomes free and more may be waiting, when a task becomes due, and
+/// when its handle is woken: so wrap the store that enqueues in a [`WakingStore`](super::WakingStore) of that
 /// handle. For what other processes enqueue, it asks after [`Self::longest_wait`] at the latest.
 ///
 /// # When ends are stored
 ///
 /// By default at once. Ends that come while the store is busy with others share the next transaction. So a
-/// worker that is idle adds no delay, and one that is busy needs few transactions. [`Self::gather_ends`] saves
-/// more transactions, and delays each end, and all that depends on it, by as much.
+/// worker that is idle adds no delay, and one that is busy needs few transactions. [`Self::gather_ends`]
+/// saves more transactions, and delays each end, and all that depends on it, by as much.
 ///
 /// # Examples
 ///
@@ -133,11 +134,11 @@ impl Worker {
     }
 
     setters! {
-        /// Sets how many attempts are under way at once, at least 1. It serves all queues, and this number has
-        /// no meaning if [`Self::queue`] names some. Default: the number of processors.
+        /// Sets how many attempts are under way at once, at least 1. It serves all queues, and this number
+        /// has no meaning if [`Self::queue`] names some. Default: the number of processors.
         places: usize;
-        /// Serves this queue with this many places, at least 1, and no queue that is not named. Naming a queue
-        /// again adds places.
+        /// Serves this queue with this many places, at least 1, and no queue that is not named. Naming a
+        /// queue again adds places.
         queue(name: QueueName, places: usize) { queues.push((name, places)) }
         /// Sets how long leases last, at least one millisecond. They are renewed while handlers work, so this
         /// is how long a dead worker's tasks wait. Default: 60 seconds.
@@ -146,7 +147,8 @@ impl Worker {
         policy: Policy;
         /// Sets how long handlers may take to return after they were told to stop. Default: 30 seconds.
         patience(length: Duration) { waits.patience = length }
-        /// Sets how long an end may wait for others to be stored in the same transaction. Default: not at all.
+        /// Sets how long an end may wait for others to be stored in the same transaction. Default: not at
+        /// all.
         gather_ends(length: Duration) { waits.gather = length }
         /// Sets after how long it asks for tasks although nothing has woken it. Default: 5 seconds.
         longest_wait(length: Duration) { waits.at_most = length }
@@ -158,8 +160,8 @@ impl Worker {
         /// Calls this with each error that the worker goes on after, on one of its threads.
         on_error(call: impl Fn(&Error) + Send + Sync + 'static) { on_error = Some(Arc::new(call)) }
         /// Reports what it counts and measures as an [`Admitter`](super::Admitter) and a
-        /// [`Keeper`](super::Keeper) to this observer. If it serves several queues, gauges are of the one that
-        /// asked last.
+        /// [`Keeper`](super::Keeper) to this observer. If it serves several queues, gauges are of the one
+        /// that asked last.
         observed_by(observer: Arc<dyn Observer>) { observer = Some(observer) }
     }
 
@@ -199,8 +201,9 @@ impl Worker {
     /// # Errors
     ///
     /// [`Invalid::Zero`] without a handler, or for a queue without places. [`Invalid::Duration`] for a lease
-    /// below one millisecond. Those of [`Tx::admit`](crate::store::Tx::admit) for its policy. [`Error::Refused`]
-    /// if the system has no threads for it. Errors of the store end nothing: see [`Self::on_error`].
+    /// below one millisecond. Those of [`Tx::admit`](crate::store::Tx::admit) for its policy.
+    /// [`Error::Refused`] if the system has no threads for it. Errors of the store end nothing: see
+    /// [`Self::on_error`].
     pub fn run(self, handle: &LoopHandle) -> Result<WorkerReport> {
         self.check()?;
         Running::begin(self, handle)?.until_stopped(handle)
