@@ -114,6 +114,10 @@ fn without_a_wake_it_asks_after_its_longest_wait() {
         let handle = LoopHandle::new();
         let running =
             run(worker(&store).longest_wait(Duration::from_millis(5)).handler(|_: &Attempt| ()), &handle);
+        enqueue(&store, &[task("first")]);
+        until("it works", || state(&store, "first") == TaskState::Success);
+        // It has asked for what that place can take, and sleeps.
+        std::thread::sleep(Duration::from_millis(50));
         enqueue(&store, &[task("from-elsewhere")]);
         until("it was found", || state(&store, "from-elsewhere") == TaskState::Success);
         running.stop();
