@@ -17,7 +17,8 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! Whole programs are in `examples/`: `quickstart.rs` first, then `threads_host.rs` or `tokio_host.rs`.
+//! Whole programs are in `examples/`: `quickstart.rs` first, then `worker_host.rs`. `threads_host.rs` and
+//! `tokio_host.rs` do by hand what a worker does, and more.
 //!
 //! * [Limit a database to 4 tasks](#limit-a-database-to-4-tasks)
 //! * [Limit a tenant to 10](#limit-a-tenant-to-10)
@@ -25,6 +26,7 @@
 //! * [Why does this task not run?](#why-does-this-task-not-run)
 //! * [Retry with Airflow's times](#retry-with-airflows-times)
 //! * [Keep a lease while the work runs](#keep-a-lease-while-the-work-runs)
+//! * [Have a worker do all of that](#have-a-worker-do-all-of-that)
 //! * [Run again what a dead worker held](#run-again-what-a-dead-worker-held)
 //! * [Wait for a file without a worker](#wait-for-a-file-without-a-worker)
 //! * [Call back when a sensor ends](#call-back-when-a-sensor-ends)
@@ -207,6 +209,55 @@
 //! assert!(load.is_lost());
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
+//!
+//! # Have a worker do all of that
+//!
+//! A [`Worker`](crate::service::Worker) admits what it has places for, renews, starts, runs your handlers, and
+//! stores how they ended. A failure is retried by the task's own policy. On tokio handlers can be futures. A
+//! whole host: `examples/worker_host.rs`.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::store::{MemoryStore, Store};
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "films", "2026-01-01", name).unwrap());
+//! use std::time::Duration;
+//! use stationmaster::ops::Outcome;
+//! use stationmaster::service::{Attempt, LoopHandle, WakingStore, Worker};
+//!
+//! let handle = LoopHandle::new(); // stop it from a signal
+//! let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), handle.clone()));
+//! store.write(|tx| tx.enqueue(now, &[task("cut"), task("render").queue("gpu".try_into()?)]))?;
+//!
+//! let worker = Worker::new(store.clone(), "worker-1".try_into()?)
+//!     .queue("default".try_into()?, 8) // at most 8 at once
+//!     .queue("gpu".try_into()?, 2)
+//!     .max_run(|_task| Some(Duration::from_secs(3_600)))
+//!     .handler(|attempt: &Attempt| {
+//!         if attempt.wait(Duration::from_millis(1)) { // the work
+//!             return Ok(Outcome::GivenBack); // it is to stop: another worker may have the task at once
+//!         }
+//!         Ok::<_, std::io::Error>(().into())
+//!     })
+//!     // The task after this one, in the same transaction as this one's end.
+//!     .queue_handler("gpu".try_into()?, {
+//!         let stop = handle.clone();
+//!         move |attempt: &Attempt| {
+//!             attempt.end((), |tx| tx.enqueue(now, &[task("publish")]).map(drop))?;
+//!             stop.stop();
+//!             Ok::<_, stationmaster::Error>(())
+//!         }
+//!     });
+//! worker.run(&handle)?;
+//! assert!(store.read(|tx| tx.tasks(&[task("publish").key]))?[0].is_some());
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! A handler may run more than once for one task: after a failure, after its lease was lost, and after it was
+//! given back. Its end takes effect once, and so does all that is in the transaction of that end. With rows of
+//! your own, call [`finish`](crate::store::Tx::finish) in your transaction, `.fenced()?`, commit, and tell the
+//! worker by [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere).
 //!
 //! # Run again what a dead worker held
 //!

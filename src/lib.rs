@@ -4,7 +4,7 @@
 //!
 //! Where to go next: [`guide`] has short programs by task. [`store::Tx`] lists everything a host does in a
 //! transaction. [`service`] has what runs in the background. Complete programs are in `examples/`: start with
-//! `quickstart.rs`; `threads_host.rs` and `tokio_host.rs` are whole workers. Names for those who know Airflow: `docs/coming-from-airflow.md`, here as
+//! `quickstart.rs` and `worker_host.rs`; `threads_host.rs` and `tokio_host.rs` do without a worker. Names for those who know Airflow: `docs/coming-from-airflow.md`, here as
 //! [`_coming_from_airflow`].
 //!
 //! # One program
@@ -80,6 +80,9 @@
 //!                           ^ ^──tick── Keeper (your leases), Reaper (expired leases)
 //!                           └────tick── Poker (what sensors wait for), Delivery (tells you how they ended)
 //! ```
+//!
+//! [`service::Worker`] does step 3 for a host whose work is a function of a task: it runs your handlers, and
+//! stores how they ended. The steps one by one:
 //!
 //! 1. Open a store. Define pools and limits. A task that names no pool is in `default_pool`, which has 128
 //!    slots until you change that.

@@ -9,10 +9,11 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::sensor::{NewSensor, PokeOutcome, SensorEvent, Settings};
 use stationmaster::service::{
-    Admitter, Delivery, Keeper, LoopHandle, PokeRequest, Poker, Reaper, Service, WakingStore, drive,
+    Admitter, Attempt, Delivery, Keeper, LoopHandle, PokeRequest, Poker, Reaper, Service, WakingStore,
+    Worker, drive,
 };
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 
 #[cfg(feature = "postgres")]
 mod scratch;
@@ -94,7 +95,7 @@ fn ends_when_stopped<S: Service + Send + 'static>(mut service: S) -> bool {
 }
 
 #[test]
-fn threads_are_the_hosts_but_for_those_that_poke_or_serve_a_postgres_store() {
+fn threads_are_the_hosts_but_for_those_that_poke_or_work_or_serve_a_postgres_store() {
     let folder = tempfile::tempdir().unwrap();
     let before = threads();
     for store in stores(folder.path()) {
@@ -131,6 +132,20 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_serve_a_postgres_store() {
         let sleeper = Poker::new(store.clone(), "s".try_into().unwrap()).refresh_every(HOUR).lease(HOUR * 24);
         assert!(ends_when_stopped(sleeper));
         assert_eq!(threads(), before);
+
+        let task = NewTask::new(TaskKey::new("ns", "w", "r", "works").unwrap());
+        store.write(|tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&task))).unwrap();
+        let (handle, worker) = (LoopHandle::new(), Worker::new(store.clone(), "w".try_into().unwrap()));
+        let stop = handle.clone();
+        let worker = worker.handler(move |attempt: &Attempt| {
+            assert_eq!(threads(), before + 4, "three of the worker, and this one");
+            stop.stop();
+            attempt.end((), |_| Ok(()))
+        });
+        worker.run(&handle).unwrap();
+        assert_eq!(threads(), before, "its threads ended with it");
+        let ended = store.read(|tx| tx.tasks(std::slice::from_ref(&task.key))).unwrap().remove(0).unwrap();
+        assert_eq!(ended.state, TaskState::Success, "{:?}", ended.message);
     }
     #[cfg(feature = "postgres")]
     {

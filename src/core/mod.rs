@@ -12,3 +12,4 @@ pub mod seconds;
 pub mod sensor;
 pub mod shard;
 pub mod task;
+pub(crate) mod worker;

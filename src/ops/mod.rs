@@ -30,6 +30,7 @@ mod forget;
 mod leave;
 mod look;
 mod mark;
+mod outcome_from;
 mod pools_and_limits;
 mod positions;
 mod preview;

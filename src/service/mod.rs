@@ -5,6 +5,9 @@
 //! thread that the host created. Each report says when the next step is due. Only the [`Poker`] has threads,
 //! for the host's pokes. They end with it.
 //!
+//! A [`Worker`] is more than a service: it drives an admitter and a keeper on threads of its own, runs the
+//! host's handlers on what it is granted, and stores how they ended.
+//!
 //! | service | one tick |
 //! |---|---|
 //! | [`Admitter`] | admits waiting tasks: grants leases on slots |
@@ -32,6 +35,7 @@ pub(crate) mod poker;
 mod reaper;
 mod retention;
 mod waking_store;
+pub(crate) mod worker;
 
 pub use admitter::Admitter;
 #[cfg(feature = "tokio")]
@@ -44,3 +48,4 @@ pub use observer::{ObservedStore, Observer, metrics, spans};
 pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker};
 pub use reaper::{ReapReport, Reaper};
 pub use waking_store::WakingStore;
+pub use worker::{Attempt, Cancelled, Worker, WorkerReport};

@@ -6,6 +6,7 @@
 //! | [`AsyncService`], [`AsyncAdmitter`] | a [`Service`](crate::service::Service) |
 //! | [`drive`] | [`drive`](crate::service::drive) |
 //! | [`Poker::kind_async`](crate::service::Poker::kind_async), [`kind_many_async`](crate::service::Poker::kind_many_async) | [`Poke`](crate::service::Poke), [`PokeMany`](crate::service::PokeMany), as functions that return a future |
+//! | [`Worker::handler_async`](crate::service::Worker::handler_async), [`run_async`](crate::service::Worker::run_async), [`Attempt::end_async`](crate::service::Attempt::end_async) | a [`Worker`](crate::service::Worker) whose handlers are futures |
 //! | [`LoopHandle::woken_since`](crate::service::LoopHandle::woken_since), [`stopped`](crate::service::LoopHandle::stopped) | its waits, as futures of any runtime |
 //!
 //! # What runs where
@@ -99,6 +100,7 @@ mod driver;
 mod poke;
 mod service;
 mod store;
+mod worker;
 
 pub use driver::drive;
 pub use service::{AsyncAdmitter, AsyncService};

@@ -17,3 +17,4 @@ mod services;
 #[path = "../stores/mod.rs"]
 mod stores;
 mod trouble;
+mod worker;

@@ -1,0 +1,332 @@
+//! What a worker does next: for how many tasks it asks, whom it tells to stop, which ends it stores.
+//!
+//! It knows no store, no clock, no thread and no runtime. So one state machine decides for handlers on
+//! threads and for handlers that are futures.
+//!
+//! An attempt holds its place from the grant until two things are over: its handler has returned, and its end
+//! is known to be stored or refused. So what runs and what waits to be stored is bounded by the places, and a
+//! worker whose store fails asks for no further tasks.
+//!
+//! | what happens | what follows |
+//! |---|---|
+//! | a place is free, and there may be work | the group of that place asks for as many tasks as it has places |
+//! | an attempt has run for its longest time | its handler is told to stop |
+//! | it ignores that for the patience | the attempt is given up: its end is stored although its handler works on |
+//! | the worker is stopped | no group asks any more; what did not begin is returned, the other handlers are told |
+//! | they ignore that for the patience | they are cut off; what does not end within [`LAST_CALL`] is left to expire |
+
+mod ends;
+mod group;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::time::Duration;
+
+use crate::lease::LeaseRef;
+use crate::time::Timestamp;
+use ends::Ends;
+use group::Group;
+
+/// How long ends of handlers that were cut off may still be stored.
+pub(crate) const LAST_CALL: Duration = Duration::from_secs(1);
+
+/// What a worker was told about time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waits {
+    /// How long handlers may take to return after they were told to stop.
+    pub(crate) patience: Duration,
+    /// How long an end waits for others to be stored with it.
+    pub(crate) gather: Duration,
+    /// After how long a group asks although nothing is known to be due.
+    pub(crate) at_most: Duration,
+}
+
+/// A worker's groups of places, its attempts, and their ends of type `E`.
+#[derive(Debug)]
+pub(crate) struct WorkerState<E> {
+    waits: Waits,
+    groups: Vec<Group>,
+    attempts: BTreeMap<LeaseRef, Attempt>,
+    ends: Ends<E>,
+    stopped_at: Option<Timestamp>,
+    /// Whether all handlers were cut off after the stop.
+    is_cut: bool,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    group: usize,
+    handler: Handler,
+    end: End,
+    /// When it has run for its longest time.
+    deadline: Option<Timestamp>,
+    /// Whether its handler was told that the deadline has passed.
+    is_overdue: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Handler {
+    NotBegun,
+    Works,
+    Returned,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Open,
+    /// It is stored, or will be.
+    Waits,
+    /// The store has answered, or there is nothing to store.
+    Known,
+}
+
+/// What an attempt is told because of the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// It has run for its longest time.
+    Overdue,
+    /// It ignored that. The caller passes its end to [`WorkerState::end`].
+    GivenUp,
+    /// The worker stops, and its handler has ignored that.
+    CutOff,
+}
+
+impl<E: Clone> WorkerState<E> {
+    /// Creates the state of a worker with groups of this many places.
+    pub(crate) fn new(places: impl IntoIterator<Item = usize>, waits: Waits) -> Self {
+        Self {
+            waits,
+            groups: places.into_iter().map(Group::new).collect(),
+            attempts: BTreeMap::new(),
+            ends: Ends::new(waits.gather),
+            stopped_at: None,
+            is_cut: false,
+        }
+    }
+
+    /// Notes that there may be work that no group was asked for yet.
+    pub(crate) fn news(&mut self) {
+        self.groups.iter_mut().for_each(Group::news);
+    }
+
+    /// Returns the groups that are to ask now, each with its number of free places. It may be 0, because the
+    /// store must hear which queues are served.
+    pub(crate) fn asks(&mut self, now: Timestamp) -> Vec<(usize, usize)> {
+        if self.stopped_at.is_some() {
+            return Vec::new();
+        }
+        let groups = self.groups.iter_mut().enumerate();
+        groups.filter_map(|(at, group)| Some((at, group.asks(now)?))).collect()
+    }
+
+    /// Notes what a group that asked for `free` tasks was granted, when its next task is due, and when it has
+    /// to tell again which queues it serves.
+    pub(crate) fn granted(
+        &mut self,
+        now: Timestamp,
+        group: usize,
+        free: usize,
+        leases: &[LeaseRef],
+        due: Option<Timestamp>,
+        tells_at: Option<Timestamp>,
+    ) {
+        for lease in leases {
+            let attempt = Attempt {
+                group,
+                handler: Handler::NotBegun,
+                end: End::Open,
+                deadline: None,
+                is_overdue: false,
+            };
+            // A store that grants a lease twice must not begin its task twice.
+            if let Entry::Vacant(place) = self.attempts.entry(*lease) {
+                place.insert(attempt);
+                self.groups[group].taken += 1;
+            }
+        }
+        let latest = now + self.waits.at_most;
+        let due = due.map_or(latest, |due| due.min(latest));
+        self.groups[group].answered(leases.len() >= free, due, tells_at);
+    }
+
+    /// Notes that a group asked in vain.
+    pub(crate) fn not_granted(&mut self, group: usize) {
+        self.groups[group].failed();
+    }
+
+    /// Begins an attempt that may run until this deadline. Returns false if it must not begin, because the
+    /// worker stops.
+    pub(crate) fn begins(&mut self, lease: LeaseRef, deadline: Option<Timestamp>) -> bool {
+        match self.attempts.get_mut(&lease) {
+            Some(attempt) if self.stopped_at.is_none() && attempt.handler == Handler::NotBegun => {
+                (attempt.handler, attempt.deadline) = (Handler::Works, deadline);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Has this end stored, unless the attempt has one already. Its handler need not have returned.
+    pub(crate) fn end(&mut self, now: Timestamp, lease: LeaseRef, end: E) {
+        if let Some(attempt) = self.attempts.get_mut(&lease).filter(|attempt| attempt.end == End::Open) {
+            attempt.end = End::Waits;
+            self.ends.push(now, lease, end);
+        }
+    }
+
+    /// Notes that an attempt's handler has returned, or will not begin. With `None` there is nothing to
+    /// store.
+    pub(crate) fn returned(&mut self, now: Timestamp, lease: LeaseRef, end: Option<E>) {
+        let Some(attempt) = self.attempts.get_mut(&lease) else { return };
+        attempt.handler = Handler::Returned;
+        match end {
+            Some(end) => self.end(now, lease, end),
+            None if attempt.end == End::Open => attempt.end = End::Known,
+            None => {}
+        }
+        self.leave_if_over(lease);
+    }
+
+    /// Notes that a handler has ended its attempt itself, and works on.
+    pub(crate) fn ended_itself(&mut self, lease: LeaseRef) {
+        if let Some(attempt) = self.attempts.get_mut(&lease).filter(|attempt| attempt.end == End::Open) {
+            attempt.end = End::Known;
+        }
+    }
+
+    /// Has a group whose attempt could not begin wait before it asks again. Otherwise it would be granted the
+    /// same task at once, again and again.
+    pub(crate) fn could_not_begin(&mut self, now: Timestamp, lease: LeaseRef) {
+        if let Some(attempt) = self.attempts.get(&lease) {
+            self.groups[attempt.group].pauses_until = Some(now + Duration::from_secs(1));
+        }
+    }
+
+    /// Returns the ends that are to be stored now, in one call. Pass them to [`Self::stored`] or
+    /// [`Self::not_stored`].
+    pub(crate) fn ends(&mut self, now: Timestamp) -> Vec<(LeaseRef, E)> {
+        // At the end no one gains by waiting for others.
+        self.ends.take(now, self.stopped_at.is_some())
+    }
+
+    /// Notes that the store has answered for these ends. Returns true if a group that may have work waiting
+    /// has a free place again.
+    pub(crate) fn stored(&mut self, ends: &[(LeaseRef, E)]) -> bool {
+        self.ends.succeeded();
+        for (lease, _) in ends {
+            if let Some(attempt) = self.attempts.get_mut(lease) {
+                attempt.end = End::Known;
+            }
+            self.leave_if_over(*lease);
+        }
+        self.wants_to_ask()
+    }
+
+    /// Notes that the store failed, and that no one knows whether it stored these ends.
+    pub(crate) fn not_stored(&mut self, now: Timestamp, ends: Vec<(LeaseRef, E)>) {
+        self.ends.failed(now, ends);
+    }
+
+    /// Returns true if a group has a free place, and may have work waiting for it.
+    pub(crate) fn wants_to_ask(&self) -> bool {
+        self.stopped_at.is_none() && self.groups.iter().any(Group::wants_to_ask)
+    }
+
+    /// Returns whom the time has something to tell.
+    pub(crate) fn told(&mut self, now: Timestamp) -> Vec<(LeaseRef, Told)> {
+        let mut told = Vec::new();
+        let works = |attempt: &&mut Attempt| attempt.handler == Handler::Works && attempt.end == End::Open;
+        for (lease, attempt) in &mut self.attempts {
+            let Some(attempt) = Some(attempt).filter(works) else { continue };
+            if attempt.deadline.is_some_and(|deadline| deadline + self.waits.patience <= now) {
+                told.push((*lease, Told::GivenUp));
+            } else if attempt.deadline.is_some_and(|deadline| deadline <= now) && !attempt.is_overdue {
+                attempt.is_overdue = true;
+                told.push((*lease, Told::Overdue));
+            }
+        }
+        if self.cut_at().is_some_and(|at| at <= now) && !std::mem::replace(&mut self.is_cut, true) {
+            let works = self.attempts.iter().filter(|(_, attempt)| attempt.handler == Handler::Works);
+            told.extend(works.map(|(lease, _)| (*lease, Told::CutOff)));
+        }
+        told
+    }
+
+    /// Stops the worker. Returns the attempts that did not begin, and those whose handlers are at work.
+    pub(crate) fn stop(&mut self, now: Timestamp) -> (Vec<LeaseRef>, Vec<LeaseRef>) {
+        if self.stopped_at.is_none() {
+            self.stopped_at = Some(now);
+        }
+        (self.leases(Handler::NotBegun), self.working())
+    }
+
+    /// Returns true after [`Self::stop`].
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped_at.is_some()
+    }
+
+    /// Returns true if the worker was stopped, and nothing of it is left.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_stopped() && self.attempts.is_empty() && !self.groups.iter().any(|group| group.is_asking)
+    }
+
+    /// Returns true if a worker that was stopped has waited long enough for what is left.
+    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
+        self.cut_at().is_some_and(|at| at + LAST_CALL <= now)
+    }
+
+    /// Returns the attempts whose handlers are at work.
+    pub(crate) fn working(&self) -> Vec<LeaseRef> {
+        self.leases(Handler::Works)
+    }
+
+    /// Returns the attempts whose ends are not known to be stored.
+    pub(crate) fn unstored(&self) -> Vec<LeaseRef> {
+        let waits = self.attempts.iter().filter(|(_, attempt)| attempt.end == End::Waits);
+        waits.map(|(lease, _)| *lease).collect()
+    }
+
+    /// Returns true if the attempt is still one of the worker's.
+    pub(crate) fn has(&self, lease: LeaseRef) -> bool {
+        self.attempts.contains_key(&lease)
+    }
+
+    /// Returns when a group is to ask next. `None` if only news or a free place lets one ask.
+    pub(crate) fn next_ask(&self) -> Option<Timestamp> {
+        self.groups.iter().filter_map(Group::next_ask).min()
+    }
+
+    /// Returns when ends are to be stored next. `None` if none wait.
+    pub(crate) fn next_end(&self) -> Option<Timestamp> {
+        self.ends.next_due()
+    }
+
+    /// Returns when the time has something to tell next.
+    pub(crate) fn next_told(&self) -> Option<Timestamp> {
+        let open = |attempt: &&Attempt| attempt.handler == Handler::Works && attempt.end == End::Open;
+        let deadlines = self.attempts.values().filter(open).filter_map(|attempt| {
+            Some(attempt.deadline? + if attempt.is_overdue { self.waits.patience } else { Duration::ZERO })
+        });
+        let cut = self.cut_at().map(|at| if self.is_cut { at + LAST_CALL } else { at });
+        deadlines.chain(cut).min()
+    }
+
+    fn cut_at(&self) -> Option<Timestamp> {
+        self.stopped_at.map(|at| at + self.waits.patience)
+    }
+
+    fn leases(&self, handler: Handler) -> Vec<LeaseRef> {
+        let of = self.attempts.iter().filter(|(_, attempt)| attempt.handler == handler);
+        of.map(|(lease, _)| *lease).collect()
+    }
+
+    fn leave_if_over(&mut self, lease: LeaseRef) {
+        let is_over = |attempt: &Attempt| attempt.handler == Handler::Returned && attempt.end == End::Known;
+        if let Some(attempt) = self.attempts.get(&lease).filter(|attempt| is_over(attempt)) {
+            self.groups[attempt.group].taken -= 1;
+            self.attempts.remove(&lease);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What a handler is given.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, Result, StoreErrorKind};
+use crate::lease::LeaseRef;
+use crate::ops::{Fenced, Finish, Outcome};
+use crate::service::{Kept, LoopHandle};
+use crate::store::{Store, Tx};
+use crate::task::TaskRecord;
+use crate::time::Timestamp;
+
+/// Why a [`Worker`](super::Worker) cancelled an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cancelled {
+    /// The worker stops. Return what is done, or [`Outcome::GivenBack`].
+    Stopping,
+    /// The attempt has run for its longest time ([`Worker::max_run`](super::Worker::max_run)).
+    RanTooLong,
+    /// The lease was lost or expired, so another worker may be given the task. Stop at once: what the handler
+    /// returns is most likely refused.
+    LeaseLost,
+}
+
+/// Describes one attempt to its handler: the task, and whether to go on.
+///
+/// Clones share one attempt, so a handler may pass them to threads or tasks of its own.
+///
+/// # How an attempt ends
+///
+/// * *By what the handler returns.* The worker stores it, as often as it takes until the store has answered.
+/// * *By [`Self::end`]*, in one transaction with further operations of this store.
+/// * *In a transaction of the host's own*, beside its own rows. The handler calls
+///   [`finish`](Tx::finish) there with [`Self::lease`], or a statement of [`_sql`](crate::_sql), or registers
+///   the task as a sensor. After the commit it calls [`Self::ended_elsewhere`].
+///
+/// In the last two cases the worker stores nothing, whatever the handler returns.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use stationmaster::ops::Outcome;
+/// use stationmaster::service::Attempt;
+///
+/// fn copy(attempt: &Attempt) -> Result<Outcome, std::io::Error> {
+///     for _part in 0..3 {
+///         if attempt.is_cancelled() {
+///             return Ok(Outcome::GivenBack); // ready again at once, for another worker
+///         }
+///         println!("{}, attempt {}: {}", attempt.task().key, attempt.task().attempt, attempt.task().payload);
+///     }
+///     Ok(().into())
+/// }
+/// # let _ = copy;
+/// ```
+#[derive(Clone)]
+pub struct Attempt(Arc<Inner>);
+
+struct Inner {
+    task: TaskRecord,
+    store: Arc<dyn Store>,
+    /// Set when the attempt begins.
+    deadline: OnceLock<Timestamp>,
+    /// `None` once the attempt has ended, so that its lease is not renewed any more.
+    kept: Mutex<Option<Kept>>,
+    has_ended: AtomicBool,
+    signal: Arc<Signal>,
+}
+
+/// What tells a handler to stop. The keeper has one too, so it holds nothing of the attempt.
+#[derive(Debug, Default)]
+struct Signal {
+    why: Mutex<Option<Cancelled>>,
+    told: LoopHandle,
+    /// Stopped when a future is not to be polled any more.
+    cut: LoopHandle,
+}
+
+impl Signal {
+    fn cancel(&self, why: Cancelled) {
+        let mut told = self.why.lock();
+        // A lost lease is what matters most to a handler that was told to stop before.
+        if told.is_none() || why == Cancelled::LeaseLost {
+            *told = Some(why);
+        }
+        drop(told);
+        self.told.stop();
+    }
+}
+
+impl Attempt {
+    pub(super) fn new(task: TaskRecord, store: Arc<dyn Store>, kept: Kept) -> Self {
+        let signal = Arc::new(Signal::default());
+        let told = signal.clone();
+        kept.on_lost(move || {
+            told.cancel(Cancelled::LeaseLost);
+            told.cut.stop();
+        });
+        let (deadline, has_ended) = (OnceLock::new(), AtomicBool::new(false));
+        Self(Arc::new(Inner { task, store, deadline, kept: Mutex::new(Some(kept)), has_ended, signal }))
+    }
+
+    /// Returns the task as it was when it was granted: key, payload, attempt and the rest.
+    pub fn task(&self) -> &TaskRecord {
+        &self.0.task
+    }
+
+    /// Returns the lease, which every call for this attempt names.
+    pub fn lease(&self) -> LeaseRef {
+        self.0.task.lease_ref()
+    }
+
+    /// Returns the store of the worker. What is committed by it wakes the worker.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.store
+    }
+
+    /// Returns when the attempt will have run for its longest time; `None` if it has no limit.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.0.deadline.get().copied()
+    }
+
+    /// Returns true once the handler is to stop, and from then on.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.signal.told.is_stopped()
+    }
+
+    /// Returns why the handler is to stop; `None` while it may go on.
+    pub fn cancelled(&self) -> Option<Cancelled> {
+        *self.0.signal.why.lock()
+    }
+
+    /// Sleeps this long, or until the handler is to stop. Returns true if it is.
+    pub fn wait(&self, length: Duration) -> bool {
+        self.0.signal.told.wait(length);
+        self.is_cancelled()
+    }
+
+    /// Returns a future that is ready once the handler is to stop.
+    pub fn until_cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.0.signal.told.stopped()
+    }
+
+    /// Returns true if the lease surely holds at this instant: see [`Kept::holds`]. Ask right before an
+    /// effect that no transaction undoes.
+    pub fn holds(&self, now: impl Into<Timestamp>) -> bool {
+        self.0.kept.lock().as_ref().is_some_and(|kept| kept.holds(now))
+    }
+
+    /// Ends the attempt and runs `body`, in one transaction of the worker's store. In `body` the task has
+    /// ended already, so that of the last two tasks of a run one sees the other.
+    ///
+    /// It repeats the transaction until the store has answered, or the lease is lost. So `body` may run
+    /// several times, and takes effect once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`] if the lease was lost, and [`Error::Repeated`] if the attempt had been ended like
+    /// this before. What `body` returned, and errors of the store that no repetition changes. Nothing was
+    /// changed by any of these, except that [`Error::Stale`] after a commit of unknown outcome may mean that
+    /// the end took effect and the task has moved on. An error that
+    /// [`is_indeterminate`](Error::is_indeterminate) is returned only once the lease was lost or has expired.
+    ///
+    /// A handler may return all of these. The attempt has then failed, unless it had ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::clock::{Clock, SystemClock};
+    /// use stationmaster::service::Attempt;
+    /// use stationmaster::{Error, NewTask, TaskKey};
+    ///
+    /// fn load(attempt: &Attempt) -> Result<(), Error> {
+    ///     let next = NewTask::new(TaskKey::new("prod", "nightly", attempt.task().key.run.as_str(), "check")?);
+    ///     attempt.end((), |tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&next)).map(drop))
+    /// }
+    /// # let _ = load;
+    /// ```
+    pub fn end(
+        &self,
+        outcome: impl Into<Outcome>,
+        mut body: impl FnMut(&mut Tx<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let finish = [Finish::new(self.lease(), outcome.into())];
+        let (mut may_be_stored, mut pause) = (false, Duration::from_millis(10));
+        loop {
+            let ended = self.0.store.write(|tx| {
+                tx.finish(SystemClock.now(), &finish)?.fenced()?;
+                body(tx)
+            });
+            match ended {
+                // The first call was committed, and its answer was lost.
+                Err(Error::Repeated { .. }) if may_be_stored => break,
+                Err(error) if may_pass(&error) && !self.is_lost() => {
+                    may_be_stored |= error.is_indeterminate();
+                    // Ends with the lease, because the keeper tells of its loss.
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_secs(1));
+                }
+                ended => {
+                    ended?;
+                    break;
+                }
+            }
+        }
+        self.ended_elsewhere();
+        Ok(())
+    }
+
+    /// Tells the worker that the attempt has ended: in a transaction of the host's own, or as a sensor. Call
+    /// it after the commit. The worker then neither renews the lease nor stores an end.
+    ///
+    /// If the outcome of that commit is unknown, return an error instead. The worker then has the attempt
+    /// fail, which changes nothing if the commit took effect.
+    pub fn ended_elsewhere(&self) {
+        self.0.has_ended.store(true, Ordering::Release);
+        self.release();
+    }
+
+    /// Returns true if the handler has ended the attempt.
+    pub(super) fn has_ended(&self) -> bool {
+        self.0.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Has the lease not renewed any more.
+    pub(super) fn release(&self) {
+        let kept = self.0.kept.lock().take();
+        drop(kept);
+    }
+
+    pub(super) fn set_deadline(&self, deadline: Timestamp) {
+        let _ = self.0.deadline.set(deadline);
+    }
+
+    pub(super) fn cancel(&self, why: Cancelled) {
+        self.0.signal.cancel(why);
+    }
+
+    /// Drops the handler, if it is a future.
+    pub(super) fn cut(&self) {
+        self.0.signal.cut.stop();
+    }
+
+    /// Returns a future that is ready when the handler is to be dropped.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn until_cut(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.0.signal.cut.stopped()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.0.kept.lock().as_ref().is_none_or(Kept::is_lost)
+    }
+}
+
+/// Returns true if a later call may succeed, or tell what became of this one.
+fn may_pass(error: &Error) -> bool {
+    use StoreErrorKind::{Busy, Conflict, Full, Indeterminate, Io};
+    matches!(error, Error::Store(error) if matches!(error.kind(), Busy | Conflict | Full | Indeterminate | Io))
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt")
+            .field("task", &self.0.task)
+            .field("deadline", &self.deadline())
+            .field("cancelled", &self.cancelled())
+            .field("has_ended", &self.has_ended())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,150 @@
+//! The host's handlers, and how one is run.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::attempt::Attempt;
+use super::shared::Shared;
+use crate::bounds::{MAX_TEXT_BYTES, clip};
+use crate::error::{Error, Invalid, Result};
+use crate::id::{QueueName, TaskName, WorkflowId};
+use crate::lease::LeaseRef;
+use crate::ops::{Outcome, RetryAdvice};
+use crate::task::TaskRecord;
+
+/// A handler, and where it runs.
+#[derive(Clone)]
+pub(crate) enum Handler {
+    /// On a thread for each attempt.
+    Thread(Arc<dyn Fn(&Attempt) -> Outcome + Send + Sync>),
+    /// As a task of a runtime, which this function spawns.
+    #[cfg(feature = "tokio")]
+    Spawn(Arc<dyn Fn(Attempt, Done) + Send + Sync>),
+}
+
+/// The handlers of a worker. The most specific one is called.
+#[derive(Clone, Default)]
+pub(super) struct Handlers {
+    tasks: BTreeMap<(WorkflowId, TaskName), Handler>,
+    queues: BTreeMap<QueueName, Handler>,
+    other: Option<Handler>,
+}
+
+/// Which tasks a handler is for.
+#[derive(Debug)]
+pub(crate) enum Tasks {
+    All,
+    OfQueue(QueueName),
+    Named(WorkflowId, TaskName),
+}
+
+impl Handlers {
+    pub(super) fn set(&mut self, tasks: Tasks, handler: Handler) {
+        match tasks {
+            Tasks::All => self.other = Some(handler),
+            Tasks::OfQueue(queue) => drop(self.queues.insert(queue, handler)),
+            Tasks::Named(workflow, task) => drop(self.tasks.insert((workflow, task), handler)),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && self.queues.is_empty() && self.other.is_none()
+    }
+
+    fn of(&self, task: &TaskRecord) -> Option<&Handler> {
+        let name = (task.key.workflow.clone(), task.key.task.clone());
+        let of_queue = || self.queues.get(&task.lane.queue);
+        self.tasks.get(&name).or_else(of_queue).or(self.other.as_ref())
+    }
+
+    /// Runs the handler of this attempt. If there is no thread for it, the attempt is given back.
+    pub(super) fn launch(&self, attempt: Attempt, done: Done) -> Result<()> {
+        match self.of(attempt.task()) {
+            Some(Handler::Thread(handler)) => {
+                let handler = handler.clone();
+                let work = move || {
+                    let outcome = catch_unwind(AssertUnwindSafe(|| handler(&attempt)));
+                    done.with(outcome.unwrap_or_else(|panic| panicked(&*panic)));
+                };
+                // A thread for each attempt: the places bound them, and one that hangs keeps no other
+                // waiting.
+                let thread = std::thread::Builder::new().name("stationmaster-work".into());
+                // Without a thread its closure is dropped, and `done` with it.
+                thread.spawn(work).map_err(|error| Error::Refused(error.into()))?;
+            }
+            #[cfg(feature = "tokio")]
+            Some(Handler::Spawn(spawn)) => spawn(attempt, done),
+            None => {
+                let key = &attempt.task().key;
+                let message = format!("no handler for task {} of workflow {}", key.task, key.workflow);
+                done.with(failed(message));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handlers")
+            .field("tasks", &self.tasks.keys())
+            .field("queues", &self.queues.keys())
+            .field("has_other", &self.other.is_some())
+            .finish()
+    }
+}
+
+/// Takes the outcome of one attempt. If it is dropped without one, the attempt did not happen.
+pub(crate) struct Done {
+    shared: Option<Arc<Shared>>,
+    lease: LeaseRef,
+}
+
+impl Done {
+    pub(super) fn new(shared: Arc<Shared>, lease: LeaseRef) -> Self {
+        Self { shared: Some(shared), lease }
+    }
+
+    /// Passes on how the attempt ended.
+    pub(crate) fn with(mut self, outcome: Outcome) {
+        if let Some(shared) = self.shared.take() {
+            shared.returned(self.lease, storable(outcome));
+        }
+    }
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.take() {
+            shared.did_not_run(self.lease);
+        }
+    }
+}
+
+/// Returns the failure of an attempt by a panic.
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Outcome {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    failed(format!("the handler panicked: {}", text.unwrap_or("without a text")))
+}
+
+/// Returns a failure with this message; the retry policy decides what follows.
+pub(super) fn failed(message: String) -> Outcome {
+    Outcome::Failed { message, retry: RetryAdvice::Policy }
+}
+
+/// Returns the outcome as the store accepts it. One end that is refused would hold up those stored with it.
+fn storable(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Success { value: Some(value) } if value.len() > MAX_TEXT_BYTES => {
+            let what = "a task's value";
+            failed(Invalid::TooManyBytes { what, bytes: value.len(), cap: MAX_TEXT_BYTES }.to_string())
+        }
+        Outcome::Failed { message, retry } => Outcome::Failed { message: clip(message), retry },
+        Outcome::Skipped { message } => Outcome::Skipped { message: clip(message) },
+        other => other,
+    }
+}

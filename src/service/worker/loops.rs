@@ -1,0 +1,147 @@
+//! The loops of a worker: one admits, one stores ends.
+
+use std::sync::Arc;
+
+use super::attempt::Attempt;
+use super::shared::Shared;
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, Result};
+use crate::lease::LeaseRef;
+use crate::ops::{Finish, Outcome};
+use crate::service::{Admitter, LoopHandle, Report, Service};
+use crate::task::TaskState;
+use crate::time::Timestamp;
+
+/// Admits for each group of places that is free, and begins what it is granted.
+#[derive(Debug)]
+pub(super) struct AdmitLoop {
+    shared: Arc<Shared>,
+    /// One for each group.
+    admitters: Vec<Admitter>,
+    /// The news when groups were told of them last.
+    news: Option<u64>,
+    handle: LoopHandle,
+    /// Granted, and still to be started.
+    queued: Vec<Attempt>,
+}
+
+/// What one step of a loop came to.
+#[derive(Debug)]
+pub(super) struct Step {
+    next_due: Option<Timestamp>,
+    is_idle: bool,
+}
+
+impl Report for Step {
+    fn next_due(&self) -> Option<Timestamp> {
+        self.next_due
+    }
+
+    fn is_idle(&self) -> bool {
+        self.is_idle
+    }
+}
+
+impl AdmitLoop {
+    pub(super) fn new(shared: Arc<Shared>, admitters: Vec<Admitter>) -> Self {
+        let handle = shared.admits.clone();
+        Self { shared, admitters, news: None, handle, queued: Vec::new() }
+    }
+
+    /// Starts what a tick only grants: tasks that record their attempts as runs.
+    fn start_queued(&mut self) -> Result<()> {
+        if self.queued.is_empty() {
+            return Ok(());
+        }
+        let leases: Vec<LeaseRef> = self.queued.iter().map(Attempt::lease).collect();
+        let started = self.shared.store.write(|tx| tx.start(SystemClock.now(), &leases))?;
+        for (attempt, started) in std::mem::take(&mut self.queued).into_iter().zip(started) {
+            match started {
+                true => self.begin(attempt),
+                false => self.shared.forget_stale(attempt.lease()),
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&self, attempt: Attempt) {
+        if let Err(error) = self.shared.begin(attempt) {
+            self.shared.tell(&error);
+        }
+    }
+}
+
+impl Service for AdmitLoop {
+    type Report = Step;
+
+    fn tick(&mut self, now: Timestamp) -> Result<Step> {
+        let mut state = self.shared.state.lock();
+        let news = Some(state.news(&self.handle));
+        if std::mem::replace(&mut self.news, news) != news {
+            state.machine.news();
+        }
+        let asks = state.machine.asks(now);
+        drop(state);
+
+        let (mut is_idle, mut failed) = (!asks.is_empty(), None);
+        for (group, free) in asks {
+            let admission = match self.admitters[group].admit(now, free) {
+                Ok(admission) => admission,
+                Err(error) => {
+                    self.shared.state.lock().machine.not_granted(group);
+                    if let Some(before) = failed.replace(error) {
+                        self.shared.tell(&before);
+                    }
+                    continue;
+                }
+            };
+            is_idle &= admission.is_idle();
+            let due = (admission.next_due, admission.tells_at);
+            for attempt in self.shared.granted(now, group, free, admission.granted, due) {
+                match attempt.task().state {
+                    TaskState::Queued => self.queued.push(attempt),
+                    _ => self.begin(attempt),
+                }
+            }
+        }
+        if let Err(error) = self.start_queued()
+            && let Some(before) = failed.replace(error)
+        {
+            self.shared.tell(&before);
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(Step { next_due: self.shared.state.lock().machine.next_ask(), is_idle }),
+        }
+    }
+}
+
+/// Stores the ends of attempts. Those that come while one call is under way share the next one.
+#[derive(Debug)]
+pub(super) struct EndLoop(pub(super) Arc<Shared>);
+
+impl Service for EndLoop {
+    type Report = Step;
+
+    fn tick(&mut self, now: Timestamp) -> Result<Step> {
+        let ends = self.0.state.lock().machine.ends(now);
+        if !ends.is_empty() {
+            let finish = |(lease, outcome): &(LeaseRef, Outcome)| Finish::new(*lease, outcome.clone());
+            let finishes: Vec<Finish> = ends.iter().map(finish).collect();
+            match self.0.store.write(|tx| tx.finish(now, &finishes)) {
+                Ok(finished) => self.0.stored(&ends, &finished),
+                // The same ends again: the verb is fenced, and says if the first call had taken effect.
+                Err(error) => {
+                    self.0.state.lock().machine.not_stored(now, ends);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Step { next_due: self.0.state.lock().machine.next_end(), is_idle: false })
+    }
+}
+
+/// Returns true if no later call can succeed either.
+pub(super) fn is_fatal(error: &Error) -> bool {
+    matches!(error, Error::Invalid(_))
+}

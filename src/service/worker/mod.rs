@@ -1,0 +1,266 @@
+//! The worker: runs a host's handlers on the tasks that it is granted.
+
+mod attempt;
+mod handlers;
+mod loops;
+mod report;
+mod run;
+mod shared;
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::admission::Policy;
+use crate::base::setters;
+use crate::core::worker::Waits;
+use crate::error::{Error, Invalid, Result};
+use crate::id::{Holder, QueueName, TaskName, WorkflowId};
+use crate::ops::Outcome;
+use crate::service::{LoopHandle, Observer};
+use crate::store::Store;
+use crate::task::TaskRecord;
+pub use attempt::{Attempt, Cancelled};
+use handlers::Handlers;
+#[cfg(feature = "tokio")]
+pub(crate) use handlers::{Done, panicked};
+pub(crate) use handlers::{Handler, Tasks};
+pub use report::WorkerReport;
+use run::Running;
+use shared::{MaxRun, OnError};
+
+/// Runs handlers on tasks: admits as many as it has free places for, renews their leases, starts them, stores
+/// how they ended, and retries what failed by each task's own policy.
+///
+/// A handler is a function of an [`Attempt`]. It runs on a thread of its own. On a tokio runtime it can be a
+/// future: `Worker::handler_async`, feature `tokio`. What it returns is the [`Outcome`]: nothing, a `Result`
+/// with any error that has a text, or an `Outcome`. A panic is a failure with the panic's text. A task
+/// without a handler fails, too.
+///
+/// A worker reaps nothing. Drive a [`Reaper`](super::Reaper) beside it, in this process or in another one.
+///
+/// # What a worker promises
+///
+/// * *Places.* At most as many attempts are under way as there are places: in each queue that is
+///   [named](Self::queue), or in all queues together. A place is taken until its handler has returned and the
+///   store has answered for its end.
+/// * *An end takes effect once.* The worker repeats an end until the store has answered. The lease fences it:
+///   after the lease was lost the end is refused, and another worker may have the task.
+/// * *A handler may run more than once for one task*: after a failure, by the task's retry policy; after its
+///   lease was lost, for example because the process was killed; and after it was given back. Effects outside
+///   of the store must tolerate that. Effects in the same transaction as the end happen once: see [`Attempt`].
+/// * *Cancellation is told, not forced.* A handler learns from its [`Attempt`] that the worker stops, that it
+///   has run for too long, or that its lease was lost. After [`Self::patience`] an attempt that ran too long is
+///   given up as failed, although its handler may still be at work. Its place stays taken until it returns. A
+///   thread cannot be ended. A future is dropped: at once when its lease is lost, otherwise after the patience.
+///
+/// # How it stops
+///
+/// [`LoopHandle::stop`] ends [`Self::run`]. The worker asks for no further tasks, gives back those that did
+/// not begin, and tells all handlers. They have as long as the [patience](Self::patience) to return, and what
+/// they return is stored. Futures are then dropped, and their tasks given back. `run` returns a second later
+/// at the latest, even if the store hangs. What is left is in the [`WorkerReport`]. Its leases expire, and
+/// are reaped.
+///
+/// # When it asks
+///
+/// It asks when it begins, when a place becomes free and more may be waiting, when a task becomes due, and
+/// when its handle is woken: so wrap the store that enqueues in a [`WakingStore`](super::WakingStore) of that
+/// handle. For what other processes enqueue, it asks after [`Self::longest_wait`] at the latest.
+///
+/// # When ends are stored
+///
+/// By default at once. Ends that come while the store is busy with others share the next transaction. So a
+/// worker that is idle adds no delay, and one that is busy needs few transactions. [`Self::gather_ends`]
+/// saves more transactions, and delays each end, and all that depends on it, by as much.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use stationmaster::clock::{Clock, SystemClock};
+/// use stationmaster::service::{Attempt, LoopHandle, WakingStore, Worker};
+/// use stationmaster::store::{MemoryStore, Store};
+/// use stationmaster::{NewTask, TaskKey};
+///
+/// let handle = LoopHandle::new();
+/// let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), handle.clone()));
+/// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).payload("copy.sql");
+/// store.write(|tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&task)))?;
+///
+/// let stop = handle.clone(); // in a program: from a signal
+/// let worker = Worker::new(store, "worker-1".try_into()?).handler(move |attempt: &Attempt| {
+///     println!("attempt {} at {}", attempt.task().attempt, attempt.task().payload);
+///     stop.stop();
+///     Ok::<(), std::io::Error>(())
+/// });
+/// assert_eq!(worker.run(&handle)?.stored, 1);
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+pub struct Worker {
+    store: Arc<dyn Store>,
+    holder: Holder,
+    /// For tasks of all queues, unless queues are named.
+    places: usize,
+    queues: Vec<(QueueName, usize)>,
+    handlers: Handlers,
+    lease: Duration,
+    policy: Policy,
+    waits: Waits,
+    max_run: Option<MaxRun>,
+    on_error: Option<OnError>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Worker {
+    /// Creates a worker that works for this holder: as many places as the machine has processors, for all
+    /// queues, and leases of 60 seconds. Give each worker its own holder name.
+    pub fn new(store: Arc<dyn Store>, holder: Holder) -> Self {
+        let second = Duration::from_secs(1);
+        Self {
+            store,
+            holder,
+            places: std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            queues: Vec::new(),
+            handlers: Handlers::default(),
+            lease: 60 * second,
+            policy: Policy::default(),
+            waits: Waits { patience: 30 * second, gather: Duration::ZERO, at_most: 5 * second },
+            max_run: None,
+            on_error: None,
+            observer: None,
+        }
+    }
+
+    setters! {
+        /// Sets how many attempts are under way at once, at least 1. It serves all queues, and this number
+        /// has no meaning if [`Self::queue`] names some. Default: the number of processors.
+        places: usize;
+        /// Serves this queue with this many places, at least 1, and no queue that is not named. Naming a
+        /// queue again adds places.
+        queue(name: QueueName, places: usize) { queues.push((name, places)) }
+        /// Sets how long leases last, at least one millisecond. They are renewed while handlers work, so this
+        /// is how long a dead worker's tasks wait. Default: 60 seconds.
+        lease: Duration;
+        /// Sets what happens to tasks that do not fit. Default: [`Policy::Backfill`].
+        policy: Policy;
+        /// Sets how long handlers may take to return after they were told to stop. Default: 30 seconds.
+        patience(length: Duration) { waits.patience = length }
+        /// Sets how long an end may wait for others to be stored in the same transaction. Default: not at
+        /// all.
+        gather_ends(length: Duration) { waits.gather = length }
+        /// Sets after how long it asks for tasks although nothing has woken it. Default: 5 seconds.
+        longest_wait(length: Duration) { waits.at_most = length }
+        /// Sets how long a task may run: its handler is then told to stop. `None` sets no limit, which is the
+        /// default. A panic of `length` fails the attempt.
+        max_run(length: impl Fn(&TaskRecord) -> Option<Duration> + Send + Sync + 'static) {
+            max_run = Some(Arc::new(length))
+        }
+        /// Calls this with each error that the worker goes on after, on one of its threads.
+        on_error(call: impl Fn(&Error) + Send + Sync + 'static) { on_error = Some(Arc::new(call)) }
+        /// Reports what it counts and measures as an [`Admitter`](super::Admitter) and a
+        /// [`Keeper`](super::Keeper) to this observer. If it serves several queues, gauges are of the one
+        /// that asked last.
+        observed_by(observer: Arc<dyn Observer>) { observer = Some(observer) }
+    }
+
+    /// Sets the handler of all tasks that have no other. It runs on a thread for each attempt.
+    #[must_use]
+    pub fn handler<R: Into<Outcome>>(self, handler: impl Fn(&Attempt) -> R + Send + Sync + 'static) -> Self {
+        self.on_threads(Tasks::All, handler)
+    }
+
+    /// Sets the handler of the tasks of this queue, unless they are named by [`Self::task_handler`].
+    #[must_use]
+    pub fn queue_handler<R: Into<Outcome>>(
+        self,
+        queue: QueueName,
+        handler: impl Fn(&Attempt) -> R + Send + Sync + 'static,
+    ) -> Self {
+        self.on_threads(Tasks::OfQueue(queue), handler)
+    }
+
+    /// Sets the handler of the tasks of this name in this workflow.
+    #[must_use]
+    pub fn task_handler<R: Into<Outcome>>(
+        self,
+        workflow: WorkflowId,
+        task: TaskName,
+        handler: impl Fn(&Attempt) -> R + Send + Sync + 'static,
+    ) -> Self {
+        self.on_threads(Tasks::Named(workflow, task), handler)
+    }
+
+    /// Works until the handle is stopped, and then stops as [described](Self#how-it-stops).
+    ///
+    /// It has three threads besides those of the handlers: one admits, one renews leases, one stores ends.
+    /// They end with it, and so do those of the handlers that return. The handle wakes it, too. If the worker
+    /// has to give up, it stops the handle.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid::Zero`] without a handler, or for a queue without places. [`Invalid::Duration`] for a lease
+    /// below one millisecond. Those of [`Tx::admit`](crate::store::Tx::admit) for its policy.
+    /// [`Error::Refused`] if the system has no threads for it. Errors of the store end nothing: see
+    /// [`Self::on_error`].
+    pub fn run(self, handle: &LoopHandle) -> Result<WorkerReport> {
+        self.check()?;
+        Running::begin(self, handle)?.until_stopped(handle)
+    }
+
+    fn on_threads<R: Into<Outcome>>(
+        self,
+        tasks: Tasks,
+        handler: impl Fn(&Attempt) -> R + Send + Sync + 'static,
+    ) -> Self {
+        self.with_handler(tasks, Handler::Thread(Arc::new(move |attempt| handler(attempt).into())))
+    }
+
+    pub(crate) fn with_handler(mut self, tasks: Tasks, handler: Handler) -> Self {
+        self.handlers.set(tasks, handler);
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        let is_too_few = |places: usize| {
+            if places == 0 { Some(Invalid::Zero { what: "a number of places" }) } else { None }
+        };
+        let groups = self.groups();
+        match groups.iter().find_map(|(_, places)| is_too_few(*places)) {
+            Some(invalid) => Err(invalid),
+            None if self.handlers.is_empty() => Err(Invalid::Zero { what: "a number of handlers" }),
+            None if self.lease < Duration::from_millis(1) => {
+                Err(Invalid::Duration { what: "a lease", expected: "at least 1 ms" })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the sets of queues that have places of their own; `None` is all queues.
+    fn groups(&self) -> Vec<(Option<QueueName>, usize)> {
+        let mut groups: Vec<(Option<QueueName>, usize)> = Vec::new();
+        for (queue, places) in &self.queues {
+            match groups.iter_mut().find(|(known, _)| known.as_ref() == Some(queue)) {
+                Some((_, known)) => *known = known.saturating_add(*places),
+                None => groups.push((Some(queue.clone()), *places)),
+            }
+        }
+        if groups.is_empty() {
+            groups.push((None, self.places));
+        }
+        groups
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("holder", &self.holder)
+            .field("groups", &self.groups())
+            .field("handlers", &self.handlers)
+            .field("lease", &self.lease)
+            .field("waits", &self.waits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,19 @@
+//! What became of a worker.
+
+use crate::lease::LeaseRef;
+
+/// Describes what a [`Worker`](super::Worker) did until it was stopped, and what it left.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct WorkerReport {
+    /// How many ends of attempts the store recorded for the worker. Those that handlers recorded themselves
+    /// are not included.
+    pub stored: u64,
+    /// How many ends the store refused, because their leases had been lost.
+    pub refused: u64,
+    /// The attempts whose ends are not known to be stored. Their leases expire if they are not.
+    pub unstored: Vec<LeaseRef>,
+    /// The attempts whose handlers ignored that they were told to stop. They work on, on their threads. Their
+    /// leases are not renewed.
+    pub working: Vec<LeaseRef>,
+}

@@ -1,0 +1,274 @@
+//! What the loops of a worker and its attempts share.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::attempt::{Attempt, Cancelled};
+use super::handlers::{Done, Handlers, failed, panicked};
+use super::report::WorkerReport;
+use crate::clock::{Clock, SystemClock};
+use crate::core::worker::{Told, WorkerState};
+use crate::error::{Error, Result};
+use crate::lease::LeaseRef;
+use crate::ops::{Finished, Outcome};
+use crate::service::{Keeper, LoopHandle};
+use crate::store::Store;
+use crate::task::TaskRecord;
+use crate::time::Timestamp;
+
+/// Returns how long a task may run.
+pub(super) type MaxRun = Arc<dyn Fn(&TaskRecord) -> Option<Duration> + Send + Sync>;
+/// Receives what a worker goes on after.
+pub(super) type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
+
+/// One running worker.
+pub(crate) struct Shared {
+    /// Wakes the loop that admits, whose commits they are.
+    pub(super) store: Arc<dyn Store>,
+    pub(super) keeper: Keeper,
+    pub(super) handlers: Handlers,
+    pub(super) max_run: Option<MaxRun>,
+    pub(super) on_error: Option<OnError>,
+    /// The host's: of the loop that admits.
+    pub(super) admits: LoopHandle,
+    /// Of the loop that stores ends.
+    pub(super) ends: LoopHandle,
+    /// Of the loop that minds the time.
+    pub(super) time: LoopHandle,
+    /// Whether one of the loops has ended.
+    pub(super) has_lost_a_loop: AtomicBool,
+    pub(super) state: Mutex<State>,
+}
+
+/// The state machine, and what it does not know.
+pub(super) struct State {
+    pub(super) machine: WorkerState<Outcome>,
+    /// Of all attempts of the machine.
+    attempts: HashMap<LeaseRef, Attempt>,
+    /// How many of the wakes of `admits` brought no news, because the worker made them itself.
+    own_wakes: u64,
+    stored: u64,
+    refused: u64,
+    /// Why the worker cannot go on.
+    fatal: Option<Error>,
+}
+
+impl State {
+    pub(super) fn new(machine: WorkerState<Outcome>) -> Self {
+        Self { machine, attempts: HashMap::new(), own_wakes: 0, stored: 0, refused: 0, fatal: None }
+    }
+
+    /// Returns a number that changes with each wake that may bring news.
+    pub(super) fn news(&self, handle: &LoopHandle) -> u64 {
+        handle.seen().wrapping_sub(self.own_wakes)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("machine", &self.state.lock().machine).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Keeps what a group was granted. Returns the attempts, none of which has begun.
+    pub(super) fn granted(
+        &self,
+        now: Timestamp,
+        group: usize,
+        free: usize,
+        tasks: Vec<TaskRecord>,
+        (due, tells_at): (Option<Timestamp>, Option<Timestamp>),
+    ) -> Vec<Attempt> {
+        let leases: Vec<LeaseRef> = tasks.iter().map(TaskRecord::lease_ref).collect();
+        let kept = |task: TaskRecord| {
+            let kept = self.keeper.keep(&task);
+            Attempt::new(task, self.store.clone(), kept)
+        };
+        let attempts: Vec<Attempt> = tasks.into_iter().map(kept).collect();
+        let mut state = self.state.lock();
+        state.machine.granted(now, group, free, &leases, due, tells_at);
+        state.attempts.extend(attempts.iter().map(|attempt| (attempt.lease(), attempt.clone())));
+        attempts
+    }
+
+    /// Runs the handler of an attempt, unless the worker stops.
+    pub(super) fn begin(self: &Arc<Self>, attempt: Attempt) -> Result<()> {
+        let (lease, now) = (attempt.lease(), SystemClock.now());
+        // The loop that minds the time may not have heard of it yet.
+        if self.admits.is_stopped() {
+            self.stop(now);
+        }
+        // The host's code: its panic is an attempt that failed.
+        let longest = self.max_run.as_ref().map_or(Ok(None), |max_run| {
+            catch_unwind(AssertUnwindSafe(|| max_run(attempt.task()))).map_err(|panic| panicked(&*panic))
+        });
+        let deadline = longest.as_ref().ok().and_then(|longest| *longest).map(|longest| now + longest);
+        if let Some(deadline) = deadline {
+            attempt.set_deadline(deadline);
+        }
+        let mut state = self.state.lock();
+        let begins = state.machine.begins(lease, deadline);
+        if !begins {
+            state.machine.returned(now, lease, Some(Outcome::GivenBack));
+        }
+        self.settle(state, &[lease]);
+        if !begins {
+            return Ok(());
+        }
+        if deadline.is_some() {
+            self.time.wake();
+        }
+        let done = Done::new(self.clone(), lease);
+        match longest {
+            Ok(_) => self.handlers.launch(attempt, done),
+            Err(failure) => {
+                done.with(failure);
+                Ok(())
+            }
+        }
+    }
+
+    /// Forgets an attempt whose task could not be started, because its lease was lost.
+    pub(super) fn forget_stale(&self, lease: LeaseRef) {
+        let mut state = self.state.lock();
+        state.machine.returned(SystemClock.now(), lease, None);
+        self.settle(state, &[lease]);
+    }
+
+    /// Notes how a handler returned.
+    pub(super) fn returned(&self, lease: LeaseRef, outcome: Outcome) {
+        let mut state = self.state.lock();
+        let has_ended = state.attempts.get(&lease).is_some_and(Attempt::has_ended);
+        state.machine.returned(SystemClock.now(), lease, (!has_ended).then_some(outcome));
+        self.settle(state, &[lease]);
+    }
+
+    /// Notes that a handler was dropped: it got no thread, or its runtime was shut down.
+    pub(super) fn did_not_run(&self, lease: LeaseRef) {
+        self.state.lock().machine.could_not_begin(SystemClock.now(), lease);
+        self.returned(lease, Outcome::GivenBack);
+    }
+
+    /// Notes what the store answered for these ends.
+    pub(super) fn stored(&self, ends: &[(LeaseRef, Outcome)], finished: &[Finished]) {
+        let mut state = self.state.lock();
+        let refused = finished.iter().filter(|finished| **finished == Finished::Stale).count() as u64;
+        state.refused += refused;
+        state.stored += (finished.len() as u64).saturating_sub(refused);
+        state.machine.stored(ends);
+        let leases: Vec<LeaseRef> = ends.iter().map(|(lease, _)| *lease).collect();
+        // Also of handlers that were given up and still work: there is nothing left to renew.
+        let attempts: Vec<Attempt> =
+            leases.iter().filter_map(|lease| state.attempts.get(lease)).cloned().collect();
+        self.settle(state, &leases);
+        attempts.iter().for_each(Attempt::release);
+    }
+
+    /// Tells attempts what the time has to tell them. Returns when it has more.
+    pub(super) fn mind_the_time(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut state = self.state.lock();
+        let told = state.machine.told(now);
+        let told: Vec<(Attempt, Told)> = told
+            .into_iter()
+            .filter_map(|(lease, told)| Some((state.attempts.get(&lease)?.clone(), told)))
+            .collect();
+        for (attempt, told) in &told {
+            if *told == Told::GivenUp && attempt.has_ended() {
+                state.machine.ended_itself(attempt.lease());
+            } else if *told == Told::GivenUp {
+                let ran = attempt
+                    .deadline()
+                    .map_or(Duration::ZERO, |deadline| now.saturating_duration_since(deadline));
+                let message = format!("the handler went on for {ran:?} after its longest run was over");
+                state.machine.end(now, attempt.lease(), failed(message));
+            }
+        }
+        let next = state.machine.next_told();
+        drop(state);
+        for (attempt, told) in told {
+            match told {
+                Told::Overdue => attempt.cancel(Cancelled::RanTooLong),
+                Told::CutOff => attempt.cut(),
+                Told::GivenUp => {
+                    attempt.cut();
+                    self.ends.wake();
+                }
+            }
+        }
+        next
+    }
+
+    /// Stops the worker: returns what did not begin, and tells the others.
+    pub(super) fn stop(&self, now: Timestamp) {
+        let mut state = self.state.lock();
+        if state.machine.is_stopped() {
+            return;
+        }
+        let (not_begun, working) = state.machine.stop(now);
+        for lease in not_begun {
+            state.machine.returned(now, lease, Some(Outcome::GivenBack));
+        }
+        let told: Vec<Attempt> =
+            working.iter().filter_map(|lease| state.attempts.get(lease)).cloned().collect();
+        drop(state);
+        told.iter().for_each(|attempt| attempt.cancel(Cancelled::Stopping));
+        self.ends.wake();
+    }
+
+    /// Keeps the error that ends a loop, because no repetition changes it.
+    pub(super) fn fail(&self, error: Error) {
+        self.state.lock().fatal.get_or_insert(error);
+    }
+
+    /// Tells the host of an error that the worker goes on after.
+    pub(super) fn tell(&self, error: &Error) {
+        if let Some(on_error) = &self.on_error {
+            // The panic hook has printed it.
+            let _ = catch_unwind(AssertUnwindSafe(|| on_error(error)));
+        }
+    }
+
+    /// Returns what became of the worker. What is still at work is left alone, and its lease not renewed.
+    pub(super) fn close(&self) -> Result<WorkerReport> {
+        let mut state = self.state.lock();
+        let report = WorkerReport {
+            stored: state.stored,
+            refused: state.refused,
+            unstored: state.machine.unstored(),
+            working: state.machine.working(),
+        };
+        let (attempts, fatal) = (std::mem::take(&mut state.attempts), state.fatal.take());
+        drop(state);
+        attempts.values().for_each(Attempt::release);
+        fatal.map_or(Ok(report), Err)
+    }
+
+    /// Forgets those of these attempts that are over, and wakes the loops that have something to do.
+    fn settle(&self, mut state: MutexGuard<'_, State>, leases: &[LeaseRef]) {
+        let over = leases.iter().filter(|lease| !state.machine.has(**lease)).copied().collect::<Vec<_>>();
+        let attempts: Vec<Attempt> = over.iter().filter_map(|lease| state.attempts.remove(lease)).collect();
+        let (has_ends, wants_to_ask) = (state.machine.next_end().is_some(), state.machine.wants_to_ask());
+        let is_stopped = state.machine.is_stopped();
+        if wants_to_ask && !attempts.is_empty() {
+            state.own_wakes = state.own_wakes.wrapping_add(1);
+        }
+        drop(state);
+        if wants_to_ask && !attempts.is_empty() {
+            self.admits.wake();
+        }
+        if has_ends {
+            self.ends.wake();
+        }
+        if is_stopped {
+            self.time.wake();
+        }
+        attempts.iter().for_each(Attempt::release);
+    }
+}

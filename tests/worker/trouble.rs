@@ -1,0 +1,129 @@
+//! Leases that are lost, and stores that fail.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use stationmaster::TaskState;
+use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::error::{Error, StoreErrorKind};
+use stationmaster::ops::Outcome;
+use stationmaster::service::{Attempt, Cancelled, LoopHandle, Reaper, Service};
+use stationmaster::store::{MemoryStore, Store, TxMode};
+use stationmaster::testing::{Fault, FaultStore, When};
+
+use crate::scene::*;
+use crate::stores::stores;
+
+#[test]
+fn a_handler_whose_lease_was_lost_is_told_and_its_end_is_refused() {
+    for (store, handle) in scenes() {
+        enqueue(&store, &[task("a")]);
+        let (sender, told) = mpsc::channel();
+        let sender = Mutex::new(sender);
+        let running = run(
+            // Renewed after a third of it, which is when it learns of the loss.
+            worker(&store).places(1).lease(Duration::from_secs(1)).handler(move |attempt: &Attempt| {
+                sender.lock().send(None).unwrap();
+                if attempt.task().attempt == 1 {
+                    while !attempt.wait(MINUTE) {}
+                    sender.lock().send(attempt.cancelled()).unwrap();
+                }
+                Outcome::Success { value: Some(attempt.task().attempt.to_string()) }
+            }),
+            &handle,
+        );
+        assert_eq!(told.recv_timeout(MINUTE).unwrap(), None);
+        // By the clock of another holder's reaper the lease has expired.
+        let later = SystemClock.now() + HOUR;
+        let reaped = Reaper::new(store.clone()).grace(Duration::ZERO).tick(later).unwrap().reaped;
+        assert!(reaped.len() <= 1, "or it has expired by itself");
+        assert_eq!(told.recv_timeout(MINUTE).unwrap(), Some(Cancelled::LeaseLost));
+        until("another attempt has ended it", || state(&store, "a").is_end());
+        let report = running.stop();
+        assert_eq!((report.stored, report.refused), (1, 1));
+        assert_eq!(record(&store, "a").value.as_deref(), Some("2"), "not what the first attempt said");
+    }
+}
+
+#[test]
+fn a_store_that_fails_for_a_while_loses_no_end() {
+    for store in stores() {
+        let (faults, handle) = (Arc::new(FaultStore::new(store.clone())), LoopHandle::new());
+        enqueue(&store, &[task("a"), task("b")]);
+        let (fails, errors) = (faults.clone(), Arc::new(AtomicUsize::new(0)));
+        let counts = errors.clone();
+        let shared: Arc<dyn Store> = faults.clone();
+        let running = run(
+            worker(&shared)
+                .on_error(move |error| {
+                    assert!(matches!(error, Error::Store(_)));
+                    counts.fetch_add(1, Ordering::SeqCst);
+                })
+                .handler(move |_: &Attempt| fails.refuse(TxMode::Write, 5)),
+            &handle,
+        );
+        until("both have ended", || ["a", "b"].iter().all(|name| state(&store, name) == TaskState::Success));
+        let report = running.stop();
+        assert_eq!((report.stored, report.unstored.len()), (2, 0));
+        assert!(errors.load(Ordering::SeqCst) >= 5, "the host was told");
+    }
+}
+
+/// At each call in turn, before and after its effect.
+#[test]
+fn whichever_call_of_the_store_fails_a_task_runs_once_and_ends_once() {
+    for when in [When::Before, When::After] {
+        for at in 1..=200 {
+            let faults = Arc::new(FaultStore::new(Arc::new(MemoryStore::new())));
+            let (store, handle): (Arc<dyn Store>, _) = (faults.clone(), LoopHandle::new());
+            enqueue(&store, &[task("a"), task("recorded").record_attempts(true)]);
+            faults.arm(Fault::new(at, when, StoreErrorKind::Io));
+            let (begun, counts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let counted = begun.clone();
+            let running = run(
+                worker(&store).handler(move |attempt: &Attempt| {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    if attempt.task().key.task.as_str() == "recorded" {
+                        let counts = counts.clone();
+                        attempt.end((), move |_| {
+                            counts.fetch_add(1, Ordering::SeqCst);
+                            Ok(())
+                        })?;
+                    }
+                    Ok::<(), Error>(())
+                }),
+                &handle,
+            );
+            let inner = faults.inner().clone();
+            until("both have ended", || ["a", "recorded"].iter().all(|name| state(&inner, name).is_end()));
+            let report = running.stop();
+            let states = ["a", "recorded"].map(|name| state(&inner, name));
+            assert_eq!(states, [TaskState::Success; 2], "call {at} {when:?}");
+            assert_eq!((begun.load(Ordering::SeqCst), report.refused), (2, 0), "call {at} {when:?}");
+            assert!(inner.read(|tx| tx.audit()).unwrap().is_empty());
+            if faults.disarm().is_none() {
+                assert!(at > 10, "{at} calls were hit");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn leases_are_renewed_while_handlers_work() {
+    for (store, handle) in scenes() {
+        enqueue(&store, &[task("a")]);
+        let (gate, lease) = (Gate::new(), Duration::from_secs(2));
+        let passes = gate.clone();
+        let running = run(worker(&store).lease(lease).handler(move |_: &Attempt| passes.pass()), &handle);
+        let expiry = || record(&store, "a").lease.map(|lease| lease.expires_at);
+        until("it works", || state(&store, "a") == TaskState::Running);
+        let first = expiry();
+        until("it is renewed", || expiry() > first);
+        gate.open();
+        until("it has ended", || state(&store, "a") == TaskState::Success);
+        running.stop();
+    }
+}
