@@ -136,6 +136,6 @@ fn a_worker_that_cannot_work_says_why() {
     let window = stationmaster::admission::AirflowWindow::new(16);
     let refused = handled().queue("q".try_into().unwrap(), 1);
     let refused = refused.policy(stationmaster::admission::Policy::AirflowWindow(window));
-    assert!(matches!(refused.run(&handle), Err(Error::Invalid(Invalid::WindowWithQueues))));
+    assert!(matches!(refused.run(&handle), Err(Error::Invalid(Invalid::WindowWith { what: "queues" }))));
     assert!(handle.is_stopped(), "others that it stops learn of it");
 }
