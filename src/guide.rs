@@ -2,7 +2,6 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use stationmaster::admission::IfExists;
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::service::{Admitter, Service};
 //! use stationmaster::store::{MemoryStore, Store};
@@ -51,6 +50,7 @@
 //! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
+//! use stationmaster::admission::IfExists;
 //! use stationmaster::pool::{PoolSpec, Slots};
 //!
 //! store.write(|tx| tx.define([PoolSpec::new("database", Slots::Limited(4))?], IfExists::Replace))?;

@@ -184,9 +184,9 @@ fn a_task_of_two_paused_subjects_waits_for_both() {
         scene.store.write(|tx| tx.pause(&[prefix.clone(), key.clone()])).unwrap();
         assert_eq!(names(&scene.admits(1)), ["b"], "the other goes on");
         assert_eq!(scene.why("a"), "limit t/a: paused");
-        scene.store.write(|tx| tx.resume(&[key.clone()])).unwrap();
+        scene.store.write(|tx| tx.resume(std::slice::from_ref(&key))).unwrap();
         assert_eq!(scene.why("a"), "limits t/*: paused");
-        scene.store.write(|tx| tx.resume(&[prefix.clone()])).unwrap();
+        scene.store.write(|tx| tx.resume(std::slice::from_ref(&prefix))).unwrap();
         assert_eq!(names(&scene.admits(2)), ["a"]);
     });
 }

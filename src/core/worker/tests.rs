@@ -229,7 +229,7 @@ fn extremes_overflow_nothing() {
             worker.not_stored(now, ends);
             worker.stop(now);
             worker.told(now);
-            (worker.next_ask(), worker.next_end(), worker.next_told(), worker.is_over(now));
+            let _ = (worker.next_ask(), worker.next_end(), worker.next_told(), worker.is_over(now));
         }
     }
 }

@@ -138,7 +138,8 @@ fn a_second_pause_changes_nothing(store: &dyn Store) {
 
 fn granted(tx: &mut dyn StoreTx, ids: &[TaskId], rates: &[RateUse]) -> StoreResult<usize> {
     let holder = holder("h");
-    Ok(tx.grant_if_open(&GrantBatch::new(ids, &holder, at(10), at(99)).rates(rates).whole())?.tasks.len())
+    let batch = GrantBatch::new(ids, &holder, at(10), at(99)).rates(rates).whole();
+    tx.grant_if_open(&batch).map(|granted| granted.tasks.len())
 }
 
 fn a_grant_notes_what_keys_owe(store: &dyn Store) {

@@ -87,7 +87,7 @@ impl Struck {
 ///     assert_eq!(answer.is_err(), store.disarm().is_some());
 ///     answer.is_ok()
 /// });
-/// assert_eq!(calls, Some(4), "begin, put_pools and commit have failed");
+/// assert_eq!(calls, Some(7), "begin, a look, the lock, another look, put_pools and commit have failed");
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Debug)]

@@ -55,7 +55,7 @@ fn pool(name: &str, slots: u32) -> PoolSpec {
 fn define(store: &PostgresStore, times: u32) -> Result<()> {
     let limits = LIMITS.map(|(key, max)| LimitSpec::new(key.try_into().unwrap(), max * times).unwrap());
     store.write(|tx| {
-        tx.define(&POOLS.map(|(name, slots)| pool(name, slots * times)), IfExists::Replace)?;
+        tx.define(POOLS.map(|(name, slots)| pool(name, slots * times)), IfExists::Replace)?;
         tx.define(&limits, IfExists::Replace).map(drop)
     })
 }
