@@ -133,7 +133,8 @@ impl Tx<'_> {
     /// Returns which of them were not paused before.
     ///
     /// Anything with a name can be paused, defined or not. Sizes stay as they are, and work that holds a lease goes
-    /// on. [`drain`](ReadTx::drain) tells when it has ended.
+    /// on. [`drain`](ReadTx::drain) tells when it has ended. Each tick looks at all that is paused, so pause a
+    /// family rather than its thousand keys, and resume what is gone.
     ///
     /// # Errors
     ///
@@ -153,7 +154,10 @@ impl Tx<'_> {
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn pause(&mut self, subjects: &[Subject]) -> Result<Vec<bool>> {
-        Ok(self.decides()?.put_paused(subjects, true)?)
+        let paused = self.decides()?.put_paused(subjects, true)?;
+        // What waited behind its reservation, or outside of a window that it filled, may fit now.
+        self.capacity_changed();
+        Ok(paused)
     }
 
     /// Resumes subjects that were paused. Returns which of them were. A subject that is paused by another name,

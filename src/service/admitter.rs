@@ -200,8 +200,12 @@ impl Admitter {
             self.last = Some(order.request.clone());
         }
         match survey.map_err(|_| unknown)?.granted {
-            Some(_) => self.store.write(|tx| tx.admit(now, order)),
-            None => Ok(Admission { next_due: Some(now), ..Admission::default() }),
+            // The answer that was lost may have had more to say: the next tick says it.
+            Some(_) => {
+                let admission = self.store.write(|tx| tx.admit(now, order))?;
+                Ok(Admission { next_due: Some(now), ..admission })
+            }
+            None => Ok(Admission { next_due: Some(now), tells_at: Some(now), ..Admission::default() }),
         }
     }
 

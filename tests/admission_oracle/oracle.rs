@@ -115,17 +115,16 @@ fn clock(world: &World) -> Timestamp {
 
 /// What a key owes at the store's clock to the rate that holds now.
 fn owed(world: &World, key: &LimitKey, rate: Rate) -> i128 {
+    owed_at(world, key, rate, clock(world))
+}
+
+fn owed_at(world: &World, key: &LimitKey, rate: Rate, at: Timestamp) -> i128 {
     let Some(used) = world.owed.iter().find(|used| used.key == *key) else { return 0 };
-    let passed = i128::from(clock(world).as_micros() - used.at.as_micros());
+    let passed = i128::from(at.as_micros() - used.at.as_micros());
     let (was, now) = (used.period.as_micros() as i128, rate.period().as_micros() as i128);
-    if i128::from(used.owed) <= i128::from(used.starts) * passed {
-        return 0;
-    }
-    let mut owed = i128::from(used.owed) * now / was;
-    if owed * was < i128::from(used.owed) * now {
-        owed += 1;
-    }
-    (owed - i128::from(rate.starts()) * passed).max(0)
+    let left = (i128::from(used.owed) - i128::from(used.starts) * passed).max(0);
+    let owed = left * now / was;
+    if owed * was < left * now { owed + 1 } else { owed }
 }
 
 impl<'a> Walk<'a> {
@@ -198,8 +197,15 @@ impl<'a> Walk<'a> {
             if missing <= 0 {
                 return None;
             }
+            let (owed, took) = self.owed[key];
+            let most = (i128::from(rate.most_at_once()) - 1) * token;
             let mut next = clock(self.world).as_micros();
-            while i128::from(next - clock(self.world).as_micros()) * i128::from(rate.starts()) < missing {
+            // Before a start what is owed comes back as the rate says under which it was owed.
+            let owed_then = |next: i64| match took {
+                true => owed - i128::from(next - clock(self.world).as_micros()) * i128::from(rate.starts()),
+                false => owed_at(self.world, key, rate, Timestamp::from_micros(next)),
+            };
+            while owed_then(next) > most {
                 next += 1;
             }
             Some(Reason::RateSpent { limit: key.clone(), rate, next: Timestamp::from_micros(next) })

@@ -18,7 +18,9 @@ pub fn main() {
     let tasks: Vec<NewTask> = (0..TASKS)
         .map(|n| NewTask::new(TaskKey::new("n", "w", "r", n.to_string()).expect("a key")))
         .collect();
-    store.write(|tx| tx.define([PoolSpec::new("default_pool", Slots::Limited(3))?], IfExists::Replace)).expect("a pool");
+    store
+        .write(|tx| tx.define([PoolSpec::new("default_pool", Slots::Limited(3))?], IfExists::Replace))
+        .expect("a pool");
     store.write(|tx| tx.enqueue(now, &tasks)).expect("tasks");
 
     let done = Arc::new(Mutex::new(0));

@@ -163,16 +163,22 @@ impl RateUse {
         instant(i128::from(self.at.as_micros()) + micros)
     }
 
-    /// Returns what is owed at this instant under `rate`. What was owed under another one counts as the same
-    /// part of a token.
+    /// Returns what is owed at this instant to `rate`. It is repaid at the rate under which it was owed, until
+    /// the next start. What is left counts as the same part of a token of `rate`.
     fn owed_at(&self, now: Timestamp, rate: Rate) -> i128 {
-        if now >= self.full_at() {
-            return 0;
-        }
-        let (period, was) = (i128::from(rate.micros()), i128::from(duration_micros(self.period).max(1)));
-        let owed = div_ceil(i128::from(self.owed.max(0)) * period, was);
         let passed = i128::from(now.as_micros()) - i128::from(self.at.as_micros());
-        (owed - i128::from(rate.starts) * passed.max(0)).max(0)
+        let owed = (i128::from(self.owed) - i128::from(self.starts) * passed.max(0)).max(0);
+        div_ceil(owed * i128::from(rate.micros()), self.token())
+    }
+
+    /// Returns the first instant at which there is a token for `rate`, if no other start takes it.
+    fn next(&self, rate: Rate) -> Timestamp {
+        let missing = i128::from(self.owed) - (i128::from(rate.burst) - 1) * self.token();
+        instant(i128::from(self.at.as_micros()) + div_ceil(missing.max(0), self.starts.max(1).into()))
+    }
+
+    fn token(&self) -> i128 {
+        duration_micros(self.period).max(1).into()
     }
 }
 
@@ -182,12 +188,15 @@ pub(super) struct Bucket {
     pub(super) rate: Rate,
     now: Timestamp,
     owed: i128,
+    /// When there is a token, if there is none now and the tick takes none.
+    next: Timestamp,
 }
 
 impl Bucket {
     /// Finds out what is there at this instant.
     pub(super) fn new(rate: Rate, used: Option<&RateUse>, now: Timestamp) -> Self {
-        Self { rate, now, owed: used.map_or(0, |used| used.owed_at(now, rate)) }
+        let owed = used.map_or(0, |used| used.owed_at(now, rate));
+        Self { rate, now, owed, next: used.map_or(now, |used| used.next(rate)) }
     }
 
     fn token(&self) -> i128 {
@@ -203,6 +212,9 @@ impl Bucket {
 
     /// Returns when there is the next token, after so many were taken and none is left.
     pub(super) fn next(&self, taken: u64) -> Timestamp {
+        if taken == 0 {
+            return self.next;
+        }
         let owed = self.owed + i128::from(taken) * self.token();
         let missing = owed + self.token() - i128::from(self.rate.burst) * self.token();
         instant(i128::from(self.now.as_micros()) + div_ceil(missing.max(0), self.rate.starts.into()))
@@ -283,15 +295,16 @@ mod tests {
         assert_eq!((used.owed, used.full_at()), (200, at(200)));
         let fast = Rate::new(10, Duration::from_micros(100)).unwrap().burst(2).unwrap();
         assert_eq!(Bucket::new(fast, Some(&used), at(0)).left(0), 0);
-        assert_eq!(Bucket::new(fast, Some(&used), at(10)).left(0), 1);
-        let long = Rate::new(1, Duration::from_micros(1_000)).unwrap().burst(3).unwrap();
+        // What was owed to the slow one comes back as slowly, until the next start.
+        let waits = Bucket::new(fast, Some(&used), at(99));
+        assert_eq!((waits.left(0), waits.next(0)), (0, at(100)));
+        let has = Bucket::new(fast, Some(&used), at(100));
+        assert_eq!((has.left(0), has.next(1)), (1, at(110)));
+        let long = Rate::new(1, Duration::from_micros(1_000)).unwrap().burst(2).unwrap();
         let moved = Bucket::new(long, Some(&used), at(100));
-        assert_eq!(
-            (moved.left(0), moved.next(1)),
-            (1, at(1_000)),
-            "2 tokens are owed, less 100 of 1000 units"
-        );
-        assert_eq!(Bucket::new(long, Some(&used), at(200)).left(0), 3, "it was full by then");
+        assert_eq!((moved.left(0), moved.next(1)), (1, at(1_100)), "half of what was owed, in its own units");
+        assert_eq!(Bucket::new(long, Some(&used), at(50)).next(0), at(100), "and not later than it comes");
+        assert_eq!(Bucket::new(long, Some(&used), at(200)).left(0), 2, "it was full by then");
     }
 
     #[test]

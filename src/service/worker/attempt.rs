@@ -72,6 +72,8 @@ struct Inner {
     /// `None` once the attempt has ended, so that its lease is not renewed any more.
     kept: Mutex<Option<Kept>>,
     has_ended: AtomicBool,
+    /// Whether the worker records an end of its own.
+    is_given_up: AtomicBool,
     signal: Arc<Signal>,
 }
 
@@ -104,8 +106,17 @@ impl Attempt {
             told.cancel(Cancelled::LeaseLost);
             told.cut.stop();
         });
-        let (deadline, has_ended) = (OnceLock::new(), AtomicBool::new(false));
-        Self(Arc::new(Inner { task, store, deadline, kept: Mutex::new(Some(kept)), has_ended, signal }))
+        let (deadline, has_ended, is_given_up) =
+            (OnceLock::new(), AtomicBool::new(false), AtomicBool::new(false));
+        Self(Arc::new(Inner {
+            task,
+            store,
+            deadline,
+            kept: Mutex::new(Some(kept)),
+            has_ended,
+            is_given_up,
+            signal,
+        }))
     }
 
     /// Returns the task as it was when it was granted: key, payload, attempt and the rest.
@@ -167,7 +178,9 @@ impl Attempt {
     /// this before. What `body` returned, and errors of the store that no repetition changes. Nothing was
     /// changed by any of these, except that [`Error::Stale`] after a commit of unknown outcome may mean that
     /// the end took effect and the task has moved on. An error that
-    /// [`is_indeterminate`](Error::is_indeterminate) is returned only once the lease was lost or has expired.
+    /// [`is_indeterminate`](Error::is_indeterminate) is returned only once the lease was lost or has expired, and
+    /// the store has not told in five further calls what became of the commit; or if the worker recorded a
+    /// failure meanwhile, because the handler ran for too long.
     ///
     /// A handler may return all of these. The attempt has then failed, unless it had ended.
     ///
@@ -190,17 +203,33 @@ impl Attempt {
         mut body: impl FnMut(&mut Tx<'_>) -> Result<()>,
     ) -> Result<()> {
         let finish = [Finish::new(self.lease(), outcome.into())];
-        let (mut may_be_stored, mut pause) = (false, Duration::from_millis(10));
+        let (mut unknown, mut pause) = (None, Duration::from_millis(10));
+        // A lease of an attempt that has ended counts as lost, too. So a loss does not settle an unknown outcome.
+        let mut tries_after_loss = 5;
         loop {
             let ended = self.0.store.write(|tx| {
                 tx.finish(SystemClock.now(), &finish)?.fenced()?;
                 body(tx)
             });
             match ended {
-                // The first call was committed, and its answer was lost.
-                Err(Error::Repeated { .. }) if may_be_stored => break,
-                Err(error) if may_pass(&error) && !self.is_lost() => {
-                    may_be_stored |= error.is_indeterminate();
+                // The first call was committed, and its answer was lost; or the worker has recorded an end of its
+                // own, and no one knows.
+                Err(Error::Repeated { .. }) if unknown.is_some() => match unknown {
+                    Some(unknown) if self.is_given_up() => return Err(unknown),
+                    _ => break,
+                },
+                Err(error) if may_pass(&error) && (!self.is_lost() || unknown.is_some()) => {
+                    if error.is_indeterminate() {
+                        unknown = Some(error);
+                    }
+                    if self.is_lost() {
+                        tries_after_loss -= 1;
+                    }
+                    if tries_after_loss == 0
+                        && let Some(unknown) = unknown
+                    {
+                        return Err(unknown);
+                    }
                     // Ends with the lease, because the keeper tells of its loss.
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_secs(1));
@@ -223,6 +252,15 @@ impl Attempt {
     pub fn ended_elsewhere(&self) {
         self.0.has_ended.store(true, Ordering::Release);
         self.release();
+    }
+
+    /// Notes that the worker records an end of its own.
+    pub(super) fn give_up(&self) {
+        self.0.is_given_up.store(true, Ordering::Release);
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.0.is_given_up.load(Ordering::Acquire)
     }
 
     /// Returns true if the handler has ended the attempt.

@@ -50,6 +50,9 @@ impl AdmitLoop {
 
     /// Starts what a tick only grants: tasks that record their attempts as runs.
     fn start_queued(&mut self) -> Result<()> {
+        if self.shared.admits.is_stopped() {
+            self.give_queued_back();
+        }
         if self.queued.is_empty() {
             return Ok(());
         }
@@ -64,10 +67,23 @@ impl AdmitLoop {
         Ok(())
     }
 
+    fn give_queued_back(&mut self) {
+        for attempt in self.queued.drain(..) {
+            self.shared.give_back(attempt.lease());
+        }
+    }
+
     fn begin(&self, attempt: Attempt) {
         if let Err(error) = self.shared.begin(attempt) {
             self.shared.tell(&error);
         }
+    }
+}
+
+/// What is still to be started when the loop ends does not begin.
+impl Drop for AdmitLoop {
+    fn drop(&mut self) {
+        self.give_queued_back();
     }
 }
 
@@ -85,6 +101,8 @@ impl Service for AdmitLoop {
 
         let (mut is_idle, mut failed) = (!asks.is_empty(), None);
         for (group, free) in asks {
+            // The call for another group may have taken long.
+            let now = SystemClock.now();
             let admission = match self.admitters[group].admit(now, free) {
                 Ok(admission) => admission,
                 Err(error) => {

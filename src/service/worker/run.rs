@@ -116,9 +116,10 @@ impl Running {
         let shared = self.shared.clone();
         let waker = Waker::from(Arc::new(WakeOther(shared.time.clone())));
         let mut stopped = pin!(handle.stopped());
-        let _ = stopped.as_mut().poll(&mut Context::from_waker(&waker));
         loop {
             let (seen, now) = (shared.time.seen(), SystemClock.now());
+            // Each wake of the handle takes the waker out, so it returns to its place each time.
+            let _ = stopped.as_mut().poll(&mut Context::from_waker(&waker));
             // A loop that ends on its own has panicked, or cannot go on.
             if handle.is_stopped() || shared.has_lost_a_loop.load(Ordering::Acquire) {
                 handle.stop();

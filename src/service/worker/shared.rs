@@ -91,8 +91,10 @@ impl Shared {
             let kept = self.keeper.keep(&task);
             Attempt::new(task, self.store.clone(), kept)
         };
-        let attempts: Vec<Attempt> = tasks.into_iter().map(kept).collect();
+        let mut attempts: Vec<Attempt> = tasks.into_iter().map(kept).collect();
         let mut state = self.state.lock();
+        // A store that grants a lease twice must not begin its task twice.
+        attempts.retain(|attempt| !state.machine.has(attempt.lease()));
         state.machine.granted(now, group, free, &leases, due, tells_at);
         state.attempts.extend(attempts.iter().map(|attempt| (attempt.lease(), attempt.clone())));
         attempts
@@ -142,6 +144,13 @@ impl Shared {
         self.settle(state, &[lease]);
     }
 
+    /// Gives back an attempt that did not begin.
+    pub(super) fn give_back(&self, lease: LeaseRef) {
+        let mut state = self.state.lock();
+        state.machine.returned(SystemClock.now(), lease, Some(Outcome::GivenBack));
+        self.settle(state, &[lease]);
+    }
+
     /// Notes how a handler returned.
     pub(super) fn returned(&self, lease: LeaseRef, outcome: Outcome) {
         let mut state = self.state.lock();
@@ -183,6 +192,7 @@ impl Shared {
             if *told == Told::GivenUp && attempt.has_ended() {
                 state.machine.ended_itself(attempt.lease());
             } else if *told == Told::GivenUp {
+                attempt.give_up();
                 let ran = attempt
                     .deadline()
                     .map_or(Duration::ZERO, |deadline| now.saturating_duration_since(deadline));
@@ -197,6 +207,8 @@ impl Shared {
                 Told::Overdue => attempt.cancel(Cancelled::RanTooLong),
                 Told::CutOff => attempt.cut(),
                 Told::GivenUp => {
+                    // It may not have been told before: the patience may be none.
+                    attempt.cancel(Cancelled::RanTooLong);
                     attempt.cut();
                     self.ends.wake();
                 }

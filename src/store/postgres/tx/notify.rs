@@ -98,8 +98,12 @@ pub(super) fn of_inserted(tasks: &[TaskInsert], answers: &[Inserted]) -> NewsSet
 /// Returns what a move brings: slots if it may have held some, and the task itself if it is ready.
 pub(super) fn of_move(change: &Move) -> NewsSet {
     let is_ready = change.to == TaskState::Scheduled && change.due.is_none();
-    let held = [TaskState::Queued, TaskState::Running, TaskState::Sensing];
-    let gives_back = !change.keeps_slots && held.contains(&change.from);
+    // A lease counts against limits, also if its slots are kept.
+    let gives_back = match change.from {
+        TaskState::Queued | TaskState::Running => true,
+        TaskState::Sensing => !change.keeps_slots,
+        _ => false,
+    };
     let ready = if is_ready { News::Ready.into() } else { NewsSet::NONE };
     if gives_back { ready.and(News::Capacity) } else { ready }
 }
@@ -137,12 +141,15 @@ mod tests {
         assert_eq!(of_move(&change(Success, Scheduled)), News::Ready.into());
         let mut keeps = change(Running, Sensing);
         keeps.keeps_slots = true;
-        assert_eq!(of_move(&keeps), NewsSet::NONE);
+        assert_eq!(of_move(&keeps), News::Capacity.into(), "its limits have room again");
+        let mut stays = change(Sensing, Sensing);
+        stays.keeps_slots = true;
+        assert_eq!(of_move(&stays), NewsSet::NONE);
         let mut retry = change(Running, Scheduled);
         assert_eq!(of_move(&retry), NewsSet::from(News::Ready).and(News::Capacity));
         retry.due = Some(Timestamp::UNIX_EPOCH);
         assert_eq!(of_move(&retry), News::Capacity.into());
-        assert_eq!(of_moved(&[retry.clone(), keeps], &[false, true]), NewsSet::NONE);
+        assert_eq!(of_moved(&[retry.clone(), stays], &[false, true]), NewsSet::NONE);
         assert_eq!(of_moved(&[retry], &[true]), News::Capacity.into());
     }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use stationmaster::canonical::PokeContext;
 use stationmaster::admission::IfExists;
+use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::id::RequestId;
 use stationmaster::ops::{AdmitRequest, Finish, Finished, Mark};

@@ -192,8 +192,8 @@ impl PoolTx for PostgresBackend<'_> {
             [] => Ok(Vec::new()),
             _ => db.put_paused(subjects, paused),
         };
-        // What is paused makes nobody look. What is resumed may be admitted.
-        if paused { self.write(put) } else { self.tell(News::Capacity, put) }
+        // A pause may end a reservation that others wait behind.
+        self.tell(News::Capacity, put)
     }
 
     fn paused(&mut self) -> StoreResult<Vec<Subject>> {

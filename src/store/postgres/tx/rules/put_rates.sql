@@ -15,7 +15,7 @@ gone AS (
     SELECT row FROM full_ones
     UNION ALL
     SELECT was.row FROM given CROSS JOIN LATERAL (
-      SELECT ctid AS row FROM sm.rate_use WHERE rate_use.key = given.key OFFSET 0) was))
+      SELECT ctid AS row FROM sm.rate_use WHERE rate_use.key = given.key ORDER BY version DESC LIMIT 1) was))
 )
 INSERT INTO sm.rate_use (key, version, owed, at, starts, period, full_at)
 SELECT key, nextval('sm.version'), owed, at, starts, period, full_at FROM given
