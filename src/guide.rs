@@ -107,6 +107,41 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
+//! # Many customers: a maximum and a rate for each
+//!
+//! A family is all keys that begin with a prefix. Its definition holds for each of them apart. More:
+//! [`limits`](crate::admission::limits).
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, Service};
+//! # use stationmaster::store::{MemoryStore, Store};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
+//! use std::time::Duration;
+//! use stationmaster::admission::limits::{LimitSpec, Rate};
+//! use stationmaster::admission::{IfExists, Subject};
+//!
+//! // At most 10 of a customer at once, and 60 in a minute after the first 5.
+//! let rate = Rate::new(60, Duration::from_secs(60))?.burst(5)?;
+//! let customers = LimitSpec::new("customer/".try_into()?, 10)?.rate(rate).family();
+//! store.write(|tx| tx.define([&customers], IfExists::Replace))?;
+//! let of = |customer: &str, n: u32| task(&format!("{customer}{n}")).limit(format!("customer/{customer}").try_into().unwrap());
+//! let tasks: Vec<NewTask> = (0..9).flat_map(|n| [of("a", n), of("b", n)]).collect();
+//! store.write(|tx| tx.enqueue(now, &tasks))?;
+//! let first = admitter.tick(now)?;
+//! assert_eq!((first.granted.len(), first.next_due), (10, Some(now + Duration::from_secs(1))));
+//!
+//! // Customer b is stopped. What it runs goes on.
+//! let b = [Subject::Key("customer/b".try_into()?)];
+//! store.write(|tx| tx.pause(&b))?;
+//! assert_eq!(admitter.tick(now + Duration::from_secs(4))?.granted.len(), 4);
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
 //! # Workers that differ
 //!
 //! A task may name a queue, and an admitter the queues it serves. Slots still belong to pools, whichever queue

@@ -115,9 +115,8 @@
 //! call again. After one that [`is_indeterminate`](Error::is_indeterminate) the commit may have taken effect:
 //! repeat the call, or ask.
 //!
-//! An admitter may be granted any task that is ready in its store. So every process that admits must be able
-//! to run every task, or hand it to one that can. Workers that differ (by machine, by tenant) need your own
-//! dispatch, or a store each.
+//! An admitter may be granted any ready task of the queues that it serves, and it serves all unless you name
+//! some. So where workers differ (by machine, by tenant), name a [queue](NewTask::queue) for each kind.
 //!
 //! # Features
 //!

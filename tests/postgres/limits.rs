@@ -46,7 +46,8 @@ fn a_statement_that_somebody_cancelled_may_be_called_again() {
         let store = scratch.open(|options| options.statement_timeout(limit));
         doze(&scratch);
         let cancelled = std::thread::scope(|scope| {
-            let writing = scope.spawn(|| put(&store, "p"));
+            let writing =
+                scope.spawn(|| store.write(|tx| tx.define([pool("p", 1)], IfExists::Replace)).map(drop));
             let cancel = format!(
                 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
                  WHERE wait_event = 'PgSleep' AND query LIKE '%\"{}\"%'",

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use stationmaster::Timestamp;
-use stationmaster::admission::IfExists;
+use stationmaster::admission::{IfExists, Subject};
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::lease::LeaseRef;
@@ -159,6 +159,14 @@ fn what_may_bring_work_is_told_and_nothing_else() {
     pair.assert_silent("a stale lease");
     put(&pair.actor, "p").unwrap();
     assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY, "a pool");
+
+    // What waits behind a reservation of what is paused may fit, too.
+    let subjects = [Subject::Pool("p".try_into().unwrap())];
+    for (what, resumes) in [("a pause", false), ("a resumption", true)] {
+        let change = |tx: &mut Tx<'_>| if resumes { tx.resume(&subjects) } else { tx.pause(&subjects) };
+        assert_eq!(pair.actor.write(change).unwrap(), [true], "{what}");
+        assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY, "{what}");
+    }
 
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(60)).unwrap();
     let context = PokeContext::from_json("{}").unwrap();

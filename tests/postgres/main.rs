@@ -33,11 +33,11 @@ mod stepped;
 mod tables;
 mod turns;
 
-use stationmaster::admission::IfExists;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::id::PoolName;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::Store;
+use stationmaster::testing::raw;
 use stationmaster::{Error, NewTask, Result, TaskKey};
 
 fn kind(error: &Error) -> StoreErrorKind {
@@ -52,7 +52,7 @@ fn pool(name: &str, slots: u32) -> PoolSpec {
 }
 
 fn put(store: &dyn Store, name: &str) -> Result<()> {
-    store.write(|tx| tx.define([pool(name, 1)], IfExists::Replace).map(drop))
+    store.write(|tx| Ok(raw(tx).put_pools(&[pool(name, 1)])?))
 }
 
 /// How many pools there are besides the default one.

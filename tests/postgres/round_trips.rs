@@ -12,6 +12,7 @@ use stationmaster::ops::{AdmitRequest, Finish};
 use stationmaster::store::PostgresStore;
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
 use stationmaster::store::postgres::{Connector, Wake};
+use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, TaskRecord, TaskState, Timestamp};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -276,8 +277,7 @@ fn looking_ahead_takes_three_round_trips_and_more_where_tasks_are_overdue() {
 #[test]
 fn behind_a_pooler_a_write_takes_one_more() {
     let counted = Counted::by(Rekeyed::new);
-    let write =
-        |store: &PostgresStore| store.write(|tx| tx.define([pool("p", 1)], IfExists::Replace)).unwrap();
+    let write = |store: &PostgresStore| store.write(|tx| Ok(raw(tx).put_pools(&[pool("p", 1)])?)).unwrap();
     write(&counted.store);
     assert_eq!(counted.of(write).0, 3);
 }

@@ -105,6 +105,25 @@ fn a_drain_knows_the_tick_that_a_pause_waited_for() {
     scene.audit();
 }
 
+/// The second looks again once it has the lock.
+#[test]
+fn of_two_that_define_at_once_the_second_leaves_what_the_first_did() {
+    let scene = scene();
+    let define = |slots| {
+        move |tx: &mut Tx<'_>| {
+            tx.define([pool("new", slots)], IfExists::Leave).map(|defined| format!("{defined:?}"))
+        }
+    };
+    let [first, second] = [0, 1].map(|_| Hand::begin(&scene.scratch.0, "READ COMMITTED"));
+    assert_eq!(first.call(define(1)).done(), "[Created]");
+    second.call(define(2)).waits();
+    first.commit();
+    assert_eq!(second.rest().done(), "[Left]");
+    second.commit();
+    let pools = scene.store.read(|tx| tx.pools(&[pool_name("new")])).unwrap();
+    assert_eq!(pools[0].as_ref().unwrap().spec, pool("new", 1));
+}
+
 /// A rollback to a savepoint gives the tick lock up, and the handle is not told.
 #[test]
 fn the_lock_is_taken_again_after_a_savepoint() {

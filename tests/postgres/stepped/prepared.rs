@@ -117,8 +117,8 @@ fn a_prepared_definition_stops_ticks_alone() {
     other.ask("SET lock_timeout = '10s'");
     for fate in FATES {
         host.ask("BEGIN");
-        host.call(&scene.scratch.0, Notify::No, |tx| tx.define([pool("other", 3)], IfExists::Replace))
-            .unwrap();
+        let other_size = pool("other", fate.len() as u32);
+        host.call(&scene.scratch.0, Notify::No, |tx| tx.define([&other_size], IfExists::Replace)).unwrap();
         host.ask("PREPARE TRANSACTION 'definition'");
         for (verb, name) in &needed {
             let lease = verb.has_lease().then(|| scene.lease(name));

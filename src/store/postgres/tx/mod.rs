@@ -240,7 +240,11 @@ impl Db<'_> {
 
     /// Takes the lock of [`Self::define`], for what is read before it changes.
     fn lock_definitions(&mut self) -> Outcome<()> {
-        self.define(ask!("SELECT")).map(drop)
+        // What follows is the definition itself, which is not run again if somebody cancels it.
+        let hurries = self.hurries;
+        self.define(ask!("SELECT"))?;
+        self.hurries = hurries;
+        Ok(())
     }
 
     fn is_read_committed(&mut self) -> Outcome<bool> {
