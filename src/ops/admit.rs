@@ -206,8 +206,8 @@ impl Tx<'_> {
     /// # Errors
     ///
     /// Returns [`Invalid::NoQueues`] for a request that serves no queue, and [`Invalid::WindowWith`] for one by
-    /// Airflow's window that names queues, or if the store has families or its tasks rates. Returns [`Invalid::TickInHostTransaction`] in a PostgreSQL
-    /// transaction that the host owns. Nothing was granted by any of these. Returns
+    /// Airflow's window that names queues, or if the store has families or its tasks rates. Returns
+    /// [`Invalid::TickInHostTransaction`] in a PostgreSQL transaction that the host owns. Nothing was granted by any of these. Returns
     /// [`Invalid::RequestOfAnother`] if another holder used the request's name and holds what it was granted. Returns [`crate::error::StoreErrorKind::Conflict`] if the store changed between
     /// plan and grant. A transaction should exclude that: run it again. Returns other store errors unchanged.
     ///

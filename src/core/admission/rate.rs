@@ -135,7 +135,8 @@ fn counted(what: &'static str, value: u32) -> Result<(), Invalid> {
 /// What the starts of a key owe to its rate: what is missing of a full burst.
 ///
 /// The unit is a token divided by the period in microseconds. So a token is as many units as the period has
-/// microseconds, and in each microsecond as many units come back as the rate has starts. Nothing is rounded.
+/// microseconds, and in each microsecond as many units come back as the rate has starts. Nothing is rounded, unless
+/// the rate was changed: then what is owed is rounded up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RateUse {
