@@ -11,7 +11,7 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction, TransactionBehavior::Immediate};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::{Fenced, Finish};
-use stationmaster::service::{Admitter, Reaper, Service};
+use stationmaster::service::{Admitter, Service, Upkeep};
 use stationmaster::store::SqliteStore;
 use stationmaster::store::sqlite::SqliteTx;
 use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
@@ -75,7 +75,7 @@ fn main() -> Result<()> {
     // Its lease expires, and the task is given to another one.
     let later = now + Duration::from_secs(3600);
     // Without grace, because this program jumps to `later`: nobody was kept from renewing.
-    assert_eq!(Reaper::new(store.clone()).grace(Duration::ZERO).tick(later)?.reaped.len(), 1);
+    assert_eq!(Upkeep::new(store.clone()).grace(Duration::ZERO).tick(later)?.reaped.len(), 1);
     let mut second = Admitter::new(store.clone(), "second packer".try_into()?);
     let lease = second.tick(later)?.granted[0].lease_ref();
 

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tx.define([PoolSpec::new("database", Slots::Limited(1))?], IfExists::Replace)?;
         tx.enqueue(SystemClock.now(), &tasks)
     })?;
-    // The services: one gives slots, one looks whether files are there. A `Reaper` would take back what dead processes held.
+    // The services: one gives slots, one looks whether files are there. An `Upkeep` would take back what dead processes held.
     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
     let poker = Poker::new(store.clone(), "poker-1".try_into()?).min_interval(Duration::from_millis(10));
     let mut poker = builtin(poker, store.clone())?; // the kinds that come along

@@ -1,7 +1,4 @@
-//! A tokio program as the host: services are futures beside a cancellation, tasks are tokio tasks, pokes need no thread.
-//!
-//! A keeper renews all leases. A task whose lease was lost is another's to work on, so its work is dropped. A
-//! store that is busy for a while ends no attempt.
+//! A tokio program as the host: handlers and pokes are futures, and worker, poker and upkeep are awaited beside a cancellation.
 //!
 //! ```sh
 //! cargo run --example tokio_host --features tokio              # until all is done
@@ -14,20 +11,19 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stationmaster::admission::IfExists;
+use stationmaster::backoff::RetryPolicy;
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::ops::{Fenced, Finish};
+use stationmaster::ops::{Fenced, Outcome};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{PokeOutcome, Settings};
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{Admitter, Kept, LoopHandle, Poker, Reaper, WakingStore};
+use stationmaster::service::{Attempt, LoopHandle, Poker, Upkeep, WakingStore, Worker};
 use stationmaster::store::MemoryStore;
-use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, drive};
-use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState};
+use stationmaster::tokio::{AsyncService, AsyncStore, drive};
+use stationmaster::{NewTask, Result, TaskKey, TaskState};
 use tokio::runtime::Handle;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-const SOON: Duration = Duration::from_secs(1); // until what failed is tried again
 const HOUR: Duration = Duration::from_secs(3600); // seconds, if other processes enqueue: they wake no loop here
 
 /// What some tasks wait for.
@@ -41,41 +37,18 @@ impl Condition for Page {
     const EXAMPLE: &'static str = r#"{"url": "https://data/7"}"#;
 }
 
-/// Works on one task under its lease; hands it back when the program is to stop. A stale lease is an error.
-pub(crate) async fn work(store: AsyncStore, stop: LoopHandle, kept: Kept, task: TaskRecord) -> Result<()> {
-    let lease = kept.lease();
-    again(&kept, || store.write(move |tx| tx.start(SystemClock.now(), &[lease]))).await?.fenced()?;
-    if task.key.task.as_str().starts_with("wait") {
-        let page = Page { url: format!("https://data/{}", task.key.task) };
-        let sensor = page.sensor(lease, Settings::new(Duration::from_secs(1), HOUR)?)?;
-        let register = || {
-            let sensors = [sensor.clone()];
-            store.write(move |tx| tx.register(SystemClock.now(), &sensors))
-        };
-        return again(&kept, register).await?.fenced().map(drop);
+/// Works on one task, and gives it back when the program is to stop. If its lease is lost, this future is dropped.
+pub(crate) async fn work(store: AsyncStore, attempt: Attempt) -> Result<Outcome> {
+    if attempt.task().key.task.as_str().starts_with("wait") {
+        let page = Page { url: format!("https://data/{}", attempt.task().key.task) };
+        let sensor = [page.sensor(attempt.lease(), Settings::new(Duration::from_secs(1), HOUR)?)?];
+        store.write(move |tx| tx.register(SystemClock.now(), &sensor)?.fenced()).await?;
+        attempt.ended_elsewhere(); // it is a sensor now, and the worker has no part in it
+        return Ok(().into());
     }
-    let end = tokio::select! {
-        () = sleep(Duration::from_millis(10)) => Finish::success(lease), // in truth, something useful
-        () = stop.stopped() => Finish::given_back(lease),
-        () = kept.lost() => {
-            eprintln!("{}: its lease was lost, and the work with it", task.key);
-            return Ok(());
-        }
-    };
-    let finish = || {
-        let ends = [end.clone()];
-        store.write(move |tx| tx.finish(SystemClock.now(), &ends))
-    };
-    again(&kept, finish).await?.fenced().map(drop)
-}
-
-/// Calls again while the store is busy, for as long as the lease holds.
-async fn again<T, F: Future<Output = Result<T>>>(kept: &Kept, mut call: impl FnMut() -> F) -> Result<T> {
-    loop {
-        match call().await {
-            Err(error) if error.is_retryable() && kept.holds(SystemClock.now()) => sleep(SOON).await,
-            answer => return answer,
-        }
+    tokio::select! {
+        () = sleep(Duration::from_millis(10)) => Ok(().into()), // in truth, something useful
+        () = attempt.until_cancelled() => Ok(Outcome::GivenBack),
     }
 }
 
@@ -102,7 +75,7 @@ async fn until_all_succeeded(store: &AsyncStore, keys: &[TaskKey]) -> Result<()>
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let stop = LoopHandle::new();
+    let (stop, runtime) = (LoopHandle::new(), Handle::current());
     let store = AsyncStore::new(Arc::new(WakingStore::new(MemoryStore::new(), stop.clone())));
     let name = |n: usize| format!("{}-{n}", ["wait", "load"][n % 2]);
     let keys =
@@ -110,47 +83,32 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     store
         .write(|tx| tx.define([PoolSpec::new("default_pool", Slots::Limited(8))?], IfExists::Replace))
         .await?;
-    let tasks: Vec<_> = keys.iter().cloned().map(NewTask::new).collect();
+    let retry = RetryPolicy::fixed(Duration::from_secs(1)).max_attempts(5).build()?;
+    let tasks: Vec<_> = keys.iter().map(|key| NewTask::new(key.clone()).retry(retry.clone())).collect();
     store.write(move |tx| tx.enqueue(SystemClock.now(), &tasks)).await?;
 
-    let shared = store.store();
-    let admitter = Admitter::new(shared.clone(), "host".try_into()?);
-    let keeper = admitter.keeper();
-    let mut keeping = AsyncService::new(keeper.clone());
-    let mut admitter = AsyncAdmitter::new(admitter);
-    let mut reaper = AsyncService::new(Reaper::new(shared.clone()));
+    let (shared, handlers) = (store.store(), store.clone());
+    let worker = Worker::new(shared.clone(), "host".try_into()?).places(8);
+    let worker = worker.handler_async(&runtime, move |attempt| work(handlers.clone(), attempt));
+    let mut upkeep = AsyncService::new(Upkeep::new(shared.clone()));
     let poker = Poker::new(shared.clone(), "host".try_into()?).refresh_every(Duration::from_millis(10));
-    let mut poker = AsyncService::new(poker.kind_async(Page::kind()?, &Handle::current(), |_| look()));
+    let mut poker = AsyncService::new(poker.kind_async(Page::kind()?, &runtime, |_| look()));
 
     let cancel = stop.clone();
     ctrlc::set_handler(move || cancel.stop())?;
     let millis = std::env::args().nth(1).map(|millis| millis.parse()).transpose()?;
-    let mut working = JoinSet::new();
-    let admit = drive(&mut admitter, &SystemClock, &stop, HOUR, |admission| {
-        for task in admission.into_iter().flat_map(|admission| admission.granted) {
-            working.spawn(work(store.clone(), stop.clone(), keeper.keep(&task), task));
-        }
-        ControlFlow::Continue(())
-    });
-    let keep = drive(&mut keeping, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
-    let reap = drive(&mut reaper, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
+    let stops = stop.clone();
+    let working = tokio::spawn(async move { worker.run_async(&stops).await });
+    let reap = drive(&mut upkeep, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
     let poke = drive(&mut poker, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
     // Whatever ends first drops the others where they are.
     let all_done = tokio::select! {
-        ended = async { tokio::try_join!(admit, keep, reap, poke) } => ended.map(|_| false)?,
+        ended = async { tokio::try_join!(reap, poke) } => ended.map(|_| false)?,
         done = until_all_succeeded(&store, &keys) => done.map(|()| true)?,
         () = sleep(millis.map_or(HOUR, Duration::from_millis)) => false,
     };
     stop.stop();
-    let undelivered = admitter.undelivered().await.into_iter().flatten();
-    let _kept: Vec<Kept> =
-        undelivered.flat_map(|admission| admission.granted).map(|task| keeper.keep(&task)).collect();
-    while let Some(worked) = working.join_next().await {
-        if let Err(error) = worked? {
-            eprintln!("attempt: {error}");
-        }
-    }
-    keeping.with(|keeper| keeper.give_back(SystemClock.now())).await??;
+    working.await??; // the handlers return, and their ends are stored
     poker.with(|poker| poker.leave()).await??;
 
     let [success, sensing, waiting] = count(&store, &keys).await?;

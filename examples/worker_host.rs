@@ -1,10 +1,10 @@
-//! A whole host: a worker with two kinds of places, and a reaper. It ends when all is done, or at Ctrl-C.
+//! A whole host: a worker with two kinds of places, and upkeep. It ends when all is done, or at Ctrl-C.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::service::{Attempt, LoopHandle, Reaper, WakingStore, Worker, drive};
+use stationmaster::service::{Attempt, LoopHandle, Upkeep, WakingStore, Worker, drive};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{NewTask, TaskKey};
 
@@ -24,12 +24,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (left.fetch_sub(1, Ordering::SeqCst) == 1).then(|| done.stop());
         Ok::<(), std::io::Error>(())
     });
-    let reaper = std::thread::spawn(move || {
+    let upkeep = std::thread::spawn(move || {
         let go_on = |_| std::ops::ControlFlow::Continue(());
-        drive(&mut Reaper::new(store), &SystemClock, &reaps, Duration::from_secs(10), go_on);
+        drive(&mut Upkeep::new(store), &SystemClock, &reaps, Duration::from_secs(10), go_on);
     });
     println!("{} ends were stored", worker.run(&handle)?.stored);
     rest.stop();
-    reaper.join().map_err(|_| "the reaper panicked")?;
+    upkeep.join().map_err(|_| "upkeep panicked")?;
     Ok(())
 }

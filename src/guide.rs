@@ -16,8 +16,9 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! Whole programs are in `examples/`: `quickstart.rs` first, then `worker_host.rs`. `threads_host.rs` and
-//! `tokio_host.rs` do by hand what a worker does, and more.
+//! Whole programs are in `examples/`: `quickstart.rs` first, then `worker_host.rs`. `web_service` is a whole
+//! service: axum, PostgreSQL, its own tables, and workers of two kinds. `threads_host.rs` and `tokio_host.rs` run a
+//! worker beside a poker and upkeep, on threads and on tokio.
 //!
 //! * [Limit a database to 4 tasks](#limit-a-database-to-4-tasks)
 //! * [Limit a tenant to 10](#limit-a-tenant-to-10)
@@ -27,6 +28,7 @@
 //! * [Keep a lease while the work runs](#keep-a-lease-while-the-work-runs)
 //! * [Have a worker do all of that](#have-a-worker-do-all-of-that)
 //! * [Run again what a dead worker held](#run-again-what-a-dead-worker-held)
+//! * [Keep the store in order](#keep-the-store-in-order)
 //! * [Wait for a file without a worker](#wait-for-a-file-without-a-worker)
 //! * [Call back when a sensor ends](#call-back-when-a-sensor-ends)
 //! * [Who ran last night at 3?](#who-ran-last-night-at-3)
@@ -294,6 +296,50 @@
 //! your own, call [`finish`](crate::store::Tx::finish) in your transaction, `.fenced()?`, commit, and tell the
 //! worker by [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere).
 //!
+//! # Cancel a task
+//!
+//! What waits ends at once. A handler is told, and has a grace in which to stop. Until then the task keeps its slots.
+//! The handler is told at once by a [`WakingStore`](crate::service::WakingStore) of the worker's handle. On PostgreSQL
+//! `PostgresStore::on_change` does that for what other processes cancel. Otherwise the worker learns it when it renews,
+//! after a third of its lease: choose the grace longer than that.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey, TaskState};
+//! # use stationmaster::store::{MemoryStore, Store};
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "films", "2026-01-01", name).unwrap());
+//! use std::time::Duration;
+//! use stationmaster::clock::{Clock, SystemClock};
+//! use stationmaster::ops::Outcome;
+//! use stationmaster::service::{Attempt, Cancelled, LoopHandle, WakingStore, Worker};
+//!
+//! let handle = LoopHandle::new();
+//! let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), handle.clone()));
+//! store.write(|tx| tx.enqueue(now, &[task("cut"), task("trailer").queue("later".try_into()?)]))?;
+//!
+//! let stop = handle.clone();
+//! let worker = Worker::new(store.clone(), "worker-1".try_into()?)
+//!     .queue("default".try_into()?, 1)
+//!     .handler(move |attempt: &Attempt| {
+//!         let (grace, keys) = (Duration::from_secs(60), [task("cut").key, task("trailer").key]);
+//!         // As an operator's page would.
+//!         attempt.store().write(|tx| tx.cancel(SystemClock.now(), grace, &keys, "not wanted any more"))?;
+//!         while !attempt.wait(Duration::from_secs(1)) {} // the work
+//!         assert!(matches!(attempt.cancelled(), Some(Cancelled::Requested { .. })));
+//!         stop.stop();
+//!         Ok::<_, stationmaster::Error>(Outcome::GivenBack) // or what is done after all
+//!     });
+//! worker.run(&handle)?;
+//! let ended = store.read(|tx| tx.tasks(&[task("cut").key, task("trailer").key]))?;
+//! assert!(ended.iter().flatten().all(|task| task.state == TaskState::Cancelled));
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! A cancelled task is never tried again, whatever its handler returns; a success stays one. Who renews leases
+//! without a worker is told by [`Kept::on_cancelled`](crate::service::Kept::on_cancelled). All rules:
+//! [`Tx::cancel`](crate::store::Tx::cancel).
+//!
 //! # Run again what a dead worker held
 //!
 //! By default a task runs again after each of its first 3 lost leases;
@@ -308,17 +354,77 @@
 //! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
-//! use stationmaster::service::Reaper;
+//! use stationmaster::service::Upkeep;
 //!
 //! store.write(|tx| tx.enqueue(now, &[task("load")]))?;
 //! let lost = admitter.tick(now)?.granted; // and then the worker dies
-//! let mut reaper = Reaper::new(store.clone());
-//! let (mut later, mut reaped) = (now, reaper.tick(now)?);
+//! let mut upkeep = Upkeep::new(store.clone());
+//! let (mut later, mut reaped) = (now, upkeep.tick(now)?);
 //! while let (true, Some(due)) = (reaped.reaped.is_empty(), reaped.next_due) {
-//!     (later, reaped) = (due, reaper.tick(due)?);
+//!     (later, reaped) = (due, upkeep.tick(due)?);
 //! }
 //! assert_eq!(later, now + std::time::Duration::from_secs(60), "the lease that it lost");
 //! assert_eq!(admitter.tick(later)?.granted[0].key, lost[0].key);
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! A process that starts again under its name need not wait for that. It asks for the leases that it has. If its work
+//! goes on elsewhere, for example as a job on a cluster, it keeps them: [`Keeper::keep`](crate::service::Keeper::keep).
+//! If the work died with the process, as the handlers of a [`Worker`](crate::service::Worker) do, it ends them as
+//! failed, and each task's retry policy decides at once. Giving them back would try a task that kills its process for
+//! ever.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::service::{Admitter, Service};
+//! # use stationmaster::store::MemoryStore;
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
+//! # let retry = stationmaster::backoff::RetryPolicy::fixed(std::time::Duration::from_secs(9)).max_attempts(3).build()?;
+//! # let task = NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", "load")?).retry(retry);
+//! # store.write(|tx| tx.enqueue(now, &[task.clone()]))?;
+//! # Admitter::new(store.clone(), "worker-1".try_into()?).tick(now)?;
+//! use stationmaster::ops::{Finish, Finished};
+//!
+//! let me = "worker-1".try_into()?; // of no other process that lives
+//! let ended = store.write(|tx| {
+//!     let mine = tx.leases_of(&me, None, 1_000)?;
+//!     let lost: Vec<_> = mine.iter().map(|task| Finish::failed(task.lease_ref(), "its process ended")).collect();
+//!     tx.finish(now, &lost)
+//! })?;
+//! assert!(matches!(ended[..], [Finished::RetryAt(_)])); // and then the worker runs
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! # Keep the store in order
+//!
+//! [`service::Upkeep`](crate::service::Upkeep) deletes nothing by default, and audits nothing. Say how long you
+//! keep what:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use std::time::Duration;
+//! # use stationmaster::TaskState;
+//! # use stationmaster::service::{Service, Upkeep};
+//! # use stationmaster::store::MemoryStore;
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
+//! use stationmaster::run::RunStatus;
+//!
+//! let (minute, day) = (Duration::from_secs(60), Duration::from_secs(86_400));
+//! let mut upkeep = Upkeep::new(store)
+//!     .retain_ended_for(day) // tasks that succeeded or were skipped
+//!     .retain_state_for(TaskState::Failed, 30 * day)
+//!     .retain_events_for(day)
+//!     .close_runs_silent_for(5 * minute, RunStatus::Killed) // runs whose heartbeats stopped
+//!     .retain_runs_for(365 * day)
+//!     .audit_every(day); // in one process: it reads all tasks
+//! let report = upkeep.tick(now)?;
+//! assert!(report.error.is_none(), "a part that failed stops no other");
+//! if let Some(found) = report.audited.filter(|found| !found.is_empty()) {
+//!     eprintln!("counters or tasks are damaged: {found:?}");
+//! }
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
@@ -356,6 +462,11 @@
 //! assert_eq!(poker.tick(now)?.landed, 1);
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
+//!
+//! The handler of a worker registers its task in the same way, and then calls
+//! [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere). With
+//! [`OnLanded::Resume`](crate::sensor::OnLanded::Resume) the task runs again once what it waits for has come, and finds
+//! that in [`TaskRecord::value`](crate::TaskRecord::value). `examples/web_service` does both.
 //!
 //! # Call back when a sensor ends
 //!

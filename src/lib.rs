@@ -4,8 +4,8 @@
 //!
 //! Where to go next: [`guide`] has short programs by task. [`store::Tx`] lists everything a host does in a
 //! transaction. [`service`] has what runs in the background. Complete programs are in `examples/`: start with
-//! `quickstart.rs` and `worker_host.rs`; `threads_host.rs` and `tokio_host.rs` do without a worker. Names for those who know Airflow: `docs/coming-from-airflow.md`, here as
-//! [`_coming_from_airflow`].
+//! `quickstart.rs` and `worker_host.rs`; `web_service` is a whole service on PostgreSQL. Names for those who know
+//! Airflow: `docs/coming-from-airflow.md`, here as [`_coming_from_airflow`].
 //!
 //! # One program
 //!
@@ -18,7 +18,7 @@
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::pool::{PoolSpec, Slots};
 //! use stationmaster::ops::{Finish, Finished};
-//! use stationmaster::service::{Admitter, Reaper, Service};
+//! use stationmaster::service::{Admitter, Upkeep, Service};
 //! use stationmaster::store::MemoryStore;
 //! use stationmaster::{NewTask, TaskKey, TaskState};
 //!
@@ -54,7 +54,7 @@
 //!     let tasks = store.read(|tx| tx.tasks(&[load.key.clone(), check.key.clone()]))?;
 //!     let states: Vec<TaskState> = tasks.into_iter().flatten().map(|task| task.state).collect();
 //!     assert_eq!(states, [TaskState::UpForRetry, TaskState::Success]);
-//!     let reaped = Reaper::new(store).tick(now)?.reaped; // in a loop of its own: ends the leases of dead workers
+//!     let reaped = Upkeep::new(store).tick(now)?.reaped; // in a loop of its own: ends the leases of dead workers
 //!     assert!(reaped.is_empty());
 //!     Ok(())
 //! }
@@ -77,7 +77,7 @@
 //!
 //! ```text
 //! your graph ──enqueue──> store <──tick── Admitter ──leases──> your workers ──start, finish, register──> store
-//!                           ^ ^──tick── Keeper (your leases), Reaper (expired leases)
+//!                           ^ ^──tick── Keeper (your leases), Upkeep (expired leases)
 //!                           └────tick── Poker (what sensors wait for), Delivery (tells you how they ended)
 //! ```
 //!
@@ -98,11 +98,12 @@
 //!    you will not run.
 //! 4. A task that only waits [registers](store::Tx::register) as a sensor. It releases its slots while
 //!    [`service::Poker`] polls on its behalf. How it ended is an event, which [`service::Delivery`] hands you.
-//! 5. [`service::Reaper`] ends the leases of dead processes. A reaper that was held up lets holders renew first,
-//!    for a [grace](service::Reaper#grace) of 20 s; so tick it more often than that. By default nothing is
-//!    deleted. [`retain_ended_for`](service::Reaper::retain_ended_for) deletes ended tasks, except those whose
-//!    events you have not acknowledged; [`retain_events_for`](service::Reaper::retain_events_for) deletes old
-//!    events, too.
+//! 5. [`service::Upkeep`] ends the leases of dead processes. Upkeep that was held up lets holders renew first,
+//!    for a [grace](service::Upkeep#grace) of 20 s; so tick it more often than that. By default nothing is
+//!    deleted. [`retain_ended_for`](service::Upkeep::retain_ended_for) deletes ended tasks, except those whose
+//!    events you have not acknowledged; [`retain_state_for`](service::Upkeep::retain_state_for) keeps those that
+//!    failed longer. [`retain_events_for`](service::Upkeep::retain_events_for) deletes old events, too. By choice
+//!    it also closes silent runs, deletes stopped ones, and audits the store.
 //!
 //! An instant is a [`Timestamp`]; verbs also accept chrono's `DateTime<Utc>`. A verb on items takes many and
 //! returns one value per item, in order. A stale lease is a value, not an error. Where you write rows of your own
@@ -148,7 +149,7 @@ pub mod tokio;
 
 pub use self::base::{bounds, clock, error, id, time};
 pub use self::core::{
-    admission, backoff, canonical, fingerprint, lease, pool, run, seconds, sensor, shard, task,
+    admission, backoff, canonical, feed, fingerprint, lease, pool, run, seconds, sensor, shard, task,
 };
 #[cfg(feature = "testing")]
 pub use self::testing::conformance;
@@ -187,6 +188,14 @@ pub mod _sensors {}
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/active-runs.md")]
 pub mod _active_runs {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/history.md")]
+pub mod _history {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/listing.md")]
+pub mod _listing {}
 
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/sql.md")]

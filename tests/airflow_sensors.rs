@@ -262,7 +262,7 @@ fn no_s3_a_task_that_is_gone_is_not_polled() {
         let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
         let forgotten = store.write(|tx| {
             tx.acknowledge_events(&seqs)?;
-            Ok(raw(tx).forget_ended(at(2), at(2), 9)?)
+            Ok(raw(tx).forget_ended(TaskState::Failed, at(2), at(2), 9)?)
         });
         assert_eq!(forgotten.unwrap(), 1);
         let reports: Vec<_> = (2..200).map(|now| poker.tick(at(now)).unwrap()).collect();

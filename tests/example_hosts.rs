@@ -1,15 +1,17 @@
-//! The hosts that others copy heed what the store tells them: a lost lease ends the work, a busy store does not.
+//! The handlers that others copy: a busy store costs them no task, whichever call it strikes.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
+use stationmaster::backoff::RetryPolicy;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
-use stationmaster::service::{Admitter, Keeper, Kept, Reaper, Service};
-use stationmaster::store::{MemoryStore, Store, TxMode};
+use stationmaster::service::{LoopHandle, WakingStore, Worker};
+use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::{Fault, FaultStore, When};
-use stationmaster::{Error, NewTask, Result, TaskKey, TaskRecord, TaskState, Timestamp};
+use stationmaster::{NewTask, TaskKey, TaskState};
 
 #[path = "../examples/threads_host.rs"]
 #[allow(dead_code)]
@@ -20,96 +22,60 @@ mod threads_host;
 #[allow(dead_code)]
 mod tokio_host;
 
-fn key() -> TaskKey {
-    TaskKey::new("ns", "w", "r", "load").unwrap()
-}
+/// Has a worker work on four tasks, of which one waits, in a store that is busy at this call. Returns whether it was.
+fn survives(at: u64, handlers: impl FnOnce(Worker, Arc<dyn Store>) -> Worker) -> bool {
+    let (handle, memory) = (LoopHandle::new(), Arc::new(MemoryStore::new()));
+    let faults = Arc::new(WakingStore::new(FaultStore::new(memory.clone()), handle.clone()));
+    let keys =
+        ["load-1", "load-2", "load-3", "wait-4"].map(|name| TaskKey::new("ns", "w", "r", name).unwrap());
+    let retry = RetryPolicy::fixed(Duration::from_millis(1)).max_attempts(5).build().unwrap();
+    let tasks = keys.clone().map(|key| NewTask::new(key).retry(retry.clone()));
+    faults.write(|tx| tx.enqueue(SystemClock.now(), &tasks)).unwrap();
 
-fn state(store: &dyn Store) -> TaskState {
-    store.read(|tx| tx.tasks(&[key()])).unwrap().remove(0).unwrap().state
-}
-
-/// A task that was granted at this instant, and the keeper of its lease. Every fourth is a sensor in these examples;
-/// it is none of these.
-fn granted(store: &Arc<dyn Store>, now: Timestamp) -> (TaskRecord, Keeper) {
-    store.write(|tx| tx.enqueue(now, &[NewTask::new(key())])).unwrap();
-    let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
-    let keeper = admitter.keeper();
-    (admitter.tick(now).unwrap().granted.remove(0), keeper)
-}
-
-/// What becomes of the attempt at a task when the call with this number finds the store busy. Tells also whether one did.
-fn with_a_busy_call(
-    at: u64,
-    attempt: impl FnOnce(&Arc<dyn Store>, Kept, TaskRecord) -> Result<()>,
-) -> (bool, TaskState) {
-    let faults = Arc::new(FaultStore::new(Arc::new(MemoryStore::new())));
     let store: Arc<dyn Store> = faults.clone();
-    let (task, keeper) = granted(&store, SystemClock.now());
-    let kept = keeper.keep(&task);
-    faults.arm(Fault::new(at, When::Before, StoreErrorKind::Busy));
-    attempt(&store, kept, task).unwrap_or_else(|error| panic!("busy at call {at}: {error}"));
-    (faults.disarm().is_some(), state(&*store))
-}
-
-/// Has each call of an attempt find the store busy, all side by side.
-fn every_call_may_be_busy(attempt: impl Fn(&Arc<dyn Store>, Kept, TaskRecord) -> Result<()> + Sync) {
-    let attempt = &attempt;
-    let ends: Vec<(bool, TaskState)> = std::thread::scope(|threads| {
-        let attempts: Vec<_> =
-            (1..=24).map(|at| threads.spawn(move || with_a_busy_call(at, attempt))).collect();
-        attempts.into_iter().map(|attempt| attempt.join().unwrap()).collect()
-    });
-    assert!(ends.iter().all(|(_, state)| *state == TaskState::Success), "{ends:?}");
-    let struck = ends.iter().filter(|(struck, _)| *struck).count();
-    assert!((6..24).contains(&struck), "{struck} calls were hit");
-}
-
-#[test]
-fn a_busy_store_ends_no_attempt_of_a_thread() {
-    every_call_may_be_busy(|store, kept, task| threads_host::attempt(&**store, &kept, &task));
-}
-
-#[test]
-fn a_thread_whose_lease_was_lost_stops() {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let (task, mut keeper) = granted(&store, Timestamp::UNIX_EPOCH);
-    let kept = keeper.keep(&task);
-    assert_eq!(keeper.tick(SystemClock.now()).unwrap().renewed, 1);
-    assert!(!kept.is_lost());
-
-    let mut reaper = Reaper::new(store.clone());
-    let mut later = SystemClock.now();
-    while state(&*store) == TaskState::Queued {
-        later += Duration::from_secs(60);
-        reaper.tick(later).unwrap();
+    faults.inner().arm(Fault::new(at, When::Before, StoreErrorKind::Busy));
+    let worker = handlers(Worker::new(store.clone(), "h".try_into().unwrap()).places(2), store);
+    let ends = handle.clone();
+    let working = thread::spawn(move || worker.run(&handle));
+    let (mut states, is_over) =
+        (Vec::new(), |state: TaskState| state.is_end() || state == TaskState::Sensing);
+    for _ in 0..60_000 {
+        let found = memory.read(|tx| tx.tasks(&keys)).unwrap();
+        states = found.into_iter().flatten().map(|task| task.state).collect();
+        if states.iter().all(|state| is_over(*state)) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
     }
-    keeper.tick(later).unwrap();
-    assert!(kept.is_lost());
-    let stale = threads_host::attempt(&*store, &kept, &task);
-    assert!(matches!(stale, Err(Error::Stale { .. })), "{stale:?}");
+    ends.stop();
+    working.join().unwrap().unwrap();
+    let [done, waits] = [TaskState::Success, TaskState::Sensing];
+    assert_eq!(states, [done, done, done, waits], "busy at call {at}");
+    faults.inner().disarm().is_some()
+}
+
+/// Each call is struck in a world of its own, all side by side.
+fn survive_each(handlers: impl Fn(Worker, Arc<dyn Store>) -> Worker + Sync) {
+    let handlers = &handlers;
+    let struck: Vec<bool> = thread::scope(|threads| {
+        let worlds: Vec<_> = (1..=24).map(|at| threads.spawn(move || survives(at, handlers))).collect();
+        worlds.into_iter().map(|world| world.join().unwrap()).collect()
+    });
+    assert!(struck.iter().filter(|struck| **struck).count() >= 6, "{struck:?}");
 }
 
 #[test]
-fn work_under_a_lease_that_could_not_be_renewed_is_not_finished() {
-    let faults = Arc::new(FaultStore::new(Arc::new(MemoryStore::new())));
-    let store: Arc<dyn Store> = faults.clone();
-    let (task, mut keeper) = granted(&store, SystemClock.now());
-    let kept = keeper.keep(&task);
-    faults.refuse(TxMode::Write, 1);
-    assert_eq!(keeper.tick(SystemClock.now() + Duration::from_secs(60)).unwrap().expired, [task.lease_ref()]);
-    threads_host::attempt(&*store, &kept, &task).unwrap();
-    assert_eq!(state(&*store), TaskState::Running);
+fn a_busy_store_costs_no_task_of_the_threads() {
+    survive_each(|worker, _| worker.handler(threads_host::work));
 }
 
 #[test]
 #[cfg(feature = "tokio")]
-fn a_busy_store_ends_no_attempt_of_a_tokio_task() {
-    use stationmaster::service::LoopHandle;
-    use stationmaster::tokio::AsyncStore;
-
-    every_call_may_be_busy(|store, kept, task| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let store = AsyncStore::new(store.clone());
-        runtime.block_on(tokio_host::work(store, LoopHandle::new(), kept, task))
+fn a_busy_store_costs_no_task_of_the_futures() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let handle = runtime.handle();
+    survive_each(|worker, store| {
+        let store = stationmaster::tokio::AsyncStore::new(store);
+        worker.handler_async(handle, move |attempt| tokio_host::work(store.clone(), attempt))
     });
 }

@@ -11,10 +11,11 @@ use parking_lot::Mutex;
 use stationmaster::admission::IfExists;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Error, Result, StoreErrorKind};
-use stationmaster::ops::Registered;
+use stationmaster::ops::{Registered, StopBeforeStart};
 use stationmaster::pool::{PoolSpec, Slots};
+use stationmaster::run::{RunKey, RunRecord, RunStatus};
 use stationmaster::sensor::{NewSensor, PokeOutcome, SensorEvent, Settings, SmartSensorConfig};
-use stationmaster::service::{Admitter, Delivery, PokeRequest, Poker, Reaper, Service};
+use stationmaster::service::{Admitter, Delivery, PokeRequest, Poker, Service, Upkeep};
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::{
@@ -32,13 +33,16 @@ fn key(task: &str) -> TaskKey {
 }
 
 /// The methods of the store's traits that write.
-const WRITES: [&str; 28] = [
+const WRITES: [&str; 34] = [
     "insert_tasks_if_absent",
     "survey",
     "grant_if_open",
     "start_if_queued",
     "renew_if_leased",
+    "cancel_if_leased",
     "move_if",
+    "change_if",
+    "delete_if",
     "forget_ended",
     "lock_definitions",
     "put_pools",
@@ -52,6 +56,9 @@ const WRITES: [&str; 28] = [
     "note_events",
     "acknowledge_events",
     "forget_events",
+    "forget_feed",
+    "put_consumer",
+    "delete_consumer",
     "put_worker",
     "delete_worker",
     "forget_workers",
@@ -281,17 +288,58 @@ fn least(many: usize) -> usize {
 }
 
 #[test]
-fn a_reaper() {
+fn upkeep() {
     let struck = sweep(
         |store| drop(five_tasks(store, 4)),
-        |store| Reaper::new(store).limit(3).grace(Duration::ZERO).retain_ended_for(Duration::from_secs(1)),
-        |reaper| {
-            reaper.tick(at(100))?;
-            reaper.tick(at(101)).map(drop)
+        |store| Upkeep::new(store).limit(3).grace(Duration::ZERO).retain_ended_for(Duration::from_secs(1)),
+        |upkeep| {
+            upkeep.tick(at(100))?;
+            upkeep.tick(at(101)).map(drop)
         },
         ends,
     );
     assert!(struck > least(50), "{struck}");
+}
+
+/// Each part by itself ends as it does undisturbed, and what failed in the report is done by the next tick.
+#[test]
+fn upkeep_that_does_all_it_can() {
+    let silent = |store: &Arc<dyn Store>| {
+        five_tasks(store, 4);
+        let runs =
+            ["r1", "r2"].map(|id| RunRecord::open(RunKey::new("ns", id).unwrap(), at(0)).heartbeat(at(1)));
+        store.write(|tx| tx.record_runs(&runs, StopBeforeStart::Reject)).unwrap();
+    };
+    let struck = sweep(
+        silent,
+        |store| {
+            Upkeep::new(store)
+                .limit(3)
+                .grace(Duration::ZERO)
+                .retain_state_for(TaskState::Success, Duration::from_secs(1))
+                .close_runs_silent_for(Duration::from_secs(10), RunStatus::Killed)
+                .retain_runs_for(Duration::from_secs(1_000))
+                .retain_requests_for(Duration::from_secs(1))
+                .promotes(true)
+                .audit_every(Duration::from_micros(1))
+                .repairs(true)
+        },
+        |upkeep| {
+            for now in [100, 101, 102] {
+                if let Some(error) = upkeep.tick(at(now))?.error {
+                    return Err(error);
+                }
+            }
+            Ok(())
+        },
+        |store| {
+            let keys = ["r1", "r2"].map(|id| RunKey::new("ns", id).unwrap());
+            let runs = store.read(|tx| tx.runs(&keys)).unwrap();
+            assert!(runs.iter().flatten().all(|run| run.stop == Some(at(1))), "{runs:?}");
+            ends(store)
+        },
+    );
+    assert!(struck > least(100), "{struck}");
 }
 
 fn sensor(lease: LeaseRef) -> NewSensor {

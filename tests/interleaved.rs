@@ -13,7 +13,7 @@ use stationmaster::error::StoreErrorKind;
 use stationmaster::ops::{AdmitRequest, Cleared, Finish, Finished, Mark, Marked, Registered};
 use stationmaster::run::{RunRecord, RunStatus};
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
-use stationmaster::service::{PokeRequest, Poker, Reaper, Service};
+use stationmaster::service::{PokeRequest, Poker, Service, Upkeep};
 use stationmaster::store::contract::{Move, StoreTx};
 use stationmaster::store::{MemoryStore, Tx};
 use stationmaster::task::LeaseLoss;
@@ -163,18 +163,18 @@ fn a_verb_that_is_always_overtaken_is_a_conflict() {
 }
 
 #[test]
-fn a_reaper_passes_over_what_others_hold_and_asks_again_after_a_pause() {
+fn upkeep_passes_over_what_others_hold_and_asks_again_after_a_pause() {
     let (store, leases) = running(&["task", "run", "free"]);
-    let mut reaper = Reaper::new(store.clone()).grace(Duration::ZERO);
+    let mut upkeep = Upkeep::new(store.clone()).grace(Duration::ZERO);
     store.others_hold(&[leases[0].id], &[task(&store, "run").attempt_run(1).unwrap()]);
     let renewed = store.write(|tx| tx.renew(at(30), secs(1), &leases[..1])).unwrap();
     assert_eq!(renewed, [Renewal::Busy]);
-    let report = reaper.tick(at(60)).unwrap();
+    let report = upkeep.tick(at(60)).unwrap();
     let reaped: Vec<_> = report.reaped.iter().map(|reaped| reaped.task.key.clone()).collect();
     assert_eq!((reaped, report.next_due), (vec![key("free")], Some(at(61))), "not at once, and not late");
     assert_eq!(task(&store, "run").state, TaskState::Running);
     store.others_hold(&[], &[]);
-    assert_eq!(reaper.tick(at(61)).unwrap().reaped.len(), 2);
+    assert_eq!(upkeep.tick(at(61)).unwrap().reaped.len(), 2);
 }
 
 #[test]

@@ -16,9 +16,9 @@ use stationmaster::clock::{Clock, ManualClock, SystemClock};
 use stationmaster::error::{Error, Invalid};
 use stationmaster::ops::{Finish, Finished};
 use stationmaster::service::{
-    Admitter, KeepReport, Keeper, Kept, LoopHandle, Reaper, Report, Service, drive,
+    Admitter, KeepReport, Keeper, Kept, LoopHandle, Report, Service, Upkeep, WakingStore, drive,
 };
-use stationmaster::store::{MemoryStore, Store, TxMode};
+use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::FaultStore;
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
 use stores::stores;
@@ -55,7 +55,7 @@ fn granted(store: &Arc<dyn Store>, names: &[&str]) -> (Vec<TaskRecord>, Keeper) 
 
 /// Ends the leases that have expired at this second.
 fn reap(store: &Arc<dyn Store>, now: i64) -> usize {
-    Reaper::new(store.clone()).grace(Duration::ZERO).tick(at(now)).unwrap().reaped.len()
+    Upkeep::new(store.clone()).grace(Duration::ZERO).tick(at(now)).unwrap().reaped.len()
 }
 
 fn state(store: &Arc<dyn Store>, name: &str) -> TaskState {
@@ -72,6 +72,24 @@ fn next(keeper: &mut Keeper, clock: &ManualClock) -> KeepReport {
 
 fn is_ready(future: impl Future<Output = ()>) -> bool {
     pin!(future).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+/// To be wrapped.
+#[derive(Debug)]
+struct Shared(Arc<dyn Store>);
+
+impl Store for Shared {
+    fn info(&self) -> StoreInfo {
+        self.0.info()
+    }
+
+    fn transact(
+        &self,
+        mode: TxMode,
+        body: &mut dyn FnMut(&mut Tx<'_>) -> stationmaster::Result<()>,
+    ) -> stationmaster::Result<()> {
+        self.0.transact(mode, body)
+    }
 }
 
 /// Counts how often the holder is told.
@@ -169,7 +187,7 @@ fn a_holder_whose_lease_could_not_be_renewed_is_told_when_it_expires() {
         assert!(kept.is_lost() && !kept.holds(clock.now()) && is_ready(lost));
         assert_eq!(times(&told), 1);
 
-        // The store is back before the reaper: the holder may record how it ended.
+        // The store is back before upkeep: the holder may record how it ended.
         faults.refuse(TxMode::Write, 0);
         let report = next(&mut keeper, &clock);
         assert!(report.renewed == 1 && report.expired.is_empty());
@@ -267,7 +285,7 @@ fn a_keeper_that_was_held_up_asks_the_store_before_it_tells() {
         assert_eq!(keeper.tick(at(600)).unwrap().renewed, 2);
         assert_eq!(is_held(659), [(true, false); 2]);
 
-        // This time only the keeper was held up, and a reaper was not.
+        // This time only the keeper was held up, and upkeep was not.
         assert_eq!(reap(&store, 660), 2);
         let report = keeper.tick(at(1_200)).unwrap();
         assert_eq!((report.lost.len(), report.expired.len()), (2, 0));
@@ -411,6 +429,28 @@ fn a_driven_keeper_renews_what_is_kept_while_it_sleeps() {
         assert_eq!(second.map(|report| report.renewed), Some(1));
         assert!(kept.holds(SystemClock.now()));
     });
+}
+
+#[test]
+fn a_cancel_in_the_same_process_is_learnt_before_the_lease_is_due() {
+    for store in stores() {
+        let (tasks, mut keeper) = granted(&store, &["a", "b"]);
+        let (handle, both) = (LoopHandle::new(), tasks.iter().map(|task| keeper.keep(task)));
+        let kept: Vec<Kept> = both.collect();
+        keeper.woken_by(&handle);
+        handle.wake();
+        assert_eq!(keeper.tick(at(1)).unwrap().renewed, 0, "a wake for anything else");
+
+        let waking = WakingStore::new(Shared(store.clone()), handle.clone());
+        waking.write(|tx| tx.enqueue(at(1), &[NewTask::new(key("waits"))])).unwrap();
+        waking.write(|tx| tx.cancel(at(1), secs(30), &[key("waits")], "by hand")).unwrap();
+        assert_eq!(keeper.tick(at(1)).unwrap().renewed, 0, "a cancel of what nobody holds");
+        waking.write(|tx| tx.cancel(at(1), secs(30), &[key("a")], "by hand")).unwrap();
+        let report = keeper.tick(at(2)).unwrap();
+        assert_eq!((report.renewed, &report.cancelled[..]), (2, &[tasks[0].lease_ref()][..]));
+        assert_eq!(kept[0].cancelled(), Some(at(31)));
+        assert_eq!((keeper.tick(at(2)).unwrap().renewed, keeper.next_due()), (0, Some(at(22))));
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use stationmaster::ops::{
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{ActiveQuery, RunStatus};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, PokeOutcome, SensorRecord, Settings};
-use stationmaster::service::{Admitter, Poke, PokeLog, PokeRequest, Poker, Reaper, Service};
+use stationmaster::service::{Admitter, Poke, PokeLog, PokeRequest, Poker, Service, Upkeep};
 use stationmaster::store::{Inserted, Store};
 use stationmaster::task::{LeaseLoss, attempt_run_id};
 use stationmaster::testing::raw;
@@ -58,9 +58,9 @@ fn run(store: &Shared, now: i64) -> Vec<LeaseRef> {
     leases
 }
 
-/// For reapers whose clock jumps.
-fn at_once(store: &Shared) -> Reaper {
-    Reaper::new(store.clone()).grace(Duration::ZERO)
+/// For upkeep whose clock jumps.
+fn at_once(store: &Shared) -> Upkeep {
+    Upkeep::new(store.clone()).grace(Duration::ZERO)
 }
 
 fn end(store: &Shared, now: i64, finish_: Finish) -> Finished {
@@ -131,10 +131,10 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
         let leases = run(&store, 0);
         let renewed = store.write(|tx| tx.renew(at(9), secs(10), &leases)).unwrap();
         assert_eq!(renewed, [Renewal::Renewed; 2]);
-        let mut reaper = at_once(&store);
-        let early = reaper.tick(at(18)).unwrap();
+        let mut upkeep = at_once(&store);
+        let early = upkeep.tick(at(18)).unwrap();
         assert!(early.reaped.is_empty() && early.next_due == Some(at(19)));
-        let reaped = reaper.tick(at(19)).unwrap().reaped;
+        let reaped = upkeep.tick(at(19)).unwrap().reaped;
         let became: Vec<_> =
             reaped.iter().map(|reaped| (reaped.task.key.task.as_str(), reaped.became)).collect();
         assert_eq!(became, [("fails", Finished::Ended(TaskState::Failed)), ("again", Finished::Ready)]);
@@ -144,7 +144,7 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
         assert_eq!(end(&store, 20, Finish::success(leases[1])), Finished::Stale);
         // Forgiven once; the second loss counts, and the policy has no retries.
         run(&store, 20);
-        assert_eq!(reaper.tick(at(30)).unwrap().reaped[0].became, Finished::Ended(TaskState::Failed));
+        assert_eq!(upkeep.tick(at(30)).unwrap().reaped[0].became, Finished::Ended(TaskState::Failed));
         let message = task(&store, "again").message.unwrap();
         assert!(message.starts_with("lease lost: holder did not renew it in time"), "{message}");
         audited(&store);
@@ -155,10 +155,10 @@ fn a_dead_holders_slots_come_back_with_its_lease() {
 fn a_cleared_task_is_forgiven_lost_leases_again() {
     for store in stores() {
         put(&store, 0, &[NewTask::new(key("t")).lease_loss(LeaseLoss::Requeue { at_most: 1 })]);
-        let mut reaper = at_once(&store);
+        let mut upkeep = at_once(&store);
         let mut lose = |now| {
             run(&store, now);
-            reaper.tick(at(now + 10)).unwrap().reaped[0].became
+            upkeep.tick(at(now + 10)).unwrap().reaped[0].became
         };
         assert_eq!([lose(0), lose(10)], [Finished::Ready, Finished::Ended(TaskState::Failed)]);
         store.write(|tx| tx.clear(at(20), &[key("t")])).unwrap();
@@ -172,10 +172,10 @@ fn a_cleared_task_is_forgiven_lost_leases_again() {
 fn what_is_given_back_cleanly_uses_up_no_forgiveness_of_lost_leases() {
     for store in stores() {
         put(&store, 0, &[NewTask::new(key("t")).lease_loss(LeaseLoss::Requeue { at_most: 2 })]);
-        let mut reaper = at_once(&store);
+        let mut upkeep = at_once(&store);
         let mut lose = |now| {
             run(&store, now);
-            let became = reaper.tick(at(now + 10)).unwrap().reaped[0].became;
+            let became = upkeep.tick(at(now + 10)).unwrap().reaped[0].became;
             let task = task(&store, "t");
             (became, task.lost, task.forgiven)
         };

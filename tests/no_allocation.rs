@@ -10,7 +10,7 @@ use stationmaster::backoff::{
 use stationmaster::canonical::PokeContext;
 use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::SensorKind;
-use stationmaster::service::{Admitter, Observer, Reaper, Service};
+use stationmaster::service::{Admitter, Observer, Service, Upkeep};
 use stationmaster::shard::{DEFAULT_CODES, code, range};
 use stationmaster::store::MemoryStore;
 use stationmaster::{NewTask, TaskKey, Timestamp};
@@ -85,15 +85,15 @@ fn observers_and_spans_allocate_nothing() {
             .collect();
         store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
         let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
-        let mut reaper = Reaper::new(store).grace(Duration::ZERO);
+        let mut upkeep = Upkeep::new(store).grace(Duration::ZERO);
         if observed {
             admitter = admitter.observed_by(Arc::new(Idle));
-            reaper = reaper.observed_by(Arc::new(Idle));
+            upkeep = upkeep.observed_by(Arc::new(Idle));
         }
         let admission =
             allocations(|| assert_eq!(admitter.tick(Timestamp::UNIX_EPOCH).unwrap().granted.len(), 128));
         let expired = Timestamp::from_micros(1_000_000_000);
-        (admission, allocations(|| assert_eq!(reaper.tick(expired).unwrap().reaped.len(), 128)))
+        (admission, allocations(|| assert_eq!(upkeep.tick(expired).unwrap().reaped.len(), 128)))
     };
     let (admission, reaping) = count(false);
     assert!(admission > 128 && reaping > 128, "the counter sees what the ticks take");

@@ -19,7 +19,7 @@ use stationmaster::ops::{Admission, AdmitRequest, Cleared, Finish, Finished, Mar
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::ActiveQuery;
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, Settings};
-use stationmaster::service::{Admitter, LoopHandle, Reaper, Report, Service, WakingStore, drive};
+use stationmaster::service::{Admitter, LoopHandle, Report, Service, Upkeep, WakingStore, drive};
 use stationmaster::store::contract::{Ending, SurveyQuery};
 use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::attempt_run_id;
@@ -226,9 +226,9 @@ fn what_a_limit_left_over_is_due_at_once() {
         assert_eq!(admitter.tick(at(0)).unwrap().next_due, Some(at(0)));
         // Nothing is left, and after a lease it tells again which queues it serves.
         assert_eq!(admitter.tick(at(0)).unwrap().next_due, Some(at(1)));
-        let mut reaper = Reaper::new(store).limit(2).grace(Duration::ZERO);
-        assert_eq!(reaper.tick(at(1)).unwrap().next_due, Some(at(1)));
-        assert_eq!(reaper.tick(at(1)).unwrap().reaped.len(), 1);
+        let mut upkeep = Upkeep::new(store).limit(2).grace(Duration::ZERO);
+        assert_eq!(upkeep.tick(at(1)).unwrap().next_due, Some(at(1)));
+        assert_eq!(upkeep.tick(at(1)).unwrap().reaped.len(), 1);
     }
 }
 

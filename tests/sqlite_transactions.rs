@@ -229,6 +229,7 @@ fn runs_that_are_forgotten_leave_no_rows() {
     assert_eq!(
         store
             .write(|tx| Ok(raw(tx).forget_ended(
+                TaskState::Success,
                 Timestamp::from_micros(15),
                 Timestamp::from_micros(15),
                 99
@@ -240,6 +241,7 @@ fn runs_that_are_forgotten_leave_no_rows() {
     assert_eq!(
         store
             .write(|tx| Ok(raw(tx).forget_ended(
+                TaskState::Success,
                 Timestamp::from_micros(99),
                 Timestamp::from_micros(99),
                 99

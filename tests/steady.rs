@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use stationmaster::admission::IfExists;
 use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::{Admitter, Reaper, Service};
+use stationmaster::service::{Admitter, Service, Upkeep};
 use stationmaster::store::Durability;
 use stationmaster::store::Store;
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, rusqlite::Connection};
@@ -123,7 +123,7 @@ fn a_steady_load_does_not_grow_its_file() {
     let store = Arc::new(SqliteStore::open(&path, options).unwrap());
     store.write(|tx| tx.define([PoolSpec::new("wide", Slots::Unlimited)?], IfExists::Replace)).unwrap();
     let mut admitter = Admitter::new(store.clone(), "host".try_into().unwrap()).budget(ROUND);
-    let mut reaper = Reaper::new(store.clone()).retain_ended_for(load.keep);
+    let mut upkeep = Upkeep::new(store.clone()).retain_ended_for(load.keep);
 
     let began = Instant::now();
     let mut now = Timestamp::from_micros(1_767_225_600_000_000);
@@ -140,7 +140,7 @@ fn a_steady_load_does_not_grow_its_file() {
         assert!(!leases.is_empty(), "{ended} of {} tasks ended, and no other is admitted", load.tasks);
         run(&*store, now, &leases);
         ended += leases.len();
-        reaper.tick(now).unwrap();
+        upkeep.tick(now).unwrap();
         if first_tenth.is_none() && ended >= load.tasks / 10 {
             let size = Size::of(&path);
             println!("{ended} tasks in {:.0} s: {size}", began.elapsed().as_secs_f64());

@@ -11,7 +11,7 @@ use stationmaster::error::StoreErrorKind;
 use stationmaster::ops::Finish;
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{
-    Admitter, Delivery, ObservedStore, Observer, PokeRequest, Poker, Reaper, Service,
+    Admitter, Delivery, ObservedStore, Observer, PokeRequest, Poker, Service, Upkeep,
 };
 use stationmaster::store::{MemoryStore, Store, TxMode};
 use stationmaster::task::LeaseLoss;
@@ -129,8 +129,8 @@ fn an_admission_and_a_lost_lease() {
             })
             .unwrap();
         admitter(store.clone()).tick(at(3)).unwrap();
-        Reaper::new(store.clone()).grace(Duration::ZERO).tick(at(5)).unwrap();
-        Reaper::new(store.clone()).grace(Duration::ZERO).tick(at(13)).unwrap();
+        Upkeep::new(store.clone()).grace(Duration::ZERO).tick(at(5)).unwrap();
+        Upkeep::new(store.clone()).grace(Duration::ZERO).tick(at(13)).unwrap();
     });
     let span = notes.only("admitter", "admit");
     assert!(span.is_span && span.level == Level::DEBUG);
@@ -146,12 +146,15 @@ fn an_admission_and_a_lost_lease() {
     assert_eq!(granted[0].field("waited_s"), "3.0");
     assert_eq!((granted[0].field("attempt"), granted[0].field("epoch")), ("1", "1"));
 
-    assert_eq!(notes.all("reaper", "reap").len(), 2);
-    let reaped = notes.all("reaper", "reaped");
+    assert_eq!(notes.all("upkeep", "reap").len(), 2);
+    let reaped = notes.all("upkeep", "reaped");
     assert_eq!((reaped[0].level, reaped[0].field("expired")), (Level::DEBUG, "0"));
     assert_eq!((reaped[1].level, reaped[1].field("failed")), (Level::WARN, "2"));
-    assert_eq!(reaped[1].names(), ["expired", "failed", "forgotten", "ready", "retry", "took_s"]);
-    let expired = notes.all("reaper", "lease expired");
+    assert_eq!(
+        reaped[1].names(),
+        ["cancelled", "expired", "failed", "forgotten", "ready", "retry", "took_s"]
+    );
+    let expired = notes.all("upkeep", "lease expired");
     assert_eq!((expired.len(), expired[0].level), (2, Level::DEBUG));
     assert_eq!((expired[0].field("holder"), expired[0].field("became")), ("worker-1", "failed"));
     assert_eq!(expired[0].inside.as_deref(), Some("reap"));

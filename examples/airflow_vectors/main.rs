@@ -16,17 +16,15 @@
 
 mod admission;
 mod backoff;
-#[cfg(feature = "postgres")]
-#[path = "../../tests/scratch/mod.rs"]
-mod scratch;
+#[path = "../store_by_name/mod.rs"]
+mod store_by_name;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use serde_json::Value;
-use stationmaster::store::{MemoryStore, Store};
+use store_by_name::{Make, make};
 
 /// How many failures are shown per file.
 const SHOWN: usize = 10;
@@ -39,9 +37,6 @@ enum Policy {
     Airflow,
     Default,
 }
-
-/// Makes an empty store.
-type Make = Box<dyn Fn() -> Result<Arc<dyn Store>, String>>;
 
 /// What the command line asks for.
 struct Settings {
@@ -90,51 +85,13 @@ fn check_admission(row: &Value, settings: &Settings) -> Result<(), String> {
     }
 }
 
-fn memory() -> Result<Arc<dyn Store>, String> {
-    Ok(Arc::new(MemoryStore::new()))
-}
-
-#[cfg(feature = "sqlite")]
-fn sqlite() -> Result<Arc<dyn Store>, String> {
-    use stationmaster::store::SqliteStore;
-    let store = SqliteStore::in_memory(Default::default()).map_err(|error| error.to_string())?;
-    Ok(Arc::new(store))
-}
-
-#[cfg(not(feature = "sqlite"))]
-fn sqlite() -> Result<Arc<dyn Store>, String> {
-    Err("this was built without the feature sqlite".to_owned())
-}
-
-#[cfg(feature = "postgres")]
-fn postgres() -> Make {
-    let scratch = scratch::Scratch::new();
-    drop(scratch.open(|options| options));
-    Box::new(move || {
-        scratch.empty();
-        Ok(Arc::new(scratch.open(|options| options)))
-    })
-}
-
-#[cfg(not(feature = "postgres"))]
-fn postgres() -> Make {
-    Box::new(|| Err("this was built without the feature postgres".to_owned()))
-}
-
 impl Settings {
     fn parse(arguments: impl Iterator<Item = String>) -> Option<Self> {
-        let mut settings = Self { store: Box::new(memory), policy: Policy::Airflow, files: Vec::new() };
+        let mut settings = Self { store: make("memory")?, policy: Policy::Airflow, files: Vec::new() };
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
-                "--store" => {
-                    settings.store = match arguments.next()?.as_str() {
-                        "memory" => Box::new(memory),
-                        "sqlite" => Box::new(sqlite),
-                        "postgres" => postgres(),
-                        _ => return None,
-                    }
-                }
+                "--store" => settings.store = make(&arguments.next()?)?,
                 "--policy" => {
                     settings.policy = match arguments.next()?.as_str() {
                         "airflow" => Policy::Airflow,

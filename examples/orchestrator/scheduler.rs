@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stationmaster::id::PoolName;
-use stationmaster::service::{Admitter, Keeper, LoopHandle, Reaper, Service};
+use stationmaster::service::{Admitter, Keeper, LoopHandle, Service, Upkeep};
 use stationmaster::store::Store;
 use stationmaster::{Result, TaskRecord, Timestamp};
 
@@ -16,7 +16,7 @@ use crate::run::{Progress, Run, short};
 use crate::screen::Screen;
 use crate::sensors::sensor_of;
 
-/// How long leases hold, and how long the reaper waits after a start: a resumed run waits this long for the slots of a process
+/// How long leases hold, and how long upkeep waits after a start: a resumed run waits this long for the slots of a process
 /// that was killed.
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
 const EVENTS: usize = 1_000;
@@ -28,7 +28,7 @@ pub(crate) struct Scheduler<'a> {
     pub(crate) screen: &'a Screen,
     pub(crate) admitter: Admitter,
     pub(crate) keeper: Keeper,
-    pub(crate) reaper: Reaper,
+    pub(crate) upkeep: Upkeep,
     pub(crate) workers: usize,
     pub(crate) busy: &'a AtomicUsize,
     pub(crate) queue: Sender<TaskRecord>,
@@ -94,7 +94,7 @@ impl Scheduler<'_> {
 
     fn reap(&mut self, now: Timestamp) -> Result<Option<Timestamp>> {
         if self.reap_at.is_none_or(|at| at <= now) {
-            let report = self.reaper.tick(now)?;
+            let report = self.upkeep.tick(now)?;
             for reaped in &report.reaped {
                 let holder = reaped.task.lease.as_ref().map_or("", |lease| lease.holder.as_str());
                 let name = short(&reaped.task.key);

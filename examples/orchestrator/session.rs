@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::service::kinds::builtin;
-use stationmaster::service::{Admitter, Keeper, LoopHandle, Poker, Reaper, drive};
+use stationmaster::service::{Admitter, Keeper, LoopHandle, Poker, Upkeep, drive};
 use stationmaster::store::Store;
 
 use crate::held::{Cut, Held};
@@ -73,7 +73,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         screen: &screen,
         admitter,
         keeper: keeper.clone(),
-        reaper: Reaper::new(Arc::clone(store)).grace(LEASE),
+        upkeep: Upkeep::new(Arc::clone(store)).grace(LEASE),
         workers,
         busy: &busy,
         queue,

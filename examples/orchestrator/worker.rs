@@ -42,7 +42,7 @@ impl Workers<'_> {
             if let Err(error) = self.attempt(&task) {
                 self.screen.line("trouble", format_args!("{}: {error}", short(&task.key)));
             }
-            // Not renewed any more: what could not be recorded is taken back by the reaper.
+            // Not renewed any more: what could not be recorded is taken back by upkeep.
             self.held.release(task.lease_ref());
             self.busy.fetch_sub(1, Ordering::SeqCst);
             self.scheduler.wake();

@@ -57,6 +57,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(value(r#"stationmaster_pokes_total{kind="a \"file\"\\\n",outcome="landed"}"#)?, 1.0);
     assert_eq!(value(r#"stationmaster_task_moves_total{to="success"}"#)?, 5.0);
     assert_eq!(value("stationmaster_wait_seconds_count")?, 6.0);
+    assert_eq!(
+        value(r#"stationmaster_queue_waiting_tasks{queue="default"}"#)?,
+        1.0,
+        "it is tried again later"
+    );
     println!("# the page says what the run did; it is served at http://{address}/metrics");
     if std::env::args().any(|argument| argument == "--serve") {
         server.join().map_err(|_| "the server panicked")?;
@@ -90,10 +95,11 @@ fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
     let file = File { path: "/data/in.csv".to_owned() };
     let sensors = [file.sensor(leases[4], settings)?, file.sensor(leases[5], settings)?];
     metrics::registered(&*observer, &store.write(|tx| tx.register(now, &sensors))?);
-    let poker = Poker::new(store, "poker-1".try_into()?).wait_for_answers(Duration::MAX);
+    let poker = Poker::new(store.clone(), "poker-1".try_into()?).wait_for_answers(Duration::MAX);
     let landed = |_: &PokeRequest| PokeOutcome::Landed(None);
-    poker.kind(File::kind()?, landed).observed_by(observer).tick(now)?;
-    Ok(())
+    poker.kind(File::kind()?, landed).observed_by(observer.clone()).tick(now)?;
+    // A host that runs for long calls this for each page that is fetched.
+    store.read(|tx| metrics::capacity(tx, now, &*observer))
 }
 
 /// Serves the page to every request: enough for a scraper in the same network.

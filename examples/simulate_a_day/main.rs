@@ -5,7 +5,7 @@
 //! cargo run --release --example simulate_a_day -- --workload mine.json --target-wait 30s --percentile 95
 //! ```
 //!
-//! The services are those of production: [`Admitter`](stationmaster::service::Admitter), [`Reaper`](stationmaster::service::Reaper),
+//! The services are those of production: [`Admitter`](stationmaster::service::Admitter), [`Upkeep`](stationmaster::service::Upkeep),
 //! [`Poker`](stationmaster::service::Poker) and the verbs of a transaction, over a [`MemoryStore`](stationmaster::store::MemoryStore).
 //! What is simulated is the host around them: workers that take time, fail and crash, targets that land, and the clock. The same
 //! seed makes the same day, to the last line of its trace.

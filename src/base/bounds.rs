@@ -6,6 +6,9 @@ pub const MAX_SLOTS: u32 = i32::MAX as u32;
 /// The most limit keys one task may carry.
 pub const MAX_LIMIT_KEYS: usize = 16;
 
+/// The most pools one task may need slots of.
+pub const MAX_POOLS: usize = 8;
+
 /// Returns the same text, truncated to [`MAX_TEXT_BYTES`] if it is longer.
 pub(crate) fn clip(mut text: String) -> String {
     let cut = (0..=MAX_TEXT_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));

@@ -6,8 +6,8 @@
 use std::error::Error as StdError;
 
 use crate::base::setters;
-use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS};
-use crate::id::{Holder, MAX_BYTES, QueueName, RequestId, TaskKey};
+use crate::bounds::{MAX_LIMIT_KEYS, MAX_POOLS, MAX_SLOTS};
+use crate::id::{Holder, LimitKey, MAX_BYTES, PoolName, QueueName, RequestId, TaskKey};
 
 /// The result of everything that uses a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -106,13 +106,47 @@ pub enum Invalid {
         /// The byte at which it is.
         at: usize,
     },
-    /// `pool_slots` is 0 or above [`MAX_SLOTS`].
-    #[error("task {task} asks for {slots} slots: ask for 1 to {}", MAX_SLOTS)]
+    /// A task needs 0 slots of a pool, or more than [`MAX_SLOTS`].
+    #[error("task {task} asks for {slots} slots of pool {pool}: ask for 1 to {}", MAX_SLOTS)]
     TaskSlots {
         /// The task.
         task: Box<TaskKey>,
+        /// The pool.
+        pool: PoolName,
         /// The number of slots requested.
         slots: u32,
+    },
+    /// An edit of a task changed its key.
+    #[error("the key of task {task} cannot be changed: enqueue another task, and delete this one")]
+    KeyChanged {
+        /// The task.
+        task: Box<TaskKey>,
+    },
+    /// A task names its pool among the other pools that it needs.
+    #[error("task {task} names pool {pool} twice: ask for all of its slots of a pool at once")]
+    PoolTwice {
+        /// The task.
+        task: Box<TaskKey>,
+        /// The pool.
+        pool: PoolName,
+    },
+    /// A task needs slots of more pools than [`MAX_POOLS`].
+    #[error("task {task} needs {count} pools: ask for slots of at most {}", MAX_POOLS)]
+    TaskPools {
+        /// The task.
+        task: Box<TaskKey>,
+        /// How many pools it needs.
+        count: usize,
+    },
+    /// A task counts 0 or more than [`MAX_SLOTS`] against a limit.
+    #[error("task {task} counts {count} against limit {limit}: count 1 to {}", MAX_SLOTS)]
+    LimitCount {
+        /// The task.
+        task: Box<TaskKey>,
+        /// The limit.
+        limit: LimitKey,
+        /// What it would count.
+        count: u32,
     },
     /// A pool or limit is larger than [`MAX_SLOTS`].
     #[error("{what} of {value} is above {}: use `Slots::Unlimited`, or no limit", MAX_SLOTS)]
@@ -153,13 +187,19 @@ pub enum Invalid {
         "this transaction has admitted, which is the last it writes: commit it, and begin another one for this verb"
     )]
     AfterAdmit,
+    /// A query for tasks that no store could answer, or whose page is that of another query.
+    #[error("{why}")]
+    TaskQuery {
+        /// What is wrong with it, and what to ask instead.
+        why: &'static str,
+    },
     /// A request for admission that serves no queue.
     #[error(
         "a request that serves no queue admits nothing: name at least one, or leave `serves` out to serve all"
     )]
     NoQueues,
     /// A request for admission by Airflow's window that names queues, or in a store that has what Airflow's
-    /// scheduler does not know: rates and families.
+    /// scheduler does not know: rates, families, several pools of a task, and counts above 1.
     #[error("Airflow's window knows no {what}: leave these out, or admit by another policy")]
     WindowWith {
         /// What it does not know.
@@ -193,6 +233,12 @@ pub enum Invalid {
         "above READ COMMITTED this verb would decide on a state from before its lock: call it at READ COMMITTED, or in Store::write"
     )]
     AboveReadCommitted,
+    /// How long tasks are kept was said of a state in which they have not ended.
+    #[error("tasks that are {state} have not ended, so they are never forgotten: name an end")]
+    NotAnEnd {
+        /// The state.
+        state: &'static str,
+    },
     /// A sensor cannot end in this way.
     #[error("a sensor cannot take its task to {to}: to an end, or to scheduled")]
     Ending {

@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod backoff;
 pub mod canonical;
+pub mod feed;
 pub mod fingerprint;
 pub mod lease;
 pub mod pool;

@@ -111,7 +111,7 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// Whether a task that waits as a sensor keeps its slots instead of freeing them (Airflow 2.7:
-    /// `include_deferred`). In JSON it is `sensing_slots`: `"give_back"` or `"keep"`; `deferred` is also
+    /// `include_deferred`). It then goes on in these slots, and waits for no others. In JSON it is `sensing_slots`: `"give_back"` or `"keep"`; `deferred` is also
     /// accepted.
     #[serde(default, rename = "sensing_slots", alias = "deferred", with = "sensing_slots")]
     pub sensing_keeps_slots: bool,
@@ -207,7 +207,7 @@ pub struct PoolStats {
     pub running: i64,
     /// Slots of admitted tasks that have not started yet.
     pub queued: i64,
-    /// Slots that ready tasks are waiting for.
+    /// Slots that ready tasks wait for, or kept while they sensed.
     pub scheduled: i64,
     /// Slots that sensing tasks need, whether or not they keep them.
     pub sensing: i64,

@@ -306,7 +306,14 @@ pub(crate) fn apply_families(survey: &mut Survey, policy: &Policy) -> Result<(),
     survey.limits.iter_mut().for_each(|limit| families.apply(limit));
     if let Policy::AirflowWindow(_) = policy {
         let has_rate = survey.limits.iter().any(|limit| limit.rate.is_some());
-        let unknown = [(!survey.families.is_empty(), "families"), (has_rate, "rates")];
+        let has_pools = survey.lanes.iter().any(|lane| !lane.key.also.is_empty());
+        let has_counts = survey.lanes.iter().any(|lane| !lane.key.counts.is_empty());
+        let unknown = [
+            (!survey.families.is_empty(), "families"),
+            (has_rate, "rates"),
+            (has_pools, "tasks with several pools"),
+            (has_counts, "counts above 1"),
+        ];
         if let Some((_, what)) = unknown.into_iter().find(|(is_there, _)| *is_there) {
             return Err(Invalid::WindowWith { what });
         }

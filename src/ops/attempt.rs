@@ -117,7 +117,7 @@ pub enum Finished {
     /// A second call after a commit of unknown outcome returns this. What the host wrote beside the first
     /// call was committed with it.
     Already(TaskState),
-    /// The lease is not the task's latest, or something else ended it: the reaper, a mark, a registration as
+    /// The lease is not the task's latest, or something else ended it: upkeep, a mark, a registration as
     /// a sensor, or a different finish. Nothing was changed. Another holder may be working on the task.
     Stale,
 }
@@ -207,7 +207,8 @@ fn record_runs(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
 
 impl Tx<'_> {
     /// Renews leases until `now + lease`: the holder's heartbeat. Stop the work of a lease that is
-    /// [`Renewal::Lost`]. Continue that of one that is [`Renewal::Busy`], and renew it again soon.
+    /// [`Renewal::Lost`]. Continue that of one that is [`Renewal::Busy`], and renew it again soon. End that of one
+    /// that is [`Renewal::Cancelled`] before its deadline, however it ends.
     ///
     /// A lease that expired but was not reaped yet is renewed, because no other holder was given the task. An
     /// expiry never falls: a renewal to an earlier instant succeeds and changes nothing.
@@ -227,6 +228,9 @@ impl Tx<'_> {
     }
 
     /// Ends attempts: ends their leases, frees slots and limits, and retries failed tasks by their policies.
+    ///
+    /// A failure of a task that somebody [cancelled](Self::cancel), and its giving back, end it as
+    /// [`TaskState::Cancelled`]. A success and a skip stay what they are, because the work was done.
     ///
     /// A task that was admitted but never started may be finished too. Hosts that have no use for `Running`
     /// need not call [`start`](crate::store::Tx::start); such an attempt is not in the index of runs.
@@ -352,9 +356,10 @@ enum End {
 fn repeats(outcome: &Outcome, finished: Option<TaskState>, value: &Option<String>) -> bool {
     match (outcome, finished) {
         (Outcome::Success { value: said }, Some(TaskState::Success)) => said == value,
-        (Outcome::Failed { .. }, Some(TaskState::Failed | TaskState::UpForRetry))
+        // Of a task that was cancelled meanwhile both end it alike.
+        (Outcome::Failed { .. }, Some(TaskState::Failed | TaskState::UpForRetry | TaskState::Cancelled))
         | (Outcome::Skipped { .. }, Some(TaskState::Skipped))
-        | (Outcome::GivenBack, Some(TaskState::Scheduled)) => true,
+        | (Outcome::GivenBack, Some(TaskState::Scheduled | TaskState::Cancelled)) => true,
         _ => false,
     }
 }
@@ -390,13 +395,16 @@ fn decide(task: &TaskRecord, now: Timestamp, outcome: &Outcome) -> Move {
     let to = match outcome {
         Outcome::Success { value } => Move { value: value.clone(), ..ended(TaskState::Success) },
         Outcome::Skipped { message } => Move { message: Some(message.clone()), ..ended(TaskState::Skipped) },
-        Outcome::Failed { message, retry } => leave::failed(task, now, message.clone(), *retry),
-        Outcome::GivenBack => Move {
+        Outcome::Failed { message, retry } => {
+            leave::cancelled(task, now).unwrap_or_else(|| leave::failed(task, now, message.clone(), *retry))
+        }
+        Outcome::GivenBack => leave::cancelled(task, now).unwrap_or_else(|| Move {
             forgive: 1,
+            at: Some(now),
             message: task.message.clone(),
             value: task.value.clone(),
             ..Move::new(task.lease_ref(), from, TaskState::Scheduled)
-        },
+        }),
     };
     Move { finished: true, ..to }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::admission::{Lane, LaneId, LaneKey, Need, Paused, Planner, Reason, served_until};
+use crate::admission::{Lane, LaneId, Need, Paused, Planner, Reason, served_until};
 use crate::error::Result;
 use crate::id::{LimitKey, PoolName, QueueName, TaskKey};
 use crate::store::ReadTx;
@@ -92,10 +92,11 @@ impl ReadTx<'_> {
     /// ```
     pub fn explain(&mut self, now: impl Into<Timestamp>, keys: &[TaskKey]) -> Result<Vec<Explanation>> {
         let now = now.into();
-        let found: Vec<Result<LaneKey, Explanation>> =
+        let found: Vec<Result<Lane, Explanation>> =
             self.raw().tasks(keys)?.into_iter().map(waits_in).collect();
-        let lanes = || found.iter().flatten();
-        let pools: BTreeSet<&PoolName> = lanes().map(|lane| &lane.pool).collect();
+        let lanes = || found.iter().flatten().map(|lane| &lane.key);
+        let pools: BTreeSet<&PoolName> =
+            lanes().flat_map(|lane| lane.pools()).map(|(pool, _)| pool).collect();
         let limits: BTreeSet<&LimitKey> = lanes().flat_map(|lane| &lane.limits).collect();
         let (pools, limits): (Vec<_>, Vec<_>) =
             (pools.into_iter().cloned().collect(), limits.into_iter().cloned().collect());
@@ -105,18 +106,19 @@ impl ReadTx<'_> {
         let limits = by_name(self.limits(&limits)?, |limit| limit.key.clone());
         let paused = self.raw().paused()?;
         let what_is_paused = Paused::new(&paused);
-        let unserved = self.unserved(now, found.iter().flatten().map(|lane| lane.queue.clone()).collect())?;
-        let explained = |lane: LaneKey| {
-            if let Some(subject) = what_is_paused.of(&lane) {
+        let unserved = self.unserved(now, lanes().map(|lane| lane.queue.clone()).collect())?;
+        let explained = |waits: Lane| {
+            let lane = &waits.key;
+            if let Some(subject) = what_is_paused.of(lane) {
                 return Explanation::Refused(Reason::Paused { subject });
             }
             if let Some(waiting) = unserved.get(&lane.queue) {
-                let reason = Reason::Unserved { queue: lane.queue, waiting: *waiting };
+                let reason = Reason::Unserved { queue: lane.queue.clone(), waiting: *waiting };
                 return Explanation::Refused(reason);
             }
-            let pools: Vec<_> = pools.get(&lane.pool).cloned().into_iter().collect();
+            let pools: Vec<_> = lane.pools().filter_map(|(name, _)| pools.get(name)).cloned().collect();
             let limits: Vec<_> = lane.limits.iter().filter_map(|key| limits.get(key)).cloned().collect();
-            fits(lane, |planner| planner.feed_capacity(&pools, &limits, &rates, clock))
+            fits(waits, |planner| planner.feed_capacity(&pools, &limits, &rates, clock))
         };
         Ok(found.into_iter().map(|lane| lane.map_or_else(|why| why, explained)).collect())
     }
@@ -141,19 +143,22 @@ fn by_name<K: Ord, R>(found: Vec<Option<R>>, name: impl Fn(&R) -> K) -> BTreeMap
     found.into_iter().flatten().map(|record| (name(&record), record)).collect()
 }
 
-/// Returns the lane in which a task waits for admission, or why it does not wait there.
-fn waits_in(task: Option<TaskRecord>) -> Result<LaneKey, Explanation> {
+/// Returns the lane in which a task waits for admission, as if it were alone there, or why it does not wait there.
+fn waits_in(task: Option<TaskRecord>) -> Result<Lane, Explanation> {
     let Some(task) = task else { return Err(Explanation::Unknown) };
     match (task.state, task.due) {
         (TaskState::Scheduled | TaskState::UpForRetry, Some(due)) => Err(Explanation::NotBefore(due)),
-        (TaskState::Scheduled, None) => Ok(task.lane),
+        (TaskState::Scheduled, None) => {
+            let keeps_slots = task.keeps_slots();
+            Ok(Lane::new(LaneId(0), task.lane, 1).keeps_slots(keeps_slots))
+        }
         (state, _) => Err(Explanation::NotWaiting(state)),
     }
 }
 
 /// Runs the planner of a tick as if this task were the only one waiting.
-fn fits(lane: LaneKey, feed: impl FnOnce(&mut Planner)) -> Explanation {
-    let mut planner = Planner::new(1, vec![Lane::new(LaneId(0), lane, 1)]);
+fn fits(lane: Lane, feed: impl FnOnce(&mut Planner)) -> Explanation {
+    let mut planner = Planner::new(1, vec![lane]);
     if let Need::Capacity { .. } = planner.need() {
         feed(&mut planner);
     }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::id::Holder;
 use crate::run::RunKey;
 use crate::store::Tx;
+use crate::task::TaskState;
 use crate::time::Timestamp;
 
 impl Tx<'_> {
@@ -17,24 +19,31 @@ impl Tx<'_> {
         Ok(self.writes()?.acknowledge_events(seqs)?)
     }
 
-    /// Deletes at most `limit` tasks that ended longer ago than `keep`, earliest first, with their sensors.
-    /// Returns how many it deleted.
+    /// Deletes at most `limit` tasks that ended longer ago than `keep`, with their sensors: those that succeeded
+    /// first, then those that failed, then those that were skipped, then those that were cancelled, each earliest
+    /// first. Returns how many it deleted.
     ///
     /// Tasks that were sensors are kept for at least a minute. Pokers learn of an end from the sensor's row.
     /// A poker that misses a row whose end it has not seen reads all its sensors again. Tasks with an
-    /// unacknowledged event always stay. A [`Reaper`](crate::service::Reaper) does this on its own.
+    /// unacknowledged event always stay. An [`Upkeep`](crate::service::Upkeep) does this on its own.
     ///
     /// # Errors
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn forget_ended(&mut self, now: impl Into<Timestamp>, keep: Duration, limit: usize) -> Result<usize> {
         let now = now.into();
-        Ok(self.writes()?.forget_ended(now - keep, sensors_before(now, keep), limit)?)
+        let mut gone = 0;
+        for state in ends() {
+            if gone < limit {
+                gone += forget_ended_in(self, state, now, keep, limit - gone)?;
+            }
+        }
+        Ok(gone)
     }
 
     /// Deletes at most `limit` events that are older than `keep`, earliest first, acknowledged or not.
-    /// Returns how many it deleted. A [`Reaper`](crate::service::Reaper) with
-    /// [`retain_events_for`](crate::service::Reaper::retain_events_for) does this on its own.
+    /// Returns how many it deleted. An [`Upkeep`](crate::service::Upkeep) with
+    /// [`retain_events_for`](crate::service::Upkeep::retain_events_for) does this on its own.
     ///
     /// # Errors
     ///
@@ -46,6 +55,19 @@ impl Tx<'_> {
         limit: usize,
     ) -> Result<usize> {
         Ok(self.writes()?.forget_events(now.into() - keep, limit)?)
+    }
+
+    /// Deletes consumers of the feed, which then hold back nothing. Returns of each whether it existed. One that
+    /// still reads registers again, as a new one.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    pub fn delete_consumers(&mut self, names: &[Holder]) -> Result<Vec<bool>> {
+        self.whole(|tx| {
+            let raw = tx.raw();
+            names.iter().map(|name| raw.delete_consumer(name).map_err(Error::from)).collect()
+        })
     }
 
     /// Deletes runs, open or not, and returns how many existed.
@@ -69,6 +91,23 @@ impl Tx<'_> {
     pub fn forget_stopped_runs(&mut self, before: impl Into<Timestamp>, limit: usize) -> Result<usize> {
         Ok(self.writes()?.forget_stopped_runs(before.into(), limit)?)
     }
+}
+
+/// Returns the states in which a task has ended.
+pub(crate) fn ends() -> impl Iterator<Item = TaskState> {
+    TaskState::ALL.into_iter().filter(|state| state.is_end())
+}
+
+/// Works like [`Tx::forget_ended`], for tasks that ended in this state.
+pub(crate) fn forget_ended_in(
+    tx: &mut Tx<'_>,
+    state: TaskState,
+    now: Timestamp,
+    keep: Duration,
+    limit: usize,
+) -> Result<usize> {
+    let store = tx.writes()?;
+    Ok(store.forget_ended(state, now - keep, sensors_before(now, keep), limit)?)
 }
 
 /// The minimum time for which sensors are kept.

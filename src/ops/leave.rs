@@ -126,6 +126,14 @@ pub(super) fn attempt_run(task: &TaskRecord) -> Result<RunKey> {
     task.attempt_run(task.attempt)
 }
 
+/// Returns the move that ends a task whose holder was asked to stop. `None` if no one cancelled it.
+pub(super) fn cancelled(was: &TaskRecord, now: Timestamp) -> Option<Move> {
+    was.lease.as_ref()?.cancel_at?;
+    let to = Move::new(was.lease_ref(), was.state, TaskState::Cancelled);
+    // The reason was put into the message when it was asked.
+    Some(Move { ended_at: Some(was.recorded_at(now)), message: was.message.clone(), ..to })
+}
+
 /// Returns the move of a task whose present attempt failed: a retry, or a final failure.
 pub(super) fn failed(was: &TaskRecord, now: Timestamp, message: String, advice: RetryAdvice) -> Move {
     let mut to = Move::new(was.lease_ref(), was.state, TaskState::Failed);

@@ -22,7 +22,7 @@ use crate::time::Timestamp;
 pub struct Mark {
     /// The task.
     pub key: TaskKey,
-    /// How it ends: [`TaskState::Success`], [`TaskState::Failed`] or [`TaskState::Skipped`].
+    /// How it ends: in one of the states that [end](TaskState::is_end) a task.
     pub to: TaskState,
     /// The reason, for people.
     pub message: String,
@@ -52,6 +52,8 @@ pub enum Marked {
 
 impl Tx<'_> {
     /// Ends tasks on the host's order: ends leases, frees slots and stops sensors from waiting.
+    ///
+    /// Slots are free although the holder of a lease may still work. [`cancel`](Self::cancel) gives it time to stop.
     ///
     /// # Errors
     ///
@@ -128,7 +130,11 @@ impl Tx<'_> {
 /// in [`end_sensors`](crate::store::Tx::end_sensors).
 ///
 /// Returns the tasks whose sensors it ended.
-fn end_their_sensors(tx: &mut Tx<'_>, now: Timestamp, leaving: &mut [Leaving]) -> Result<HashSet<TaskId>> {
+pub(super) fn end_their_sensors(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+    leaving: &mut [Leaving],
+) -> Result<HashSet<TaskId>> {
     let sensing = leaving.iter().enumerate().filter(|(_, (task, _))| task.state == TaskState::Sensing);
     let (places, sensors): (HashMap<TaskId, usize>, Vec<LeaseRef>) =
         sensing.map(|(at, (task, _))| ((task.id, at), task.lease_ref())).unzip();

@@ -10,34 +10,40 @@
 //!
 //! | family | verbs |
 //! |---|---|
-//! | tasks | `enqueue`, `enqueue_ageing`, `tasks`, `tasks_by_id`, `clear`, `mark` |
+//! | tasks | `enqueue`, `enqueue_ageing`, `tasks`, `tasks_by_id`, `list_tasks`, `hold_tasks`, `count_tasks`, `attempts`, `cancel`, `change`, `change_ageing`, `clear`, `delete`, `mark` |
 //! | admission | `admit`, `preview`, `explain`, `positions`, `queues` |
-//! | attempts | `start`, `renew`, `finish`, `reap`, `next_expiry` |
+//! | attempts | `start`, `renew`, `finish`, `reap`, `next_expiry`, `leases_of` |
 //! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `events`, `acknowledge_events` |
 //! | pools and limits | `define`, `undefine`, `pools`, `all_pools`, `pool_stats`, `limits`, `all_limits`, `families` |
 //! | pauses | `pause`, `resume`, `drain`, `paused` |
 //! | runs | `record_runs`, `stop_runs`, `close_runs`, `beat_runs`, `close_silent_runs`, `runs`, `active_runs`, `active_run_places`, `count_active_runs`, `run_series` |
 //! | taking turns | `serialize` |
-//! | upkeep | `forget_ended`, `forget_events`, `forget_stopped_runs`, `delete_runs`, `audit` |
+//! | feed | `feed`, `consumers`, `delete_consumers` |
+//! | upkeep | `forget_ended`, `forget_events`, `forget_stopped_runs`, `delete_runs`, `audit`, `repair_counters` |
 
 mod admit;
 mod attempt;
+mod cancel;
+mod change;
 mod clear;
 mod define;
 mod enqueue;
 mod explain;
 mod forget;
 mod leave;
+mod list;
 mod look;
 mod mark;
 mod outcome_from;
 mod pools_and_limits;
 mod positions;
 mod preview;
+mod promote;
 mod query;
 mod queues;
 mod reap;
 mod register_with;
+mod repair;
 mod runs;
 mod sense;
 mod serialize;
@@ -47,11 +53,14 @@ pub use admit::{Admission, AdmitRequest};
 #[cfg(feature = "testing")]
 pub(crate) use admit::{apply_families, feed};
 pub use attempt::{Finish, Finished, Outcome, RetryAdvice};
+pub use cancel::Cancellation;
+pub use change::Changed;
 pub use clear::Cleared;
 pub use explain::Explanation;
-pub(crate) use forget::sensors_before;
+pub(crate) use forget::{ends, forget_ended_in, sensors_before};
 pub use mark::{Mark, Marked};
 pub use positions::Position;
+pub(crate) use promote::promote_and_forget_requests;
 pub use reap::Reaped;
 pub(crate) use reap::reap_expired_by;
 pub use runs::{StopBeforeStart, Stopped};

@@ -91,7 +91,9 @@ fn first_of_pools(
     }
     let mut lanes: BTreeMap<PoolName, Vec<Lane>> =
         pools.iter().map(|pool| (PoolName::clone(pool), Vec::new())).collect();
-    for lane in store.survey(&SurveyQuery::new())?.lanes {
+    for mut lane in store.survey(&SurveyQuery::new())?.lanes {
+        // A position counts what is before a task, whether or not it fits.
+        lane.key.also.clear();
         if let Some(lanes) = lanes.get_mut(&lane.key.pool) {
             lanes.push(lane);
         }

@@ -146,7 +146,8 @@ impl Promoted {
 /// Reads the pools and limits that lanes name and the survey did not know of, because nothing was ready there.
 fn name_capacity(store: &mut dyn StoreTx, query: &SurveyQuery, survey: &mut Survey) -> StoreResult<()> {
     let known: BTreeSet<&PoolName> = survey.pools.iter().map(|pool| &pool.spec.name).collect();
-    let named = survey.lanes.iter().map(|lane| &lane.key.pool).filter(|pool| !known.contains(pool));
+    let named = survey.lanes.iter().flat_map(|lane| lane.key.pools());
+    let named = named.map(|(pool, _)| pool).filter(|pool| !known.contains(pool));
     let pools: BTreeSet<&PoolName> = match query.pools {
         WhichPools::Named => named.collect(),
         WhichPools::All => BTreeSet::new(),

@@ -1,7 +1,8 @@
 //! Queries about tasks, sensors, events and runs.
 
 use crate::error::Result;
-use crate::id::TaskKey;
+use crate::feed::{Consumer, TaskEvent};
+use crate::id::{Holder, TaskKey};
 use crate::lease::TaskId;
 use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorRecord};
@@ -38,6 +39,56 @@ impl ReadTx<'_> {
         Ok(self.raw().next_expiry()?)
     }
 
+    /// Returns the tasks whose leases this holder has, by number: those behind `after`, at most `limit`. The first
+    /// page begins behind `None`, and the next one behind the last task of this one. A page with fewer than
+    /// `limit` tasks is the last.
+    ///
+    /// A process that starts again under its name finds what it held before, and goes on with it:
+    /// [`Keeper::keep`](crate::service::Keeper::keep) renews these leases. A lease that expired is among them
+    /// until somebody ends it. Give each process a name of its own, because the leases of a process that lives
+    /// and has the same name are returned, too.
+    ///
+    /// A call reads the leases of all holders behind `after`, of which there are at most as many as slots, and
+    /// the tasks that it returns. It suits a start, not a loop.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use stationmaster::id::Holder;
+    /// use stationmaster::service::{Admitter, Keeper, Service};
+    /// use stationmaster::store::MemoryStore;
+    /// use stationmaster::{NewTask, TaskKey, Timestamp};
+    ///
+    /// let store = Arc::new(MemoryStore::new());
+    /// let (at, me) = (|seconds: i64| Timestamp::from_micros(seconds * 1_000_000), Holder::new("worker-1")?);
+    /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
+    /// store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&task)))?;
+    /// Admitter::new(store.clone(), me.clone()).lease(Duration::from_secs(60)).tick(at(0))?;
+    ///
+    /// // The process ends, and starts again.
+    /// let mut keeper = Keeper::new(store.clone(), Duration::from_secs(60));
+    /// let mine = store.read(|tx| tx.leases_of(&me, None, 100))?;
+    /// let kept: Vec<_> = mine.iter().map(|task| keeper.keep(task)).collect();
+    /// keeper.tick(at(20))?;
+    /// assert!(kept[0].holds(at(79)));
+    /// assert!(store.read(|tx| tx.leases_of(&me, Some(mine[0].id), 100))?.is_empty());
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn leases_of(
+        &mut self,
+        holder: &Holder,
+        after: Option<TaskId>,
+        limit: usize,
+    ) -> Result<Vec<TaskRecord>> {
+        Ok(self.raw().leases_of(holder, after, limit)?)
+    }
+
     /// Returns the latest sensor of each of these tasks, waiting or ended; `None` for a task without a
     /// sensor.
     ///
@@ -56,6 +107,26 @@ impl ReadTx<'_> {
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn events(&mut self, after: u64, limit: usize) -> Result<Vec<SensorEvent>> {
         Ok(self.raw().events(after, limit)?)
+    }
+
+    /// Returns what the feed tells after event `after`, in order, at most `limit` events. A host that keeps a
+    /// cursor of its own reads so; for others there is the [`FeedReader`](crate::service::FeedReader), which also
+    /// numbers what transactions left without a number.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    pub fn feed(&mut self, after: u64, limit: usize) -> Result<Vec<TaskEvent>> {
+        Ok(self.raw().feed(after, limit)?)
+    }
+
+    /// Returns the consumers of the feed, by name: how far they are, when they were seen, and what they lost.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    pub fn consumers(&mut self) -> Result<Vec<Consumer>> {
+        Ok(self.raw().consumers()?)
     }
 
     /// Returns the runs of these keys; `None` for a key without a run.

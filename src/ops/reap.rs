@@ -20,11 +20,12 @@ pub struct Reaped {
 
 impl Tx<'_> {
     /// Ends at most `limit` leases that expired at `now` or earlier. Their slots are freed. The tasks are
-    /// scheduled again, retried or failed as [`LeaseLoss`] and the retry policy say. The holder's later calls
-    /// under these leases are stale. Leases that another transaction holds right now are left for later.
+    /// scheduled again, retried or failed as [`LeaseLoss`] and the retry policy say; those that somebody
+    /// [cancelled](Self::cancel) end as [`TaskState::Cancelled`]. The holder's later calls under these leases are
+    /// stale. Leases that another transaction holds right now are left for later.
     ///
     /// The function ends expired leases, whatever kept the holder from renewing them.
-    /// [`Reaper`](crate::service::Reaper) waits if it was itself held up. A host that calls this function in
+    /// [`Upkeep`](crate::service::Upkeep) waits if it was itself held up. A host that calls this function in
     /// its own transaction must decide that itself.
     ///
     /// # Errors
@@ -81,12 +82,17 @@ fn hold_free(tx: &mut Tx<'_>, expired_by: Timestamp, limit: usize) -> Result<Vec
 }
 
 fn decide(task: &TaskRecord, now: Timestamp) -> Move {
+    // Its deadline passed, or its holder died before: it is not tried again.
+    if let Some(cancelled) = leave::cancelled(task, now) {
+        return cancelled;
+    }
     let holder = task.lease.as_ref().map_or("its holder", |lease| lease.holder.as_str());
     let message = format!("lease lost: {holder} did not renew it in time");
     let lost = Some(task.lost.saturating_add(1));
     match task.lease_loss {
         LeaseLoss::Requeue { at_most } if task.lost < at_most => Move {
             forgive: 1,
+            at: Some(now),
             lost,
             message: Some(message),
             value: task.value.clone(),

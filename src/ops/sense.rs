@@ -24,6 +24,9 @@ pub enum Registered {
     NotRunning,
     /// The lease is stale. Nothing was changed; stop the work.
     Stale,
+    /// Somebody [cancelled](crate::store::Tx::cancel) the task. It has ended as [`TaskState::Cancelled`], and its
+    /// slots are free.
+    Cancelled,
     /// The operator's settings do not let the task wait as a sensor. Nothing was changed: the task continues
     /// under its lease, and the host pokes it itself.
     Ineligible(Ineligible),
@@ -46,7 +49,8 @@ impl Tx<'_> {
     ///
     /// Their limits are freed too. An earlier registration is replaced. If there are two sensors for one
     /// lease, the first counts. The call does not consult settings; see
-    /// [`register_with`](crate::store::Tx::register_with).
+    /// [`register_with`](crate::store::Tx::register_with). A task that somebody [cancelled](Self::cancel) does not
+    /// begin to wait: it ends.
     ///
     /// # Errors
     ///
@@ -75,12 +79,17 @@ impl Tx<'_> {
                     answers[*at] = match held {
                         Held::Task(task) if task.state == TaskState::Queued => Registered::NotRunning,
                         Held::Task(task) if task.state == TaskState::Running => {
+                            places.push(*at);
+                            if let Some(to) = leave::cancelled(&task, now) {
+                                leaving.push((*task, to));
+                                answers[*at] = Registered::Cancelled;
+                                continue;
+                            }
                             let mut to = Move::new(sensors[*at].lease, task.state, TaskState::Sensing);
                             to.keeps_slots = keeping.contains(&task.lane.pool);
                             let registered_at = task.recorded_at(now);
                             rows.insert(*at, SensorInsert { registered_at, ..sensors[*at].insert(now) });
                             leaving.push((*task, to));
-                            places.push(*at);
                             continue;
                         }
                         _ => Registered::Stale,
@@ -99,9 +108,9 @@ impl Tx<'_> {
             for (at, sensor) in sensors.iter().enumerate() {
                 // A second sensor of a lease finds the lease ended by the first.
                 if let Some(first) = first.get(&sensor.lease).filter(|first| **first != at)
-                    && answers[*first] == Registered::NotRunning
+                    && matches!(answers[*first], Registered::NotRunning | Registered::Cancelled)
                 {
-                    answers[at] = Registered::NotRunning;
+                    answers[at] = answers[*first].clone();
                 }
             }
             Ok(answers)
@@ -263,8 +272,10 @@ fn decide(task: &TaskRecord, ending: &Ending, now: Timestamp) -> Move {
         let message = ending.message.clone().unwrap_or_default();
         return leave::failed(task, now, message, RetryAdvice::Policy);
     }
+    let goes_on = ending.to == TaskState::Scheduled;
     Move {
-        forgive: u32::from(ending.to == TaskState::Scheduled),
+        forgive: u32::from(goes_on),
+        keeps_slots: goes_on,
         message: ending.message.clone(),
         value: ending.value.clone(),
         ..Move::new(task.lease_ref(), task.state, ending.to)

@@ -33,7 +33,7 @@ impl UnderLease for bool {
     }
 }
 
-/// Only [`Renewal::Lost`] is stale: a busy lease is still the caller's.
+/// Only [`Renewal::Lost`] is stale: a busy lease is still the caller's, and so is one whose task was cancelled.
 impl UnderLease for Renewal {
     fn is_stale(&self) -> bool {
         self.is_lost()
@@ -41,7 +41,7 @@ impl UnderLease for Renewal {
 }
 
 /// Only [`Registered::Stale`] is stale: a task that was not started, or may not be a sensor, is still the
-/// caller's.
+/// caller's, and one that was cancelled was its until this call.
 impl UnderLease for Registered {
     fn is_stale(&self) -> bool {
         *self == Self::Stale

@@ -82,6 +82,8 @@ pub(super) struct State {
     stopped: bool,
     /// Counts the calls of `wake`.
     wakes: u64,
+    /// Counts those of them that are about cancelled tasks.
+    cancels: u64,
     /// Futures that wait for a change.
     pub(super) waiters: Waiters,
 }
@@ -109,6 +111,22 @@ impl LoopHandle {
     /// before ticks up to 16 milliseconds later: see [`drive`].
     pub fn wake(&self) {
         self.change(|state| state.wakes = state.wakes.wrapping_add(1));
+    }
+
+    /// Wakes all loops as [`Self::wake`] does, because someone cancelled a task that has a lease. A worker or a keeper
+    /// among them renews its leases at once, and so learns if the task is one of its own. A
+    /// [`WakingStore`](super::WakingStore) calls this for what its process cancels, and
+    /// `store::postgres::Change::cancels` tells of all others.
+    pub fn wake_for_cancel(&self) {
+        self.change(|state| {
+            state.wakes = state.wakes.wrapping_add(1);
+            state.cancels = state.cancels.wrapping_add(1);
+        });
+    }
+
+    /// Returns the number of calls of [`Self::wake_for_cancel`].
+    pub(crate) fn cancels_seen(&self) -> u64 {
+        self.0.state.lock().cancels
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -201,14 +219,14 @@ impl LoopHandle {
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use stationmaster::clock::SystemClock;
-/// use stationmaster::service::{LoopHandle, Reaper, drive};
+/// use stationmaster::service::{LoopHandle, Upkeep, drive};
 /// use stationmaster::store::MemoryStore;
 ///
-/// let mut reaper = Reaper::new(Arc::new(MemoryStore::new()));
+/// let mut upkeep = Upkeep::new(Arc::new(MemoryStore::new()));
 /// let handle = LoopHandle::new();
 /// let stopper = handle.clone();
 /// let thread = std::thread::spawn(move || {
-///     drive(&mut reaper, &SystemClock, &handle, Duration::from_secs(60), |_| ControlFlow::Continue(()));
+///     drive(&mut upkeep, &SystemClock, &handle, Duration::from_secs(60), |_| ControlFlow::Continue(()));
 /// });
 /// stopper.stop();
 /// thread.join().unwrap();

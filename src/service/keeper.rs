@@ -38,6 +38,9 @@ use crate::time::Timestamp;
 /// are due, and those that are due within another sixth. So while the store confirms, two calls are at least
 /// a sixth of a lease apart, however many leases there are.
 ///
+/// It renews all leases at once if the handle of its driver is told of a cancel
+/// ([`LoopHandle::wake_for_cancel`]). Many cancels in a row share a call.
+///
 /// If the store fails, or returns [`Renewal::Busy`], the keeper tries again after a pause. The first pause is
 /// a 64th of the length, but at most a second. Each further one is twice as long, up to an eighth of the
 /// length. Towards the expiry it is half of the time that is left.
@@ -53,8 +56,12 @@ use crate::time::Timestamp;
 ///   not before. The keeper still tries to renew the lease until its `Kept` is dropped, so that the holder
 ///   can record an end.
 ///
+/// * *Cancelled*: someone [cancelled](crate::store::Tx::cancel) the task. The holder is told with the deadline, which
+///   the lease does not outlast. It keeps the task and its slots until it ends it, or until the deadline, at which it
+///   is told that the lease expired.
+///
 /// A keeper that was held up for longer than a lease, for example because the machine slept, asks the store
-/// first. A reaper that was held up as well gives it a [grace](super::Reaper#grace) for that. If the lease is
+/// first. Upkeep that was held up as well gives it a [grace](super::Upkeep#grace) for that. If the lease is
 /// confirmed, no one else had the task, and the work goes on.
 ///
 /// While a call of the store hangs, no one is told. A holder that acts on the outside world does not rely on
@@ -65,7 +72,7 @@ use crate::time::Timestamp;
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use stationmaster::service::{Admitter, Reaper, Service};
+/// use stationmaster::service::{Admitter, Upkeep, Service};
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::{NewTask, TaskKey, Timestamp};
 ///
@@ -83,7 +90,7 @@ use crate::time::Timestamp;
 /// assert!(kept.holds(at(79)) && !kept.holds(at(80)));
 ///
 /// // No one ticks, and the task is given to another holder.
-/// Reaper::new(store).grace(Duration::ZERO).tick(at(80))?;
+/// Upkeep::new(store).grace(Duration::ZERO).tick(at(80))?;
 /// assert_eq!(keeper.tick(at(81))?.lost, [task.lease_ref()]);
 /// assert!(kept.is_lost());
 /// # Ok::<(), stationmaster::Error>(())
@@ -106,6 +113,8 @@ struct State {
     next_tick: Option<Timestamp>,
     /// Wakes the driver.
     driver: Option<LoopHandle>,
+    /// How many cancels the driver's handle had told of when the store was asked last.
+    cancels_seen: u64,
 }
 
 #[derive(Debug)]
@@ -116,6 +125,14 @@ struct Entry {
 }
 
 impl State {
+    /// Has the store asked at once if the driver's handle has told of a cancel.
+    fn heed_cancels(&mut self, now: Timestamp) {
+        let seen = self.driver.as_ref().map_or(0, LoopHandle::cancels_seen);
+        if std::mem::replace(&mut self.cancels_seen, seen) != seen {
+            self.set.ask_all(now);
+        }
+    }
+
     fn slots<'a>(&'a self, leases: &'a [LeaseRef]) -> impl Iterator<Item = Arc<Slot>> + 'a {
         leases.iter().filter_map(|lease| self.entries.get(lease)).map(|entry| entry.slot.clone())
     }
@@ -138,9 +155,19 @@ struct Slot {
     told: LoopHandle,
     /// `None` once they were called.
     calls: Mutex<Option<Vec<Call>>>,
+    cancel: Mutex<Cancel>,
 }
 
 type Call = Box<dyn FnOnce() + Send>;
+type CancelCall = Box<dyn FnOnce(Timestamp) + Send>;
+
+/// What a holder is told of a cancel of its task.
+#[derive(Default)]
+struct Cancel {
+    deadline: Option<Timestamp>,
+    /// Called when the first deadline is known.
+    calls: Vec<CancelCall>,
+}
 
 impl Slot {
     fn set_expiry(&self, at: Timestamp) {
@@ -155,6 +182,18 @@ impl Slot {
             // One holder's panic keeps no other from being told. The panic hook has printed it.
             let _ = catch_unwind(AssertUnwindSafe(call));
         }
+    }
+
+    /// Tells the holder that its task was cancelled. Returns false if it knew.
+    fn tell_cancelled(&self, deadline: Timestamp) -> bool {
+        let mut cancel = self.cancel.lock();
+        let is_news = cancel.deadline.replace(deadline).is_none();
+        let calls = std::mem::take(&mut cancel.calls);
+        drop(cancel);
+        for call in calls {
+            let _ = catch_unwind(AssertUnwindSafe(|| call(deadline)));
+        }
+        is_news
     }
 }
 
@@ -175,8 +214,13 @@ impl Keeper {
     /// It is for leases that a host grants with [`Tx::admit`](crate::store::Tx::admit), or found after a
     /// restart. For those of an admitter there is [`Admitter::keeper`](super::Admitter::keeper).
     pub fn new(store: Arc<dyn Store>, lease: Duration) -> Self {
-        let state =
-            State { set: LeaseSet::new(lease), entries: HashMap::new(), next_tick: None, driver: None };
+        let state = State {
+            set: LeaseSet::new(lease),
+            entries: HashMap::new(),
+            next_tick: None,
+            driver: None,
+            cancels_seen: 0,
+        };
         Self { store, lease, emitter: Emitter::default(), shared: Arc::new(Mutex::new(state)) }
     }
 
@@ -212,6 +256,7 @@ impl Keeper {
                     expires_at: AtomicI64::new(expires_at.as_micros()),
                     told: LoopHandle::new(),
                     calls: Mutex::new(Some(Vec::new())),
+                    cancel: Mutex::default(),
                 });
                 state.entries.insert(lease, Entry { slot: slot.clone(), handles: 1 });
                 let due = state.set.insert(lease, expires_at);
@@ -278,6 +323,7 @@ impl Service for Keeper {
         }
         let tick = Tick::begin("keeper", spans::keep());
         let mut state = self.shared.lock();
+        state.heed_cancels(now);
         let mut expired = state.set.fallen_into_doubt(now);
         let asked = state.set.due(now);
         let told: Vec<Arc<Slot>> = state.slots(&expired).collect();
@@ -292,12 +338,16 @@ impl Service for Keeper {
         };
 
         let mut state = self.shared.lock();
-        let mut report = KeepReport::default();
+        let (mut report, mut cancelled) = (KeepReport::default(), Vec::new());
         match answer {
             Ok(renewals) => {
-                report.lost = state.set.answered(now, &asked, &renewals);
-                let count = |renewal| renewals.iter().filter(|of| **of == renewal).count();
-                (report.renewed, report.busy) = (count(Renewal::Renewed), count(Renewal::Busy));
+                let told = state.set.answered(now, &asked, &renewals);
+                report.lost = told.lost;
+                let slot = |(lease, deadline)| Some((state.entries.get(&lease)?.slot.clone(), deadline));
+                cancelled.extend(told.cancelled.into_iter().filter_map(slot));
+                let renewed = |of: &&Renewal| matches!(of, Renewal::Renewed | Renewal::Cancelled(_));
+                report.renewed = renewals.iter().filter(renewed).count();
+                report.busy = renewals.iter().filter(|of| **of == Renewal::Busy).count();
             }
             Err(error) => {
                 state.set.failed(now, &asked);
@@ -317,12 +367,16 @@ impl Service for Keeper {
         report.next_due = state.set.next_due();
         state.next_tick = report.next_due;
         drop(state);
+        // Before those that lost it, because a deadline that is told may have passed.
+        cancelled.retain(|(slot, deadline)| slot.tell_cancelled(*deadline));
+        report.cancelled = cancelled.iter().map(|(slot, _)| slot.lease).collect();
         told.iter().for_each(|slot| slot.tell());
         self.emitter.ticked(&tick, Some(&report), report.error.as_ref());
         Ok(report)
     }
 
     fn woken_by(&mut self, handle: &LoopHandle) {
+        // What the handle told of before may concern a lease that is kept already, so it is heeded, too.
         self.shared.lock().driver = Some(handle.clone());
     }
 }
@@ -391,6 +445,25 @@ impl Kept {
         self.slot.told.stopped()
     }
 
+    /// Returns the deadline by which the holder is to end the task, because someone
+    /// [cancelled](crate::store::Tx::cancel) it. `None` as long as the holder was not told.
+    pub fn cancelled(&self) -> Option<Timestamp> {
+        self.slot.cancel.lock().deadline
+    }
+
+    /// Calls this once with the deadline when the holder is told that its task was cancelled; at once if it was told
+    /// before. It is called as that of [`Self::on_lost`] is.
+    pub fn on_cancelled(&self, call: impl FnOnce(Timestamp) + Send + 'static) {
+        let mut cancel = self.slot.cancel.lock();
+        match cancel.deadline {
+            None => cancel.calls.push(Box::new(call)),
+            Some(deadline) => {
+                drop(cancel);
+                call(deadline);
+            }
+        }
+    }
+
     /// Calls this once when the holder is told to stop; at once if it was told before. It is called by the
     /// thread that ticks the keeper, so it must not block. A panic in it is caught.
     pub fn on_lost(&self, call: impl FnOnce() + Send + 'static) {
@@ -432,6 +505,8 @@ pub struct KeepReport {
     pub busy: usize,
     /// The leases that the store said were lost, and that were not forgotten before.
     pub lost: Vec<LeaseRef>,
+    /// The leases whose holders were told that their tasks were cancelled.
+    pub cancelled: Vec<LeaseRef>,
     /// The leases whose holders were told that they expired. The keeper still tries to renew them.
     pub expired: Vec<LeaseRef>,
     /// Why it renewed nothing, if the store failed. It tries again soon.

@@ -12,8 +12,9 @@
 //! |---|---|
 //! | [`Admitter`] | admits waiting tasks: grants leases on slots |
 //! | [`Keeper`] | renews the leases that this process holds, and tells their holders what they lost |
-//! | [`Reaper`] | ends expired leases, returns their slots, retries or fails their tasks |
+//! | [`Upkeep`] | ends expired leases and retries or fails their tasks; deletes what is old; by choice closes silent runs, audits and repairs |
 //! | [`Poker`] | pokes what sensors wait for, once per distinct target, and wakes those whose target has come |
+//! | [`FeedReader`] | gives a named consumer what happened to tasks that are in the feed |
 //! | [`Delivery`] | gives the host's callbacks the events of sensors that ended |
 //!
 //! Programs on a tokio runtime find async forms of all this in the module `tokio` (feature `tokio`).
@@ -24,6 +25,7 @@
 mod admitter;
 mod driver;
 mod events;
+mod feed;
 mod file_log;
 mod handle_futures;
 mod incarnation;
@@ -32,8 +34,7 @@ pub mod kinds;
 mod numbers;
 mod observer;
 pub(crate) mod poker;
-mod reaper;
-mod retention;
+mod upkeep;
 mod waking_store;
 pub(crate) mod worker;
 
@@ -42,10 +43,11 @@ pub use admitter::Admitter;
 pub(crate) use driver::Pace;
 pub use driver::{LoopHandle, Report, Service, drive};
 pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
+pub use feed::{FeedReader, FeedReport};
 pub use file_log::FileLog;
 pub use keeper::{KeepReport, Keeper, Kept};
 pub use observer::{ObservedStore, Observer, metrics, spans};
 pub use poker::{Poke, PokeLog, PokeMany, PokeReport, PokeRequest, Poker};
-pub use reaper::{ReapReport, Reaper};
+pub use upkeep::{Upkeep, UpkeepReport};
 pub use waking_store::WakingStore;
 pub use worker::{Attempt, Cancelled, Worker, WorkerReport};

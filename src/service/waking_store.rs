@@ -4,11 +4,12 @@ use super::driver::LoopHandle;
 use crate::error::Result;
 use crate::store::{Store, StoreInfo, Tx, TxMode};
 
-/// Wakes a loop after each commit that returned slots, made tasks ready, or changed pools or limits.
+/// Wakes a loop after each commit that returned slots, made tasks ready, changed pools or limits, or asked the
+/// holder of a lease to stop.
 ///
 /// Wrap it around the store that all parts of a process use. The admitter's loop then learns at once what the
-/// other parts do. It learns at its next tick what other processes do. On PostgreSQL,
-/// `PostgresStore::on_change` reports those, too.
+/// other parts do, and a worker or a keeper which of its tasks were cancelled. They learn at their next tick what
+/// other processes do. On PostgreSQL, `PostgresStore::on_change` reports that, too.
 ///
 /// # Examples
 ///
@@ -52,15 +53,19 @@ impl<S: Store> Store for WakingStore<S> {
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
-        let mut wakes = false;
+        let (mut wakes, mut cancels) = (false, false);
         let result = self.inner.transact(mode, &mut |tx| {
             let result = body(tx);
-            wakes = tx.effects().wakes_admission;
+            (wakes, cancels) = (tx.effects().wakes_admission, tx.effects().wakes_holders);
             result
         });
         // A commit with an unknown outcome may have taken effect.
-        if wakes && result.as_ref().map_or_else(crate::Error::is_indeterminate, |()| true) {
-            self.handle.wake();
+        if result.as_ref().map_or_else(crate::Error::is_indeterminate, |()| true) {
+            match (cancels, wakes) {
+                (true, _) => self.handle.wake_for_cancel(),
+                (false, true) => self.handle.wake(),
+                (false, false) => {}
+            }
         }
         result
     }

@@ -1,12 +1,12 @@
-//! Counts reads of the active-run index, for tests that ask for it.
+//! Counts reads of the active-run index and along lists of tasks, for tests that ask for it.
 
 use std::cell::Cell;
 
-/// What queries for active runs read.
+/// What queries for active runs and lists of tasks read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RunReads {
-    /// Rows of the index that were read.
+    /// Rows of the index that were read, or tasks that a list looked at.
     pub rows: usize,
     /// Ranges that were searched, over all namespaces.
     pub seeks: usize,
@@ -17,8 +17,8 @@ thread_local! {
 }
 
 /// Runs the body, and returns what its queries on this thread read of the active-run index of the crate's
-/// stores. Counting is off outside the body. Inside, it costs the SQL stores a second statement per query.
-/// PostgreSQL counts only the rows that it returns, since the server filters out the others itself.
+/// stores, and how many tasks its lists looked at. Counting is off outside the body. Inside, it costs the SQL stores a
+/// second statement per query for runs. PostgreSQL counts only the rows that it returns, since the server filters out the others itself.
 pub fn count_run_reads<T>(body: impl FnOnce() -> T) -> (T, RunReads) {
     READS.set(Some(RunReads::default()));
     let answer = body();

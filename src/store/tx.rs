@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use super::Inserted;
-use super::contract::{GrantBatch, Granted, Move, Started, StoreTx};
+use super::contract::{Change, GrantBatch, Granted, Move, Started, StoreTx};
 #[cfg(feature = "postgres")]
 use super::postgres::PostgresBackend;
 #[cfg(feature = "sqlite")]
@@ -224,6 +224,8 @@ pub struct Effects {
     pub enqueued: usize,
     /// Whether tasks may have become ready or capacity may have become free, so that an admitter should look.
     pub wakes_admission: bool,
+    /// Whether holders of leases were asked to stop, so that their keepers should renew.
+    pub wakes_holders: bool,
     /// Conditional writes that found the row changed. Calls whose lease was already stale when it was read
     /// are not counted.
     pub stale: Stale,
@@ -252,6 +254,7 @@ impl Effects {
     fn add(&mut self, more: &Self) {
         self.enqueued += more.enqueued;
         self.wakes_admission |= more.wakes_admission;
+        self.wakes_holders |= more.wakes_holders;
         self.stale.start += more.stale.start;
         self.stale.renew += more.stale.renew;
         self.stale.change += more.stale.change;
@@ -307,12 +310,30 @@ impl Tx<'_> {
         Ok(results)
     }
 
+    pub(crate) fn cancel_leases(
+        &mut self,
+        leases: &[LeaseRef],
+        deadline: Timestamp,
+        message: &str,
+    ) -> StoreResult<Vec<Option<Timestamp>>> {
+        let asked = self.raw().cancel_if_leased(leases, deadline, message)?;
+        self.effects.wakes_holders |= asked.iter().any(Option::is_some);
+        Ok(asked)
+    }
+
     pub(crate) fn move_tasks(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
         let results = self.raw().move_if(moves)?;
         self.effects.stale.change += stale(&results);
         for (to, _) in moves.iter().zip(&results).filter(|(_, result)| **result) {
             self.effects.moves[to.to as usize] += 1;
         }
+        self.effects.wakes_admission = true;
+        Ok(results)
+    }
+
+    pub(crate) fn change_tasks(&mut self, changes: &[Change]) -> StoreResult<Vec<bool>> {
+        let results = self.raw().change_if(changes)?;
+        self.effects.stale.change += stale(&results);
         self.effects.wakes_admission = true;
         Ok(results)
     }

@@ -10,17 +10,18 @@ use crate::admission::{IfExists, Subject};
 use crate::backoff::RetryPolicy;
 use crate::canonical::PokeContext;
 use crate::error::Result;
+use crate::feed::Consumer;
 use crate::id::TaskKey;
 use crate::lease::LeaseRef;
 use crate::ops::StopBeforeStart;
-use crate::ops::{AdmitRequest, Finish, Mark};
+use crate::ops::{AdmitRequest, Changed, Finish, Mark};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
 use crate::shard::DEFAULT_CODES;
 use crate::store::Tx;
 use crate::store::contract::{ShardLease, ShardWrite, SurveyQuery, Worker};
-use crate::task::{LeaseLoss, NewTask, TaskRecord, TaskState};
+use crate::task::{Feed, LeaseLoss, NewTask, TaskQuery, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 /// One operation, to be run in a transaction that writes.
@@ -59,6 +60,7 @@ fn tasks() -> Vec<NewTask> {
         match name {
             "later" => task.not_before(at(5)),
             "recorded" => task.record_attempts(true),
+            "f" => task.feed(Feed::Ends),
             "c" => task.retry(retry.clone()).lease_loss(LeaseLoss::Fail),
             "h" => task.lease_loss(LeaseLoss::Requeue { at_most: 3 }).limit("key".try_into().unwrap()),
             _ => task,
@@ -161,6 +163,12 @@ pub fn life() -> Vec<Step> {
             tx.finish(at(6), &ends)?
         };
         "admit what came due": |tx| assert!(tx.admit(at(12), &order("t2"))?.granted.len() == 4);
+        "put_consumer": |tx| tx.raw().put_consumer(&consumer())?;
+        "forget_feed": |tx| {
+            tx.raw().number_changes(99)?;
+            assert_eq!(tx.raw().forget_feed(1, at(0), 9)?, 1);
+        };
+        "delete_consumers": |tx| assert_eq!(tx.delete_consumers(&[consumer().name])?, [true]);
         "acknowledge_events": |tx| tx.acknowledge_events(&[1, 2])?;
         "forget_events": |tx| tx.raw().forget_events(at(500), 9)?;
         "mark": |tx| {
@@ -168,6 +176,14 @@ pub fn life() -> Vec<Step> {
             tx.mark(at(13), &[sensing, leased])?
         };
         "clear": |tx| tx.clear(at(14), &[key("e"), key("recorded")])?;
+        "change": |tx| {
+            let changed = tx.change(at(14), &[key("e")], |task| task.queue = "fast".try_into().unwrap())?;
+            assert_eq!(changed, [Changed::Done]);
+        };
+        "cancel": |tx| {
+            let [ready, leased] = ["recorded", "later"].map(key);
+            tx.cancel(at(15), Duration::from_secs(10), &[ready, leased], "by hand")?
+        };
         "reap": |tx| assert!(!tx.reap(at(100), 99)?.is_empty());
         "survey": |tx| assert!(tx.raw().survey(&SurveyQuery::new().promote(at(200), 9))?.promoted > 0);
         "record": |tx| tx.record_runs(&[run("r1"), run("r2"), run("r3").heartbeat(at(2))], StopBeforeStart::Reject)?;
@@ -183,6 +199,10 @@ pub fn life() -> Vec<Step> {
         "put_worker again": |tx| tx.raw().put_worker(&worker())?;
         "forget_workers": |tx| tx.raw().forget_workers(at(60), 9)?;
         "forget_requests": |tx| assert!(!tx.admit(at(210), &order("t3").remember(Duration::from_secs(205)))?.granted.is_empty());
+        "delete": |tx| {
+            assert!(tx.hold_tasks(&TaskQuery::ended())?.keys().contains(&key("f")));
+            assert_eq!(tx.delete(&[key("f")])?, [Changed::Done]);
+        };
         "forget_ended": |tx| assert!(tx.forget_ended(at(400), Duration::from_secs(100), 99)? > 0);
         "delete_runs": |tx| tx.delete_runs(&[run("r1").key])?;
         "forget_stopped_runs": |tx| tx.forget_stopped_runs(at(300), 99)?;
@@ -190,6 +210,11 @@ pub fn life() -> Vec<Step> {
         "resume": |tx| tx.resume(&[Subject::Pool("p".try_into()?), Subject::Key("gone".try_into()?)])?;
         "undefine": |tx| tx.undefine(&[Subject::Key("tenant".try_into()?), Subject::Key("gone".try_into()?), Subject::Pool("q".try_into()?), Subject::Family("t/".try_into()?)])?;
     }
+}
+
+fn consumer() -> Consumer {
+    let (name, seen_at, until) = ("consumer".try_into().unwrap(), at(3), at(4));
+    Consumer { name, cursor: 1, seen_at, lost: 0, dropped: false, reader: 5, until }
 }
 
 fn worker() -> Worker {

@@ -35,15 +35,15 @@ use crate::service::{LoopHandle, Pace, Service};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use stationmaster::clock::SystemClock;
-/// use stationmaster::service::{LoopHandle, Reaper};
+/// use stationmaster::service::{LoopHandle, Upkeep};
 /// use stationmaster::store::MemoryStore;
 /// use stationmaster::tokio::{AsyncService, drive};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// let mut reaper = AsyncService::new(Reaper::new(Arc::new(MemoryStore::new())));
+/// let mut upkeep = AsyncService::new(Upkeep::new(Arc::new(MemoryStore::new())));
 /// let (handle, cancelled) = (LoopHandle::new(), tokio::sync::Notify::new());
 /// tokio::select! {
-///     ended = drive(&mut reaper, &SystemClock, &handle, Duration::from_secs(60), |report| {
+///     ended = drive(&mut upkeep, &SystemClock, &handle, Duration::from_secs(60), |report| {
 ///         assert!(report.is_ok_and(|report| report.reaped.is_empty()));
 ///         cancelled.notify_one();
 ///         ControlFlow::Continue(())

@@ -51,11 +51,12 @@ fn a_weight_of_none_or_above_the_cap() {
             for slots in [0, MAX_SLOTS + 1, u32::MAX] {
                 let tasks = [db("good", 1), db("bad", slots)];
                 let refused = scene.store.write(|tx| tx.enqueue(at(1), &tasks)).unwrap_err();
-                let Error::Invalid(Invalid::TaskSlots { task, slots: told }) = &refused else {
+                let Error::Invalid(Invalid::TaskSlots { task, slots: told, .. }) = &refused else {
                     panic!("{refused:?}")
                 };
                 assert_eq!((**task == key("bad"), *told), (true, slots));
-                let text = format!("task ns/w/r/bad asks for {slots} slots: ask for 1 to 2147483647");
+                let text =
+                    format!("task ns/w/r/bad asks for {slots} slots of pool db: ask for 1 to 2147483647");
                 assert_eq!(refused.to_string(), text);
             }
         });

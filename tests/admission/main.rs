@@ -3,6 +3,7 @@
 mod ahead;
 mod bad_input;
 mod hiding;
+mod needs;
 mod overdue;
 mod policies;
 mod pools;

@@ -20,17 +20,18 @@ fn request(budget: usize) -> AdmitRequest {
 
 /// Plans as a tick does, with pages no longer than `longest_page`. Returns the plan and how many candidates it read.
 fn planned(world: &World, numbers: &[TaskId], longest_page: usize) -> (Planned, usize) {
-    let mut lanes: BTreeMap<&LaneKey, Vec<OrderKey>> = BTreeMap::new();
+    let mut lanes: BTreeMap<(&LaneKey, bool), Vec<OrderKey>> = BTreeMap::new();
     let takes_part = |queue| world.is_served(queue) || world.serve_others.contains(queue);
     for (at, task) in world.waiting.iter().enumerate().filter(|(_, task)| takes_part(&task.lane.queue)) {
-        lanes.entry(&task.lane).or_default().push(world.order(at, numbers[at]));
+        lanes.entry(task.kind()).or_default().push(world.order(at, numbers[at]));
     }
     let mut by_no = HashMap::new();
     let mut rows = Vec::new();
-    for (id, (key, mut orders)) in (1_i64..).zip(lanes) {
+    for (id, ((key, keeps_slots), mut orders)) in (1_i64..).zip(lanes) {
         orders.sort_unstable();
-        rows.push(Lane::new(LaneId(id), key.clone(), orders.len() as u64));
-        by_no.insert(LaneId(id), orders);
+        let id = LaneId(if keeps_slots { -id } else { id });
+        rows.push(Lane::new(id, key.clone(), orders.len() as u64).keeps_slots(keeps_slots));
+        by_no.insert(id, orders);
     }
     let pools = world.pools.iter().map(|(name, slots)| {
         PoolRecord::new(PoolSpec::new(name.as_str(), *slots).unwrap(), world.used_slots(name))
@@ -74,16 +75,19 @@ pub(crate) fn check(world: &World, longest_page: usize) {
     let (plan, read) = planned(world, &numbers, longest_page);
     let admitted: Vec<usize> = plan.admit.iter().map(|task| task.order.id.0 as usize - 1).collect();
     assert_eq!(admitted, expected.admitted, "{world:?}");
-    let left: BTreeMap<LaneKey, _> =
-        plan.refusals.into_iter().map(|lane| (lane.lane, (lane.tasks, lane.reason))).collect();
+    let left: BTreeMap<(LaneKey, bool), _> = plan
+        .refusals
+        .into_iter()
+        .map(|lane| ((lane.lane, lane.keeps_slots), (lane.tasks, lane.reason)))
+        .collect();
     assert_eq!(left, expected.left, "{world:?}");
     let mut rates = plan.rates;
     rates.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     assert_eq!(rates, expected.owed, "{world:?}");
 
     let lanes = left.len() + admitted.len();
-    let foreign: BTreeSet<_> = world.waiting.iter().map(|task| &task.lane).collect();
-    let foreign = foreign.into_iter().filter(|lane| !world.is_served(&lane.queue)).count();
+    let foreign: BTreeSet<_> = world.waiting.iter().map(|task| task.kind()).collect();
+    let foreign = foreign.into_iter().filter(|(lane, _)| !world.is_served(&lane.queue)).count();
     assert!(
         read <= 3 * admitted.len() + 17 * lanes + foreign,
         "read {read} candidates to admit {}",

@@ -9,14 +9,14 @@ use stationmaster::pool::Slots;
 use stationmaster::store::contract::{LaneKey, RateUse};
 use stationmaster::{TaskId, Timestamp};
 
-use crate::world::World;
+use crate::world::{Waiting, World, count_of, needs_of};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Expected {
     /// The admitted tasks, by their place in `World::waiting`, in order.
     pub(crate) admitted: Vec<usize>,
-    /// How many tasks of each lane are left, and why.
-    pub(crate) left: BTreeMap<LaneKey, (u64, Reason)>,
+    /// How many tasks of each lane are left, and why; apart those that kept their slots.
+    pub(crate) left: BTreeMap<(LaneKey, bool), (u64, Reason)>,
     /// What the keys that took tokens owe now, by key.
     pub(crate) owed: Vec<RateUse>,
 }
@@ -50,44 +50,46 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
     order.sort_by_key(|at| world.order(*at, numbers[*at]));
 
     let mut admitted = Vec::new();
-    let mut refused: HashSet<&LaneKey> = HashSet::new();
+    let mut refused: HashSet<(&LaneKey, bool)> = HashSet::new();
     for at in &order {
         if admitted.len() >= world.budget {
             break;
         }
-        let lane = &world.waiting[*at].lane;
+        let task = &world.waiting[*at];
+        let (lane, kind) = (&task.lane, task.kind());
         if !world.is_served(&lane.queue) {
             // Of a lane that somebody else serves the first task alone is looked at.
-            if world.serve_others.contains(&lane.queue) && refused.insert(lane) {
-                match walk.refusal(lane) {
+            if world.serve_others.contains(&lane.queue) && refused.insert(kind) {
+                match walk.refusal(task) {
                     Some(reason) => walk.reserve(*at, numbers[*at], &reason),
                     None => walk.keep(*at, numbers[*at]),
                 }
             }
             continue;
         }
-        match walk.refusal(lane) {
+        match walk.refusal(task) {
             // Nor is any of those behind it that need the same.
-            None if walk.passed_over(lane).is_some() => drop(refused.insert(lane)),
+            None if walk.passed_over(task).is_some() => drop(refused.insert(kind)),
             None => {
-                walk.take(lane);
+                walk.take(task);
                 admitted.push(*at);
             }
             Some(reason) => {
-                if refused.insert(lane) {
+                if refused.insert(kind) {
                     walk.reserve(*at, numbers[*at], &reason);
                 }
             }
         }
     }
 
-    let mut left: BTreeMap<LaneKey, (u64, Reason)> = BTreeMap::new();
+    let mut left: BTreeMap<(LaneKey, bool), (u64, Reason)> = BTreeMap::new();
     for at in order.iter().filter(|at| !admitted.contains(at)) {
-        let lane = &world.waiting[*at].lane;
-        if !world.is_served(&lane.queue) {
+        let task = &world.waiting[*at];
+        if !world.is_served(&task.lane.queue) {
             continue;
         }
-        left.entry(lane.clone()).or_insert_with(|| (0, walk.reason(lane))).0 += 1;
+        let kind = (task.lane.clone(), task.resumed);
+        left.entry(kind).or_insert_with(|| (0, walk.reason(task))).0 += 1;
     }
     let took = |(key, (owed, took)): (&&LimitKey, &(i128, bool))| {
         let rate = rule(world, key)?.rate?;
@@ -128,12 +130,15 @@ fn owed_at(world: &World, key: &LimitKey, rate: Rate, at: Timestamp) -> i128 {
 }
 
 impl<'a> Walk<'a> {
-    fn take(&mut self, lane: &'a LaneKey) {
-        if let Some(Some(open)) = self.open.get_mut(&lane.pool) {
-            *open -= i64::from(lane.slots);
+    fn take(&mut self, task: &'a Waiting) {
+        let lane = &task.lane;
+        for (pool, slots) in task.misses() {
+            if let Some(Some(open)) = self.open.get_mut(pool) {
+                *open -= i64::from(slots);
+            }
         }
         for key in &lane.limits {
-            *self.used.get_mut(key).unwrap() += 1;
+            *self.used.get_mut(key).unwrap() += i64::from(count_of(lane, key));
             if let Some((owed, took)) = self.owed.get_mut(key) {
                 *owed += rule(self.world, key).unwrap().rate.unwrap().period().as_micros() as i128;
                 *took = true;
@@ -144,18 +149,27 @@ impl<'a> Walk<'a> {
     fn reserve(&mut self, at: usize, id: TaskId, reason: &Reason) {
         let task = &self.world.waiting[at];
         let lane = &task.lane;
-        let only_its_pool =
+        let only_its_pools =
             matches!(reason, Reason::PoolFull { .. }) && self.limit(lane).or(self.rate(lane)).is_none();
-        if only_its_pool && self.has_waited(at) {
-            self.reserved.entry(&task.lane.pool).or_insert(id);
+        let pools = task
+            .misses()
+            .into_iter()
+            .map(|(pool, _)| pool)
+            .filter(|pool| self.open.get(pool).is_some_and(Option::is_some));
+        let pools: Vec<_> = pools.collect();
+        let is_free = pools.iter().all(|pool| !self.reserved.contains_key(pool));
+        if only_its_pools && is_free && self.has_waited(at) {
+            self.reserved.extend(pools.into_iter().map(|pool| (pool, id)));
         }
     }
 
     /// Its slots are not for others in this walk, unless they are for somebody already.
     fn keep(&mut self, at: usize, id: TaskId) {
-        let lane = &self.world.waiting[at].lane;
-        if self.has_waited(at) && self.passed_over(lane).is_none() {
-            self.kept.entry(&lane.pool).or_insert((0, id)).0 += i64::from(lane.slots);
+        let task = &self.world.waiting[at];
+        if self.has_waited(at) && self.passed_over(task).is_none() {
+            for (pool, slots) in task.misses() {
+                self.kept.entry(pool).or_insert((0, id)).0 += i64::from(slots);
+            }
         }
     }
 
@@ -164,22 +178,27 @@ impl<'a> Walk<'a> {
         self.world.now.saturating_duration_since(self.world.waiting[at].ready_at) >= after
     }
 
-    /// For whom the slots are that it would take.
-    fn passed_over(&self, lane: &LaneKey) -> Option<TaskId> {
-        let open = self.open.get(&lane.pool).copied().flatten()?;
-        let kept = self.kept.get(&lane.pool).filter(|(slots, _)| i64::from(lane.slots) > open - slots);
-        self.reserved.get(&lane.pool).copied().or(kept.map(|(_, id)| *id))
+    /// The first of its pools whose slots are for somebody else, and for whom.
+    fn passed_over<'l>(&self, task: &'l Waiting) -> Option<(&'l PoolName, i64, TaskId)> {
+        task.misses().into_iter().find_map(|(pool, needs)| {
+            let open = self.open.get(pool).copied().flatten()?;
+            let kept = self.kept.get(pool).filter(|(slots, _)| i64::from(needs) > open - slots);
+            let task = self.reserved.get(pool).copied().or(kept.map(|(_, id)| *id))?;
+            Some((pool, open, task))
+        })
     }
 
     /// Paused, pool unknown, never fits, pool full, limit reached, rate spent: the first that holds.
-    fn refusal(&self, lane: &LaneKey) -> Option<Reason> {
+    fn refusal(&self, task: &Waiting) -> Option<Reason> {
+        let lane = &task.lane;
         let paused = self.paused(lane).map(|subject| Reason::Paused { subject });
-        paused.or_else(|| self.pool(lane)).or_else(|| self.limit(lane)).or_else(|| self.rate(lane))
+        paused.or_else(|| self.pool(task)).or_else(|| self.limit(lane)).or_else(|| self.rate(lane))
     }
 
-    /// The queue, the pool, then each key and its families, the shortest prefix first.
+    /// The queue, the pools, then each key and its families, the shortest prefix first.
     fn paused(&self, lane: &LaneKey) -> Option<Subject> {
-        let mut subjects = vec![Subject::Queue(lane.queue.clone()), Subject::Pool(lane.pool.clone())];
+        let mut subjects = vec![Subject::Queue(lane.queue.clone())];
+        subjects.extend(needs_of(lane).into_iter().map(|(pool, _)| Subject::Pool(pool.clone())));
         for key in &lane.limits {
             subjects.push(Subject::Key(key.clone()));
             for end in 1..key.as_str().len() {
@@ -212,33 +231,39 @@ impl<'a> Walk<'a> {
         })
     }
 
-    fn pool(&self, lane: &LaneKey) -> Option<Reason> {
-        let (pool, needs) = (lane.pool.clone(), lane.slots);
-        let Some((_, slots)) = self.world.pools.iter().find(|(name, _)| *name == pool) else {
-            return Some(Reason::PoolUnknown { pool });
-        };
-        let Slots::Limited(total) = *slots else { return None };
-        if needs > total {
-            return Some(Reason::NeverFits { pool, total, needs });
+    /// A pool that is not there, one that is too small, one that is full: each looked for in all of them first.
+    fn pool(&self, task: &Waiting) -> Option<Reason> {
+        let (mut small, mut full) = (None, None);
+        for (pool, needs) in task.misses() {
+            let pool = pool.clone();
+            let Some((_, slots)) = self.world.pools.iter().find(|(name, _)| *name == pool) else {
+                return Some(Reason::PoolUnknown { pool });
+            };
+            let Slots::Limited(total) = *slots else { continue };
+            let open = self.open[&pool].unwrap();
+            if needs > total {
+                small = small.or(Some(Reason::NeverFits { pool, total, needs }));
+            } else if i64::from(needs) > open {
+                full = full.or(Some(Reason::PoolFull { pool, open, total, needs }));
+            }
         }
-        let open = self.open[&pool].unwrap();
-        (i64::from(needs) > open).then_some(Reason::PoolFull { pool, open, total, needs })
+        small.or(full)
     }
 
     /// The first of several, in the order of the keys.
     fn limit(&self, lane: &LaneKey) -> Option<Reason> {
         lane.limits.iter().find_map(|key| {
             let (used, max) = (self.used[key], rule(self.world, key)?.max?);
-            (used >= i64::from(max)).then(|| Reason::LimitReached { limit: key.clone(), used, max })
+            let needs = count_of(lane, key);
+            let is_above = used + i64::from(needs) > i64::from(max);
+            is_above.then(|| Reason::LimitReached { limit: key.clone(), used, max, needs })
         })
     }
 
     /// Why tasks of a lane are left, told by what the walk left open.
-    fn reason(&self, lane: &LaneKey) -> Reason {
-        self.refusal(lane).unwrap_or_else(|| match self.passed_over(lane) {
-            Some(task) => {
-                Reason::Reserved { pool: lane.pool.clone(), open: self.open[&lane.pool].unwrap(), task }
-            }
+    fn reason(&self, task: &Waiting) -> Reason {
+        self.refusal(task).unwrap_or_else(|| match self.passed_over(task) {
+            Some((pool, open, task)) => Reason::Reserved { pool: pool.clone(), open, task },
             None => Reason::BudgetSpent { budget: self.world.budget },
         })
     }

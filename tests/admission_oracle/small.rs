@@ -78,6 +78,7 @@ fn world(kinds: &[usize], slots: [u32; 2], limits: [u32; 2]) -> World {
         logical_date: Timestamp::UNIX_EPOCH,
         map_index: None,
         ready_at: Timestamp::from_micros(1 - place as i64 % 2),
+        resumed: false,
     });
     World {
         pools: (0..).map(pool_name).zip(slots.map(Slots::Limited)).collect(),

@@ -6,10 +6,10 @@ use std::time::Duration;
 use stationmaster::admission::{AirflowWindow, IfExists, Policy};
 use stationmaster::ops::AdmitRequest;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::store::contract::{GrantBatch, LaneKey, Serving};
+use stationmaster::store::contract::{GrantBatch, LaneKey, Move, Serving};
 use stationmaster::store::{Inserted, Store, Tx};
 use stationmaster::testing::raw;
-use stationmaster::{NewTask, Result, TaskId, TaskKey, TaskRecord, Timestamp};
+use stationmaster::{LeaseRef, NewTask, Result, TaskId, TaskKey, TaskRecord, TaskState, Timestamp};
 
 use crate::ahead;
 use crate::oracle::{Expected, walk};
@@ -18,7 +18,9 @@ use crate::world::World;
 fn task(name: String, lane: &LaneKey) -> NewTask {
     let key = TaskKey::new("n", "w", "r", name).unwrap();
     let task = NewTask::new(key).pool(lane.pool.clone()).pool_slots(lane.slots);
-    lane.limits.iter().cloned().fold(task.queue(lane.queue.clone()), NewTask::limit)
+    let mut task = lane.limits.iter().cloned().fold(task.queue(lane.queue.clone()), NewTask::limit);
+    (task.counts, task.also) = (lane.counts.clone(), lane.also.clone());
+    task
 }
 
 fn order(name: &str, budget: usize, starts: bool) -> AdmitRequest {
@@ -61,7 +63,27 @@ fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
         };
         numbers.push(is_new(&tx.enqueue(at, &[task])?[0]));
     }
+    let resumed = world.waiting.iter().zip(&numbers).filter(|(task, _)| task.resumed).map(|(_, id)| *id);
+    keep_slots(tx, world, &resumed.collect::<Vec<_>>())?;
     Ok(numbers)
+}
+
+/// Makes sensors of ready tasks, which keep their slots, and ends these.
+fn keep_slots(tx: &mut Tx<'_>, world: &World, ids: &[TaskId]) -> Result<()> {
+    let (holder, until) = ("h".try_into()?, world.now + Duration::from_secs(60));
+    let batch = GrantBatch::new(ids, &holder, Timestamp::UNIX_EPOCH, until);
+    let leases: Vec<_> = raw(tx).grant_if_open(&batch)?.tasks.iter().map(TaskRecord::lease_ref).collect();
+    assert_eq!(leases.len(), ids.len());
+    for (from, to) in [(TaskState::Queued, TaskState::Sensing), (TaskState::Sensing, TaskState::Scheduled)] {
+        let keeps = |lease: &LeaseRef| {
+            let mut to = Move::new(*lease, from, to);
+            to.keeps_slots = true;
+            to
+        };
+        let moves: Vec<_> = leases.iter().map(keeps).collect();
+        assert!(raw(tx).move_if(&moves)?.iter().all(|moved| *moved), "{world:?}");
+    }
+    Ok(())
 }
 
 /// Compares ticks that were previewed, and whose grants are started afterwards, with ticks that start them.
@@ -71,9 +93,14 @@ pub(crate) fn check(store: &dyn Store, world: &World) {
 
 /// Compares a tick by Airflow's window with its preview.
 pub(crate) fn check_window(store: &dyn Store, world: &World) {
-    // It knows neither families nor rates.
+    // It knows neither families nor rates, nor several pools of a task, nor counts.
     let limits = world.limits.iter().filter(|spec| !spec.is_family && spec.rate.is_none()).cloned().collect();
-    let world = &World { limits, ..world.clone() };
+    let mut world = World { limits, ..world.clone() };
+    for lane in world.leased.iter_mut().chain(world.waiting.iter_mut().map(|task| &mut task.lane)) {
+        lane.counts.clear();
+        lane.also.clear();
+    }
+    let world = &world;
     let body = |tx: &mut Tx<'_>| {
         set_up(tx, world)?;
         let window = AirflowWindow::new(1 + world.waiting.len() % 40);
@@ -142,8 +169,11 @@ fn tick(
     let place = |id| numbers.iter().position(|number| *number == id).unwrap();
     let admitted: Vec<usize> = admission.granted.iter().map(|task| place(task.id)).collect();
     assert_eq!(admitted, expected.admitted, "{name} tick of {world:?}");
-    let left: BTreeMap<_, _> =
-        admission.refusals.into_iter().map(|lane| (lane.lane, (lane.tasks, lane.reason))).collect();
+    let left: BTreeMap<_, _> = admission
+        .refusals
+        .into_iter()
+        .map(|lane| ((lane.lane, lane.keeps_slots), (lane.tasks, lane.reason)))
+        .collect();
     assert_eq!(left, expected.left, "{name} tick of {world:?}");
     let next = expected.left.values().filter_map(|(_, reason)| reason.changes_at()).min();
     assert_eq!(admission.next_due, next, "{name} tick of {world:?}");

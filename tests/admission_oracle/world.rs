@@ -18,6 +18,20 @@ pub(crate) struct Waiting {
     pub(crate) logical_date: Timestamp,
     pub(crate) map_index: Option<u32>,
     pub(crate) ready_at: Timestamp,
+    /// Whether it goes on after it sensed, and kept its slots.
+    pub(crate) resumed: bool,
+}
+
+impl Waiting {
+    /// The slots that it has still to be given.
+    pub(crate) fn misses(&self) -> Vec<(&PoolName, u32)> {
+        if self.resumed { Vec::new() } else { needs_of(&self.lane) }
+    }
+
+    /// What tasks have in common that are left for one reason.
+    pub(crate) fn kind(&self) -> (&LaneKey, bool) {
+        (&self.lane, self.resumed)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -54,18 +68,33 @@ impl World {
 
     /// Whether a waiting task is still to be made ready when the first tick comes. In a store alone.
     pub(crate) fn is_overdue(&self, at: usize) -> bool {
-        at % 4 == 1 && self.waiting[at].ready_at > Timestamp::UNIX_EPOCH
+        at % 4 == 1 && !self.waiting[at].resumed && self.waiting[at].ready_at > Timestamp::UNIX_EPOCH
     }
 
-    /// Slots of a pool that its leased tasks hold.
+    /// Slots of a pool that its leased tasks hold, and those that kept theirs.
     pub(crate) fn used_slots(&self, pool: &PoolName) -> i64 {
-        self.leased.iter().filter(|lane| lane.pool == *pool).map(|lane| i64::from(lane.slots)).sum()
+        let resumed = self.waiting.iter().filter(|task| task.resumed).map(|task| &task.lane);
+        let needs = self.leased.iter().chain(resumed).flat_map(needs_of).filter(|(name, _)| *name == pool);
+        needs.map(|(_, slots)| i64::from(slots)).sum()
     }
 
-    /// Leased tasks that carry a key.
+    /// What leased tasks count against a key.
     pub(crate) fn used_limit(&self, key: &LimitKey) -> i64 {
-        self.leased.iter().filter(|lane| lane.limits.contains(key)).map(|_| 1).sum()
+        let carry = self.leased.iter().filter(|lane| lane.limits.contains(key));
+        carry.map(|lane| i64::from(count_of(lane, key))).sum()
     }
+}
+
+/// The pools that a task needs, its own first, then the others by their names.
+pub(crate) fn needs_of(lane: &LaneKey) -> Vec<(&PoolName, u32)> {
+    let mut needs = vec![(&lane.pool, lane.slots)];
+    needs.extend(lane.also.iter().map(|(pool, slots)| (pool, *slots)));
+    needs
+}
+
+/// How much a task counts against a key that it carries.
+pub(crate) fn count_of(lane: &LaneKey, key: &LimitKey) -> u32 {
+    *lane.counts.get(key).unwrap_or(&1)
 }
 
 pub(crate) fn pool_name(n: u64) -> PoolName {
@@ -102,10 +131,17 @@ impl Random {
         self.next() % below.max(1)
     }
 
-    fn lane(&mut self, pools: u64, largest: u64, keys: u64, queues: u64) -> LaneKey {
-        let limits = (0..self.below(3)).map(|_| limit_key(self.below(keys))).collect();
-        let lane = LaneKey::new(pool_name(self.below(pools)), 1 + self.below(largest) as u32, limits);
-        lane.queue(queue_name(self.below(queues)))
+    fn lane(&mut self, pools: u64, largest: u64, keys: u64, queues: u64, wide: bool) -> LaneKey {
+        let limits: Vec<LimitKey> = (0..self.below(3)).map(|_| limit_key(self.below(keys))).collect();
+        let lane = LaneKey::new(pool_name(self.below(pools)), 1 + self.below(largest) as u32, limits.clone());
+        let lane = lane.queue(queue_name(self.below(queues)));
+        if !wide {
+            return lane;
+        }
+        let counts: Vec<_> = limits.into_iter().map(|key| (key, 1 + self.below(4) as u32)).collect();
+        let also = (0..self.below(3)).map(|_| (pool_name(self.below(pools)), 1 + self.below(largest) as u32));
+        let also: Vec<_> = also.filter(|(pool, _)| *pool != lane.pool).collect();
+        lane.counts(counts).also(also)
     }
 
     /// Definitions of some of so many keys; of families, and with rates, only if the world has them.
@@ -194,22 +230,32 @@ pub(crate) fn random(number: u64) -> World {
     });
     let pools = pools.collect();
     let ruled = random.below(2) == 0;
+    // Whether tasks need several pools, and count more than 1 against limits.
+    let wide = random.below(2) == 0;
     let limits = random.limits(keys, roomy, ruled);
     let paused = if ruled && random.below(2) == 0 { random.paused(named, keys, queues) } else { Vec::new() };
-    let leased: Vec<_> = (0..random.below(20)).map(|_| random.lane(known, largest, keys, queues)).collect();
+    let leased: Vec<_> =
+        (0..random.below(20)).map(|_| random.lane(known, largest, keys, queues, wide)).collect();
     // A store learns it with a grant.
     let owed = if ruled && !leased.is_empty() { random.owed(keys) } else { Vec::new() };
     let kinds: Vec<LaneKey> =
-        (0..1 + random.below(30)).map(|_| random.lane(named, largest, keys, queues)).collect();
+        (0..1 + random.below(30)).map(|_| random.lane(named, largest, keys, queues, wide)).collect();
     let spread = [1, 3, 100][random.below(3) as usize];
+    // Whether some tasks kept their slots.
+    let resumes = random.below(2) == 0;
     let waiting = (0..random.below(201)).map(|_| Waiting {
         lane: kinds[random.below(kinds.len() as u64) as usize].clone(),
         priority: random.below(2 * spread) as i32 - spread as i32,
         logical_date: Timestamp::from_micros(random.below(spread) as i64),
         map_index: random.below(spread + 1).checked_sub(1).map(|index| index as u32),
         ready_at: Timestamp::from_micros(random.below(1000) as i64),
+        resumed: resumes && random.below(6) == 0,
     });
-    let waiting = waiting.collect();
+    let mut waiting: Vec<Waiting> = waiting.collect();
+    // No task held slots of a pool that is not there.
+    for task in &mut waiting {
+        task.resumed &= needs_of(&task.lane).iter().all(|(pool, _)| **pool != pool_name(known));
+    }
     let budget = match random.below(4) {
         0 => random.below(10) as usize,
         1 => random.below(100) as usize,

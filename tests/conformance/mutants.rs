@@ -7,7 +7,7 @@ use crate::memory;
 use stationmaster::conformance::{self, Capabilities, Case};
 use stationmaster::store::Store;
 
-const MUTANTS: [(Fault, &str); 73] = [
+const MUTANTS: [(Fault, &str); 99] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -17,6 +17,13 @@ const MUTANTS: [(Fault, &str); 73] = [
     (Fault::GrantsWithoutTheStart, "grants::a_started_grant_is_a_grant_and_a_start"),
     (Fault::StartsWhatIsRecorded, "grants::a_started_grant_is_a_grant_and_a_start"),
     (Fault::MovesKeepTheirSlots, "pools::slots_come_back"),
+    (Fault::MovesKeepNoSlots, "keeping::what_goes_on_keeps_its_slots_in_a_lane_of_its_own"),
+    (Fault::SurveysWithoutWhatKeepsSlots, "keeping::what_goes_on_keeps_its_slots_in_a_lane_of_its_own"),
+    (Fault::CancelsUnderAnyEpoch, "cancels::a_cancel_needs_the_lease_of_the_epoch"),
+    (Fault::CancelsLater, "cancels::a_cancel_cuts_the_lease_to_its_deadline"),
+    (Fault::CancelsWithoutTheMessage, "cancels::a_cancel_cuts_the_lease_to_its_deadline"),
+    (Fault::TellsNoDeadline, "cancels::no_renewal_outlasts_the_deadline"),
+    (Fault::RenewsBeyondTheDeadline, "cancels::no_renewal_outlasts_the_deadline"),
     (Fault::RenewsUnderAnyEpoch, "leases::a_renewal_needs_the_epoch"),
     (Fault::RenewsOnlyWhatIsNotExpired, "leases::an_expired_lease_can_be_renewed"),
     (Fault::RefusesToRenewForLess, "leases::an_expiry_never_falls"),
@@ -25,6 +32,15 @@ const MUTANTS: [(Fault, &str); 73] = [
     (Fault::MovesFromAnyState, "moves::a_move_needs_the_state"),
     (Fault::MovesUnderAnyEpoch, "moves::a_move_needs_the_epoch"),
     (Fault::MovesTellNoFinish, "moves::only_the_holders_own_word_is_told_as_its_finish"),
+    (Fault::ChangesUnderAnyEpoch, "changes::a_change_needs_the_epoch"),
+    (Fault::ChangesFromAnyState, "changes::a_change_needs_a_task_that_waits"),
+    (Fault::ChangesWithinTheLane, "changes::a_changed_task_waits_in_the_lane_of_its_needs"),
+    (Fault::ChangesKeepTheDueInstant, "changes::a_due_instant_comes_and_goes"),
+    (Fault::DeletesUnderAnyEpoch, "changes::a_deletion_needs_the_epoch"),
+    (Fault::DeletesFromAnyState, "changes::a_deletion_needs_a_task_that_waits_or_ended"),
+    (Fault::DeletesWithTheEvents, "changes::tasks_with_events_are_not_deleted"),
+    (Fault::AttemptsBackwards, "attempts::the_latest_are_kept"),
+    (Fault::AttemptsWithoutTheEarliest, "attempts::the_latest_are_kept"),
     (Fault::PromotesOneTooEarly, "tasks::due_tasks_are_promoted_at_their_instant"),
     (Fault::PromotesOneTooLate, "tasks::due_tasks_are_promoted_at_their_instant"),
     (Fault::PromotesOneTooMany, "ticks::the_earliest_due_are_promoted_first_and_then_by_their_order"),
@@ -58,6 +74,9 @@ const MUTANTS: [(Fault, &str); 73] = [
     (Fault::SaysThatThereWasRoom, "pools::slots_are_taken_up_to_the_last_one"),
     (Fault::SaysThatThereWasNoRoom, "limits::taken_up_to_the_last_one"),
     (Fault::ExpiresOneTooLate, "leases::a_lease_is_expired_from_its_expiry_on"),
+    (Fault::LeasesIgnoreThePlace, "leases::a_holder_finds_its_leases_page_by_page"),
+    (Fault::LeasesOneTooMany, "leases::a_holder_finds_its_leases_page_by_page"),
+    (Fault::ForgetsHoweverTheyEnded, "retention::each_end_is_forgotten_for_itself"),
     (Fault::ForgetsOneTooMany, "retention::the_earliest_ended_are_forgotten_first"),
     (
         Fault::ForgetsSensorsWithTheRest,
@@ -68,6 +87,9 @@ const MUTANTS: [(Fault, &str); 73] = [
     (Fault::NamespacesAreIgnored, "windows::namespaces_are_a_filter"),
     (Fault::EventsBackwards, "events::events_come_in_the_order_of_their_notes"),
     (Fault::EventsIgnoreThePlace, "events::an_acknowledged_event_is_gone"),
+    (Fault::FeedIgnoresThePlace, "feed::the_feed_is_paged_and_its_numbers_have_no_gap"),
+    (Fault::ForgetsTheFeedByAgeAlone, "feed::what_was_accepted_or_is_old_is_forgotten"),
+    (Fault::MovesTellNothing, "feed::what_else_a_sensor_does_is_told_if_the_task_says_so"),
     (Fault::EndsSensorsUnderAnyEpoch, "sensors::a_replaced_registration_is_fenced"),
     (Fault::ChangesIgnoreTheShard, "sensors::changes_are_filtered_by_shard"),
     (Fault::ChangesLeaveOutWhatEnded, "sensors::followers_can_leave_out_what_ended"),
@@ -84,6 +106,10 @@ const MUTANTS: [(Fault, &str); 73] = [
     (Fault::CountIgnoresTheFilter, "pages::filters_leave_out_what_is_not_asked_for"),
     (Fault::SilentOneTooEarly, "signs::a_run_is_silent_after_its_last_heartbeat"),
     (Fault::PagesByStartAlone, "pages::every_page_size_gives_the_whole"),
+    (Fault::WalksLoseTheLastOfAPage, "listing::every_list_is_what_a_filter_finds"),
+    (Fault::WalksTurnAround, "listing::lists_come_in_the_documented_order"),
+    (Fault::WalksReadWithoutEnd, "listing::a_page_that_passed_many_tasks_ends_and_goes_on"),
+    (Fault::CountsRetriesAsScheduled, "listing::counts_are_those_of_a_filter"),
 ];
 
 /// Whether a case refuses a store with this fault, or the audit after it does.

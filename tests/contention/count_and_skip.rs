@@ -96,13 +96,8 @@ fn leases(rows: &[Vec<Option<String>>]) -> Vec<LeaseId> {
 pub fn work(orders: Orders) {
     let (mut random, mut diary) = (Random(orders.seed), Diary::default());
     let client = Client { plain: Plain::connect(&url()), orders };
-    let grant = |pool: &str, lease: &LeaseId| Grant {
-        task: lease.task,
-        epoch: lease.epoch,
-        pool: pool.to_owned(),
-        slots: 1,
-        expires_at: instant() + 600_000_000,
-    };
+    let grant =
+        |pool: &str, lease: &LeaseId| Grant::new(lease.task, lease.epoch, pool, 1, instant() + 600_000_000);
     say("ready");
     loop {
         let (pool, _) = POOLS[random.below(3) as usize];

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use stationmaster::admission::IfExists;
+use stationmaster::admission::limits::{LimitSpec, Rate};
+use stationmaster::id::LimitKey;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::testing::history::{Event, History, Operation, Summary};
+use stationmaster::testing::history::{Event, History, Operation, Rule, Summary};
 
 use crate::Errand;
 use crate::place::{Commits, Place};
 use crate::respawn::Respawned;
-use crate::worker::{Bears, Line, Mood, Orders, POOLS, Random};
+use crate::worker::{Bears, FAMILY, KEY, Line, MEMBERS, Mood, Orders, POOLS, RATES, Random};
 
 /// How long a test runs: what the environment says, or this.
 pub fn seconds(default: u64) -> u64 {
@@ -88,7 +90,29 @@ pub fn errors(lines: &[String]) -> BTreeMap<String, usize> {
 
 /// An empty history of the pools that every test has.
 pub fn history() -> History {
-    History::new(POOLS.map(|(name, slots)| (name, Some(slots))))
+    history_with(RATES.1)
+}
+
+/// The same, as if rates allowed so many starts in a second.
+fn history_with(starts: u32) -> History {
+    let members = |family: &'static str| (0..MEMBERS).map(move |n| format!("{family}{n}"));
+    let limited: Vec<String> = members(FAMILY.0).collect();
+    let limits = limited.iter().map(|key| (key.as_str(), FAMILY.1)).chain([KEY]);
+    let mut history = History::new(POOLS.into_iter().chain(limits).map(|(name, most)| (name, Some(most))));
+    for key in members(RATES.0) {
+        history.rate(&key, starts, 1_000_000, RATES.2);
+    }
+    history
+}
+
+/// The limits that tasks of a wild mood meet.
+fn limits() -> [LimitSpec; 3] {
+    let key = |text: &str| LimitKey::new(text).unwrap();
+    let rate = Rate::new(RATES.1, Duration::from_secs(1)).unwrap().burst(RATES.2).unwrap();
+    let family = |text: &str| LimitSpec::of(key(text)).family();
+    let mut each = family(FAMILY.0);
+    each.max = Some(FAMILY.1);
+    [LimitSpec::new(key(KEY.0), KEY.1).unwrap(), each, family(RATES.0).rate(rate)]
 }
 
 /// Runs the processes for the test's time. In a wild mood, kills one at random every now and then and puts another in
@@ -99,7 +123,12 @@ pub fn run(trial: Trial<'_>) -> Outcome {
     let pools = POOLS.map(|(name, slots)| PoolSpec::new(name, Slots::Limited(slots)).unwrap());
     // Definitions are refused in a host's transaction above READ COMMITTED, and ticks in each.
     let definer = place.try_open_to_tick(&store, Commits::Quick).unwrap();
-    definer.write(|tx| tx.define(&pools, IfExists::Replace)).unwrap();
+    definer
+        .write(|tx| {
+            tx.define(&pools, IfExists::Replace)?;
+            tx.define(limits(), IfExists::Replace)
+        })
+        .unwrap();
 
     let length = Duration::from_secs(seconds);
     let end = Instant::now() + length;
@@ -132,7 +161,7 @@ pub fn run(trial: Trial<'_>) -> Outcome {
         said[place].push(child.join());
     }
 
-    let mut history = history();
+    let (mut history, mut slower) = (history(), history_with(RATES.1 / 2));
     for (place, lives) in said.iter().enumerate() {
         for (kind, count) in lives.iter().flat_map(|lines| errors(lines)) {
             *outcome.errors.entry(kind).or_default() += count;
@@ -146,10 +175,19 @@ pub fn run(trial: Trial<'_>) -> Outcome {
                 outcome.calls += 1;
                 outcome.longest = outcome.longest.max(took);
             }
+            slower.push(event.clone());
             history.push(event);
         }
     }
     outcome.summary = history.check().unwrap();
+    if mood == Mood::Wild && seconds >= 10 {
+        let used_up = slower.check().map_err(|violation| violation.rule);
+        assert_eq!(
+            used_up.err(),
+            Some(Rule::Tokens),
+            "the rates were not used to the full: nothing was checked"
+        );
+    }
     let found = store.read(|tx| tx.audit()).unwrap();
     assert!(found.is_empty(), "{found:?}");
     outcome

@@ -5,21 +5,32 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use stationmaster::admission::IfExists;
+use stationmaster::admission::{IfExists, Subject};
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Error, Result};
+use stationmaster::id::LimitKey;
 use stationmaster::ops::{Finish, Finished};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::{Admitter, Reaper, Service};
+use stationmaster::service::{Admitter, Service, Upkeep};
 use stationmaster::store::Store;
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::history::{Grant, LeaseId, Operation};
-use stationmaster::{LeaseRef, NewTask, Renewal, TaskId, TaskKey};
+use stationmaster::{LeaseRef, NewTask, Renewal, TaskId, TaskKey, TaskRecord};
 
 use crate::place::{Commits, Place};
 use crate::respawn::say;
 
 pub const POOLS: [(&str, u32); 3] = [("one", 1), ("three", 3), ("sixteen", 16)];
+
+/// A key that tasks of a wild mood carry, and its maximum.
+pub const KEY: (&str, u32) = ("key", 6);
+/// The keys of a family with one maximum for each, and of another with one rate for each: starts in a second, and burst.
+pub const FAMILY: (&str, u32) = ("each/", 4);
+pub const RATES: (&str, u32, u32) = ("rate/", 6, 2);
+/// Keys of these families.
+pub const MEMBERS: u64 = 3;
+/// The queue of some of the tasks of a wild mood.
+const QUEUE: &str = "second";
 
 /// Microseconds of a clock that all processes of the machine share.
 pub fn instant() -> u64 {
@@ -164,7 +175,7 @@ struct Worker {
     orders: Orders,
     store: Arc<dyn Store>,
     admitter: Admitter,
-    reaper: Reaper,
+    upkeep: Upkeep,
     random: Random,
     diary: Diary,
     held: Vec<LeaseRef>,
@@ -177,14 +188,87 @@ impl Worker {
                 let (pool, slots) = POOLS[n as usize % 3];
                 let key =
                     TaskKey::new("contention", &self.orders.name, round.to_string(), n.to_string()).unwrap();
-                NewTask::new(key)
+                let task = NewTask::new(key)
                     .pool(pool.try_into().unwrap())
                     .pool_slots((1 + self.random.below(5) as u32).min(slots))
                     .priority(self.random.below(2) as i32)
-                    .lease_loss(LeaseLoss::Requeue { at_most: u32::MAX })
+                    .lease_loss(LeaseLoss::Requeue { at_most: u32::MAX });
+                if self.orders.mood == Mood::Wild { self.needing_more(task, n as usize) } else { task }
             })
             .collect();
         self.store.write(|tx| tx.enqueue(SystemClock.now(), &tasks))?;
+        Ok(())
+    }
+
+    /// Makes a task need a second pool, carry keys, and be in another queue, each by chance.
+    fn needing_more(&mut self, mut task: NewTask, n: usize) -> NewTask {
+        if self.random.below(3) == 0 {
+            let (pool, _) = POOLS[(n + 1) % 3];
+            task = task.also(pool.try_into().unwrap(), 1);
+        }
+        let key = |text: &str| LimitKey::new(text).unwrap();
+        if self.random.below(4) == 0 {
+            task = task.limit_count(key(KEY.0), 1 + self.random.below(3) as u32);
+        }
+        for family in [FAMILY.0, RATES.0] {
+            if self.random.below(4) == 0 {
+                task = task.limit(key(&format!("{family}{}", self.random.below(MEMBERS))));
+            }
+        }
+        if self.random.below(4) == 0 { task.queue(QUEUE.try_into().unwrap()) } else { task }
+    }
+
+    /// Pauses something for a moment. Whoever dies meanwhile leaves it paused, until somebody resumes all.
+    fn pause(&mut self) -> Result<()> {
+        let key = |text: &str| LimitKey::new(text).unwrap();
+        let subject = match self.random.below(5) {
+            0 => Subject::Pool(POOLS[self.random.below(3) as usize].0.try_into()?),
+            1 => Subject::Queue(QUEUE.try_into()?),
+            2 => Subject::Key(key(KEY.0)),
+            3 => Subject::Key(key(&format!("{}0", FAMILY.0))),
+            _ => Subject::Family(key(RATES.0)),
+        };
+        let name = match &subject {
+            Subject::Queue(name) => name.to_string(),
+            Subject::Pool(name) => name.to_string(),
+            Subject::Key(key) | Subject::Family(key) => key.to_string(),
+            other => panic!("{other:?}"),
+        };
+        for pauses in [true, false] {
+            let operation = Operation::Pause(name.clone(), pauses);
+            let Self { diary, store, .. } = self;
+            diary.call(operation.clone(), || {
+                let subjects = std::slice::from_ref(&subject);
+                store.write(|tx| if pauses { tx.pause(subjects) } else { tx.resume(subjects) })?;
+                Ok(((), operation))
+            })?;
+            if pauses {
+                std::thread::sleep(Duration::from_millis(self.random.below(8)));
+                self.admit()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Resumes whatever is paused.
+    fn resume_all(&mut self) -> Result<()> {
+        let key = |text: &str| LimitKey::new(text).unwrap();
+        let mut subjects: Vec<(String, Subject)> = Vec::new();
+        for (pool, _) in POOLS {
+            subjects.push((pool.into(), Subject::Pool(pool.try_into()?)));
+        }
+        subjects.push((QUEUE.into(), Subject::Queue(QUEUE.try_into()?)));
+        for name in [KEY.0.to_owned(), format!("{}0", FAMILY.0)] {
+            subjects.push((name.clone(), Subject::Key(key(&name))));
+        }
+        subjects.push((RATES.0.into(), Subject::Family(key(RATES.0))));
+        let Self { diary, store, .. } = self;
+        for (name, subject) in subjects {
+            diary.call(Operation::Pause(name.clone(), false), || {
+                store.write(|tx| tx.resume(std::slice::from_ref(&subject)))?;
+                Ok(((), Operation::Pause(name, false)))
+            })?;
+        }
         Ok(())
     }
 
@@ -192,14 +276,7 @@ impl Worker {
         let Self { diary, admitter, .. } = self;
         let granted = diary.call(Operation::Admit(vec![]), || {
             let granted = admitter.admit(SystemClock.now(), 6)?.granted;
-            let grants = granted.iter().map(|task| Grant {
-                task: task.id.0,
-                epoch: task.epoch,
-                pool: task.lane.pool.to_string(),
-                slots: task.lane.slots,
-                expires_at: task.lease.as_ref().unwrap().expires_at.as_micros().unsigned_abs(),
-            });
-            let grants = Operation::Admit(grants.collect());
+            let grants = Operation::Admit(granted.iter().map(grant).collect());
             Ok((granted, grants))
         })?;
         self.held.extend(granted.iter().map(|task| task.lease_ref()));
@@ -248,9 +325,9 @@ impl Worker {
     }
 
     fn reap(&mut self) -> Result<()> {
-        let Self { diary, reaper, .. } = self;
+        let Self { diary, upkeep, .. } = self;
         diary.call(Operation::Reap(vec![]), || {
-            let reaped = reaper.tick(SystemClock.now())?.reaped;
+            let reaped = upkeep.tick(SystemClock.now())?.reaped;
             let leases: Vec<LeaseRef> = reaped.iter().map(|reaped| reaped.task.lease_ref()).collect();
             Ok(((), Operation::Reap(ids(&leases))))
         })
@@ -278,6 +355,8 @@ impl Worker {
                 1 | 2 => self.renew()?,
                 3 => self.resize()?,
                 4 | 5 => self.reap()?,
+                7 => self.pause()?,
+                8 if self.random.below(4) == 0 => self.resume_all()?,
                 // Holds them past their expiry, and tries to use them.
                 6 => std::thread::sleep(self.orders.mood.lease() * 2),
                 _ => {}
@@ -303,6 +382,20 @@ impl Worker {
     }
 }
 
+/// What a grant takes, and what it belongs to: its queue, and the family of each of its keys.
+pub fn grant(task: &TaskRecord) -> Grant {
+    let expires_at = task.lease.as_ref().unwrap().expires_at.as_micros().unsigned_abs();
+    let mut grant = Grant::new(task.id.0, task.epoch, task.lane.pool.as_str(), task.lane.slots, expires_at);
+    grant.also.extend(task.lane.also.iter().map(|(pool, slots)| (pool.to_string(), *slots)));
+    for (key, count) in task.lane.counted() {
+        grant.also.push((key.to_string(), count));
+        let family = key.as_str().split_inclusive('/').next().filter(|family| family.ends_with('/'));
+        grant.also.extend(family.map(|family| (family.to_owned(), 0)));
+    }
+    grant.also.push((task.lane.queue.to_string(), 0));
+    grant
+}
+
 pub fn ids(leases: &[LeaseRef]) -> Vec<LeaseId> {
     leases
         .iter()
@@ -325,7 +418,7 @@ pub fn work(orders: Orders) {
     let name = orders.name.as_str().try_into().unwrap();
     let mut worker = Worker {
         admitter: Admitter::new(to_tick, name).lease(orders.mood.lease()),
-        reaper: Reaper::new(store.clone()).grace(Duration::ZERO),
+        upkeep: Upkeep::new(store.clone()).grace(Duration::ZERO),
         random: Random(orders.seed),
         diary: Diary::default(),
         held: Vec::new(),

@@ -15,7 +15,7 @@ use stationmaster::id::LimitKey;
 use stationmaster::ops::{Finish, Finished, Outcome, Registered};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
-use stationmaster::service::{Admitter, PokeRequest, Poker, Reaper, Service};
+use stationmaster::service::{Admitter, PokeRequest, Poker, Service, Upkeep};
 use stationmaster::store::{Inserted, Store};
 use stationmaster::task::LeaseLoss;
 use stationmaster::{LeaseRef, NewTask, TaskKey};
@@ -36,7 +36,7 @@ struct Workload {
     name: String,
     store: Arc<dyn Store>,
     admitter: Admitter,
-    reaper: Reaper,
+    upkeep: Upkeep,
     poker: Poker,
     retry: RetryPolicy,
     database: LimitKey,
@@ -71,7 +71,7 @@ impl Workload {
             .unwrap();
 
         let admitter = Admitter::new(store.clone(), format!("child-{name}").try_into().unwrap()).lease(LEASE);
-        let reaper = Reaper::new(store.clone()).grace(Duration::ZERO);
+        let upkeep = Upkeep::new(store.clone()).grace(Duration::ZERO);
         let poker = Poker::new(store.clone(), format!("poker-{name}").try_into().unwrap())
             .lease(LEASE)
             .shards(NonZeroU32::new(4).unwrap())
@@ -84,11 +84,11 @@ impl Workload {
                 }
             });
         let retry = RetryPolicy::fixed(Duration::from_millis(3)).max_attempts(3).build().unwrap();
-        Self { name: name.to_owned(), store, admitter, reaper, poker, retry, database }
+        Self { name: name.to_owned(), store, admitter, upkeep, poker, retry, database }
     }
 
     fn round(&mut self, round: u32) -> Result<()> {
-        let Self { name, store, admitter, reaper, poker, retry, database } = self;
+        let Self { name, store, admitter, upkeep, poker, retry, database } = self;
         let tasks: Vec<NewTask> = (0..12)
             .map(|n| {
                 let key = TaskKey::new("crash", "w", format!("{name}-{round}"), format!("t{n}")).unwrap();
@@ -106,7 +106,7 @@ impl Workload {
             let Inserted::New(id) = inserted else { panic!("a key of this process was there already") };
             say(&format!("enqueued {}", id.0));
         }
-        reaper.tick(SystemClock.now())?;
+        upkeep.tick(SystemClock.now())?;
         let granted = admitter.tick(SystemClock.now())?.granted;
         let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
         for lease in &leases {

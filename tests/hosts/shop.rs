@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stationmaster::service::{Admitter, Reaper, Service};
+use stationmaster::service::{Admitter, Service, Upkeep};
 use stationmaster::store::sqlite::SqliteOptions;
 use stationmaster::store::{SqliteStore, Store};
 use stationmaster::{TaskKey, TaskRecord, TaskState, Timestamp};
@@ -59,9 +59,9 @@ impl Shop {
 
     /// The packer is silent for too long: its lease is lost.
     pub fn lose(&self) {
-        let mut reaper = Reaper::new(self.store.clone()).grace(Duration::ZERO);
+        let mut upkeep = Upkeep::new(self.store.clone()).grace(Duration::ZERO);
         let later = Timestamp::from_micros(NOW + 60_000_000);
-        assert_eq!(reaper.tick(later).expect("a tick").reaped.len(), 1);
+        assert_eq!(upkeep.tick(later).expect("a tick").reaped.len(), 1);
     }
 
     pub fn check_shipped(&self, order: i64) {

@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use stationmaster::admission::IfExists;
+use stationmaster::admission::limits::LimitSpec;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Result, StoreError, StoreErrorKind};
-use stationmaster::ops::{Finish, Mark};
+use stationmaster::ops::{Finish, Mark, StopBeforeStart};
+use stationmaster::run::{RunKey, RunRecord, RunStatus};
 use stationmaster::sensor::{NewSensor, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::metrics::{self, Metric, finished, registered};
 use stationmaster::service::{
-    Admitter, Delivery, ObservedStore, Observer, PokeLog, PokeRequest, Poker, Reaper, Service,
+    Admitter, Delivery, ObservedStore, Observer, PokeLog, PokeRequest, Poker, Service, Upkeep,
 };
 use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
@@ -90,7 +93,7 @@ fn everything(kind: &Kind) -> Told {
     let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap())
         .lease(Duration::from_secs(10))
         .observed_by(observer.clone());
-    let mut reaper = Reaper::new(store.clone())
+    let mut upkeep = Upkeep::new(store.clone())
         .grace(Duration::ZERO)
         .retain_ended_for(Duration::from_secs(60))
         .observed_by(observer.clone());
@@ -99,17 +102,20 @@ fn everything(kind: &Kind) -> Told {
     let late = NewTask::new(key("lost")).not_before(at(5)).lease_loss(LeaseLoss::Fail);
     store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&late))).unwrap();
     let lost = admitter.tick(at(5)).unwrap().granted[0].lease_ref();
-    reaper.tick(at(15)).unwrap();
+    upkeep.tick(at(15)).unwrap();
     store.write(|tx| tx.renew(at(16), Duration::from_secs(1), &[lost])).unwrap();
     let answers = store.write(|tx| tx.finish(at(16), &[Finish::success(lost)])).unwrap();
     finished(&*observer, &answers);
-    assert_eq!(reaper.tick(at(100)).unwrap().forgotten, 1);
+    assert_eq!(upkeep.tick(at(100)).unwrap().forgotten, 1);
 
     // A lease that is renewed, and then lost to its keeper, because its holder ended it.
     let mut keeper = admitter.keeper();
     store.write(|tx| tx.enqueue(at(100), &[NewTask::new(key("kept"))])).unwrap();
     let task = admitter.tick(at(100)).unwrap().granted.remove(0);
     let _kept = keeper.keep(&task);
+    let limit = LimitSpec::new("k".try_into().unwrap(), 9).unwrap();
+    store.write(|tx| tx.define([&limit], IfExists::Leave)).unwrap();
+    store.read(|tx| metrics::capacity(tx, at(100), &*observer)).unwrap();
     assert_eq!(keeper.tick(at(105)).unwrap().renewed, 1);
     store.write(|tx| tx.finish(at(106), &[Finish::success(task.lease_ref())])).unwrap();
     assert_eq!(keeper.tick(at(110)).unwrap().lost, [task.lease_ref()]);
@@ -166,13 +172,27 @@ fn everything(kind: &Kind) -> Told {
 
     // An event, one that is dropped, and an admission that another writer disturbs.
     store.write(|tx| tx.mark(at(now), &[Mark::new(key("c"), TaskState::Failed, "by hand")])).unwrap();
-    Reaper::new(store.clone())
+    Upkeep::new(store.clone())
         .limit(1)
         .retain_events_for(Duration::ZERO)
         .observed_by(observer.clone())
         .tick(at(now + 1))
         .unwrap();
     Delivery::new(store.clone(), 10, |_| Ok(())).observed_by(observer.clone()).tick(at(now)).unwrap();
+
+    // A run that fell silent, and is forgotten with what ticks granted; and an audit.
+    let run = RunRecord::open(RunKey::new("ns", "silent").unwrap(), at(0)).heartbeat(at(0));
+    store.write(|tx| tx.record_runs(std::slice::from_ref(&run), StopBeforeStart::Reject)).unwrap();
+    let mut upkeep = Upkeep::new(store.clone())
+        .grace(Duration::ZERO)
+        .close_runs_silent_for(Duration::from_secs(1), RunStatus::Killed)
+        .retain_runs_for(Duration::ZERO)
+        .retain_requests_for(Duration::ZERO)
+        .audit_every(Duration::from_secs(1))
+        .observed_by(observer.clone());
+    for later in [1, 2] {
+        assert!(upkeep.tick(at(now + later)).unwrap().error.is_none());
+    }
     let disturbed = Contended(kind.make(), AtomicBool::new(true));
     let name = "h".try_into().unwrap();
     Admitter::new(Arc::new(disturbed), name).observed_by(observer).tick(at(now)).unwrap();
@@ -196,6 +216,8 @@ fn every_metric_is_told_by_something() {
         assert_eq!(told.counter("stationmaster_admission_conflicts_total{}"), 1);
         assert_eq!(told.counter("stationmaster_leases_renewed_total{}"), 1);
         assert_eq!(told.counter(r#"stationmaster_leases_lost_total{how="lost"}"#), 1);
+        assert_eq!(told.counter("stationmaster_silent_runs_total{}"), 1);
+        assert_eq!(told.counter("stationmaster_runs_forgotten_total{}"), 1);
         let overran = told.samples(r#"stationmaster_poke_duration_seconds{kind="stuck"}"#);
         assert!(overran.contains(&0.02), "the deadline: {overran:?}");
     }

@@ -1,6 +1,7 @@
 //! What observers are told is the truth, and what they do wrong changes nothing.
 
 mod all;
+mod capacity;
 mod recorder;
 #[path = "../stores/mod.rs"]
 mod stores;
@@ -60,7 +61,7 @@ fn what_is_told_is_the_truth() {
         prop_assert_eq!(told.samples("stationmaster_wait_seconds{}"), &truth.waited);
         let pokes = told.samples("stationmaster_poke_duration_seconds{kind=\"file\"}");
         prop_assert_eq!(pokes.len(), truth.calls_of_pokes);
-        for service in ["admitter", "reaper", "poker", "delivery"] {
+        for service in ["admitter", "upkeep", "poker", "delivery"] {
             let series = format!("stationmaster_tick_duration_seconds{{service={service:?}}}");
             let ticks = told.counters.iter().filter(|(name, _)| {
                 name.starts_with(&format!("stationmaster_ticks_total{{service={service:?}"))
@@ -131,7 +132,7 @@ fn the_worlds_are_not_empty() {
         "task_moves_total{to=\"sensing\"}",
         "ticks_total{service=\"admitter\",result=\"io\"}",
         "ticks_total{service=\"delivery\",result=\"full\"}",
-        "ticks_total{service=\"reaper\",result=\"full\"}",
+        "ticks_total{service=\"upkeep\",result=\"full\"}",
     ]
     .into_iter()
     .filter(|series| !seen.contains(&format!("stationmaster_{series}")))

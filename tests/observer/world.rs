@@ -15,7 +15,7 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, OnMissed, PokeOutcome, SensorEvent, Settings};
 use stationmaster::service::metrics::{finished, registered};
 use stationmaster::service::{
-    Admitter, Delivery, ObservedStore, Observer, PokeRequest, Poker, Reaper, Service,
+    Admitter, Delivery, ObservedStore, Observer, PokeRequest, Poker, Service, Upkeep,
 };
 use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::LeaseLoss;
@@ -150,7 +150,7 @@ pub struct World {
     store: Arc<dyn Store>,
     observer: Option<Arc<dyn Observer>>,
     admitter: Admitter,
-    reaper: Reaper,
+    upkeep: Upkeep,
     poker: Poker,
     delivery: Delivery,
     pokes: Arc<Mutex<Vec<&'static str>>>,
@@ -194,14 +194,14 @@ impl World {
         };
         let lease = secs(60);
         let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).lease(lease);
-        let mut reaper = Reaper::new(store.clone()).grace(Duration::ZERO).retain_ended_for(secs(300));
+        let mut upkeep = Upkeep::new(store.clone()).grace(Duration::ZERO).retain_ended_for(secs(300));
         let poker = Poker::new(store.clone(), "p".try_into().unwrap());
         let poker = poker.wait_for_answers(secs(60)).retry_window(secs(20)).lease(secs(40));
         let mut poker = poker.kind("file".try_into().unwrap(), poke);
         let mut delivery = Delivery::new(store.clone(), 3, callback);
         if let Some(observer) = &observer {
             admitter = admitter.observed_by(observer.clone());
-            reaper = reaper.observed_by(observer.clone());
+            upkeep = upkeep.observed_by(observer.clone());
             poker = poker.observed_by(observer.clone());
             delivery = delivery.observed_by(observer.clone());
         }
@@ -210,7 +210,7 @@ impl World {
             store,
             observer,
             admitter,
-            reaper,
+            upkeep,
             poker,
             delivery,
             pokes,
@@ -399,8 +399,8 @@ impl World {
                 format!("{answer:?}")
             }
             Op::Reap => {
-                let answer = self.reaper.tick(now);
-                self.ticked("reaper", &answer);
+                let answer = self.upkeep.tick(now);
+                self.ticked("upkeep", &answer);
                 if let Ok(report) = &answer {
                     let became: Vec<Finished> = report.reaped.iter().map(|reaped| reaped.became).collect();
                     self.became("reaped_total", &became);

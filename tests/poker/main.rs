@@ -401,7 +401,10 @@ fn a_sensor_that_was_forgotten_before_its_end_was_seen_is_not_poked_again() {
         let seqs: Vec<u64> =
             store.read(|tx| tx.events(0, 9)).unwrap().iter().map(|event| event.seq).collect();
         store.write(|tx| tx.acknowledge_events(&seqs)).unwrap();
-        assert_eq!(store.write(|tx| Ok(raw(tx).forget_ended(at(2), at(2), 9)?)).unwrap(), 1);
+        assert_eq!(
+            store.write(|tx| Ok(raw(tx).forget_ended(TaskState::Skipped, at(2), at(2), 9)?)).unwrap(),
+            1
+        );
         let mut report = poker.tick(at(2)).unwrap();
         assert_eq!((report.sensors, report.loaded), (1, 1), "it reads anew what waits");
         report = poker.tick(at(3)).unwrap();

@@ -1,14 +1,14 @@
 //! What is kept of sensors that have ended.
 
 use super::*;
-use stationmaster::service::{ReapReport, Reaper};
+use stationmaster::service::{Upkeep, UpkeepReport};
 
-fn reaper(store: &Arc<dyn Store>) -> Reaper {
-    Reaper::new(store.clone())
+fn upkeep(store: &Arc<dyn Store>) -> Upkeep {
+    Upkeep::new(store.clone())
 }
 
-fn reap(mut reaper: Reaper, now: i64) -> ReapReport {
-    reaper.tick(at(now)).unwrap()
+fn reap(mut upkeep: Upkeep, now: i64) -> UpkeepReport {
+    upkeep.tick(at(now)).unwrap()
 }
 
 fn acknowledge(store: &Arc<dyn Store>) {
@@ -48,7 +48,7 @@ fn a_short_retention_makes_no_worker_read_its_sensors_again() {
             }
             acknowledge(&store);
             // Before the workers look again, so that they can miss an end.
-            forgotten += reap(reaper(&store).retain_ended_for(Duration::ZERO), now + 1).forgotten;
+            forgotten += reap(upkeep(&store).retain_ended_for(Duration::ZERO), now + 1).forgotten;
         }
         assert!(forgotten > 20 && ended - forgotten < 25, "of {ended} ended ones {forgotten} were forgotten");
     }
@@ -60,7 +60,7 @@ fn a_host_without_use_for_events_keeps_nothing_for_ever() {
         sense(&store, 0, &["a", "b", "c"], waits(5, 86_400));
         let asked = Arc::new(AtomicUsize::new(0));
         poker(&store, "w", &asked, PokeOutcome::Landed(None)).tick(at(0)).unwrap();
-        let keeping = || reaper(&store).retain_ended_for(secs(300));
+        let keeping = || upkeep(&store).retain_ended_for(secs(300));
         let report = reap(keeping(), 301);
         assert_eq!((report.forgotten, report.kept_by_events), (0, 3), "what keeps them is in the report");
         assert_eq!(reap(keeping(), 300).kept_by_events, 0, "they are not old enough");
@@ -81,7 +81,7 @@ fn events_are_forgotten_in_bounded_pieces() {
         sense(&store, 0, &["a", "b", "c"], waits(5, 86_400));
         let asked = Arc::new(AtomicUsize::new(0));
         poker(&store, "w", &asked, PokeOutcome::Landed(None)).tick(at(0)).unwrap();
-        let keeping = || reaper(&store).limit(2).retain_events_for(Duration::ZERO);
+        let keeping = || upkeep(&store).limit(2).retain_events_for(Duration::ZERO);
         let first = reap(keeping(), 1);
         assert_eq!((first.events_forgotten, first.next_due), (2, Some(at(1))));
         let second = reap(keeping(), 1);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stationmaster::Timestamp;
-use stationmaster::service::{Reaper, Service};
+use stationmaster::service::{Service, Upkeep};
 
 use crate::postgres_server::Plain;
 use crate::scratch::{Scratch, query, rows, url};
@@ -29,23 +29,23 @@ fn deltas(scratch: &Scratch) -> i64 {
 }
 
 #[test]
-fn a_reaper_folds_what_no_tick_folds() {
+fn upkeep_folds_what_no_tick_folds() {
     let scratch = scene();
     let store = Arc::new(scratch.open(|options| options));
     store.write(|tx| tx.tasks(&[task("waits").key])).unwrap();
     assert_eq!(deltas(&scratch), DELTAS + 1, "a host's own transactions fold nothing");
-    Reaper::new(store.clone()).tick(Timestamp::UNIX_EPOCH).unwrap();
+    Upkeep::new(store.clone()).tick(Timestamp::UNIX_EPOCH).unwrap();
     assert_eq!(deltas(&scratch), 0);
     assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
 }
 
 #[test]
-fn a_reaper_does_not_wait_for_who_keeps_ticks_out() {
+fn upkeep_does_not_wait_for_who_keeps_ticks_out() {
     let scratch = scene();
     let host = Plain::connect(&url());
     host.ask(&format!("BEGIN; LOCK TABLE \"{}\".tick_lock IN SHARE ROW EXCLUSIVE MODE", scratch.0));
-    let mut reaper = Reaper::new(Arc::new(scratch.open(|options| options)));
+    let mut upkeep = Upkeep::new(Arc::new(scratch.open(|options| options)));
     // It would wait for as long as the host is open, and then fail.
-    reaper.tick(Timestamp::UNIX_EPOCH).unwrap();
+    upkeep.tick(Timestamp::UNIX_EPOCH).unwrap();
     assert_eq!(deltas(&scratch), DELTAS + 1);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stationmaster::ops::Mark;
-use stationmaster::service::{Reaper, Service};
+use stationmaster::service::{Service, Upkeep};
 use stationmaster::{TaskState, Timestamp};
 
 use crate::scratch::{Scratch, query, rows};
@@ -46,15 +46,15 @@ fn heartbeats_of_tasks_that_are_gone_are_forgotten() {
 
 /// A host that gives names in its own transactions only forgets none.
 #[test]
-fn a_reaper_forgets_names_that_were_not_given_for_a_day() {
+fn upkeep_forgets_names_that_were_not_given_for_a_day() {
     let scratch = Scratch::new();
     let store = scratch.open(|options| options);
     query(&format!("INSERT INTO \"{}\".turn SELECT 'run ' || n, 0 FROM generate_series(1, 15) n", scratch.0));
     store.write(|tx| tx.serialize(&["today"])).unwrap();
     let left = count(&scratch, "turn");
-    let mut reaper = Reaper::new(Arc::new(store));
+    let mut upkeep = Upkeep::new(Arc::new(store));
     let ticks = (left as usize).div_ceil(10);
-    (0..ticks).for_each(|tick| drop(reaper.tick(at(tick as i64)).unwrap()));
+    (0..ticks).for_each(|tick| drop(upkeep.tick(at(tick as i64)).unwrap()));
     assert_eq!(rows(&format!("SELECT name FROM \"{}\".turn", scratch.0))[0].get::<_, &str>(0), "today");
     assert_eq!(count(&scratch, "turn"), 1);
 }

@@ -8,11 +8,12 @@ use std::time::Duration;
 use stationmaster::Timestamp;
 use stationmaster::admission::{IfExists, Subject};
 use stationmaster::canonical::PokeContext;
+use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::StoreErrorKind;
 use stationmaster::lease::LeaseRef;
-use stationmaster::ops::{AdmitRequest, Finish};
+use stationmaster::ops::{AdmitRequest, Cancellation, Finish, Outcome};
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
-use stationmaster::service::LoopHandle;
+use stationmaster::service::{Attempt, LoopHandle, Worker};
 use stationmaster::store::contract::Ending;
 use stationmaster::store::postgres::tokio_postgres::{AsyncMessage, Config, NoTls};
 use stationmaster::store::postgres::{self, Change, Listening, Wake};
@@ -521,4 +522,51 @@ fn who_cannot_listen_is_told() {
     let refused = store.on_change(|_| ()).unwrap_err();
     assert_eq!(kind(&refused), StoreErrorKind::Backend, "{refused}");
     store.write(|tx| tx.define([pool("p", 1)], IfExists::Replace)).unwrap();
+}
+
+/// Its lease lasts for an hour, so it is not the next renewal by which the handler learns it.
+#[test]
+fn a_handler_learns_at_once_what_another_process_cancels() {
+    for wake in [Wake::Beside, Wake::InTransaction] {
+        let pair = Pair::by(wake);
+        let handle = LoopHandle::new();
+        let (works, listener) = (handle.clone(), Arc::new(pair.scratch.open(|options| options)));
+        let _listening = listener
+            .on_change(move |change| {
+                change.tasks().then(|| works.wake());
+                change.cancels().then(|| works.wake_for_cancel());
+            })
+            .unwrap();
+        let (begins, has_begun) = channel();
+        let (begins, stop) = (std::sync::Mutex::new(begins), handle.clone());
+        let worker = Worker::new(listener, "w".try_into().unwrap()).lease(60 * LONG).handler(
+            move |attempt: &Attempt| {
+                begins.lock().unwrap().send(()).unwrap();
+                let is_told = attempt.wait(LONG);
+                stop.stop();
+                if is_told { Ok(Outcome::GivenBack) } else { Err("it was not told") }
+            },
+        );
+        pair.enqueue("t");
+        let working = std::thread::spawn(move || worker.run(&handle));
+        has_begun.recv_timeout(LONG).unwrap();
+        let cancel = |tx: &mut Tx<'_>| tx.cancel(SystemClock.now(), LONG, &[task("t").key], "by hand");
+        assert!(matches!(pair.actor.write(cancel).unwrap()[..], [Cancellation::AskedUntil(_)]));
+        assert_eq!(working.join().unwrap().unwrap().stored, 1);
+        let ended = pair.actor.read(|tx| tx.tasks(&[task("t").key])).unwrap().remove(0).unwrap();
+        assert_eq!((ended.state, ended.message.as_deref()), (TaskState::Cancelled, Some("by hand")));
+    }
+    let pair = Pair::by(Wake::InTransaction);
+    pair.enqueue("waits");
+    pair.told_until(|[ready, ..]| ready);
+    pair.actor.write(|tx| tx.cancel(now(), LONG, &[task("waits").key], "by hand")).unwrap();
+    query(&format!("SELECT pg_notify('{}', 'events')", pair.channel()));
+    // It may have kept slots, so who waits for those is told; but nobody holds it.
+    loop {
+        let change = pair.told.recv_timeout(LONG).unwrap();
+        assert!(!change.cancels(), "nobody holds it: {change:?}");
+        if change.events() {
+            break;
+        }
+    }
 }

@@ -253,7 +253,7 @@ fn a_shard_is_taken_by_the_epoch_that_it_has_under_the_lock() {
 
 /// A task whose run somebody else has locked is left for later, and so it must not be in the way of others.
 #[test]
-fn a_reaper_reaches_what_is_behind_the_tasks_that_it_passes_over() {
+fn upkeep_reaches_what_is_behind_the_tasks_that_it_passes_over() {
     let ScratchStore { store, scratch } = open();
     let names: Vec<String> = (0..9).map(|n| format!("t{n}")).collect();
     let task = |name: &String| crate::task(name).record_attempts(true);

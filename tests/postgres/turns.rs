@@ -8,7 +8,7 @@ use stationmaster::admission::IfExists;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::ops::AdmitRequest;
 use stationmaster::pool::Slots;
-use stationmaster::service::{Admitter, Reaper, Service};
+use stationmaster::service::{Admitter, Service, Upkeep};
 use stationmaster::store::{PostgresStore, Store, TxMode};
 use stationmaster::testing::watch_round_trips;
 use stationmaster::{LeaseRef, Timestamp};
@@ -232,7 +232,7 @@ fn hosts_that_keep_connections_hold_up_neither_renewals_nor_services() {
         })
         .unwrap();
     let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
-    let mut reaper = Reaper::new(store.clone());
+    let mut upkeep = Upkeep::new(store.clone());
     while_hosts_keep(2, &store, || {
         for _ in 0..3 {
             let renewed = store.write(|tx| {
@@ -243,7 +243,7 @@ fn hosts_that_keep_connections_hold_up_neither_renewals_nor_services() {
             });
             assert_eq!(renewed.unwrap(), 1);
             admitter.tick(now).unwrap();
-            reaper.tick(now).unwrap();
+            upkeep.tick(now).unwrap();
         }
         let refused = store.read(|tx| tx.all_pools()).unwrap_err();
         assert_eq!(kind(&refused), StoreErrorKind::Busy, "two are kept: {refused}");

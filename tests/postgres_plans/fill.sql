@@ -12,6 +12,8 @@ INSERT INTO sm.beat (no, epoch, expires_at) SELECT no, 1, no FROM sm.lease;
 INSERT INTO sm.idle (no, state, lane, rank, logical_date, map_index, due, ready_at, ended_at)
   SELECT no, 3 + no % 6, lane, 1, 0, -1, CASE WHEN no % 6 IN (0, 2) THEN no END, 0, no
   FROM sm.task WHERE no > {waiting} AND no % 3 > 0;
+INSERT INTO sm.attempt (no, epoch, attempt, ended_at, state, by_holder)
+  SELECT no, 1, 1, 0, 3, 1 FROM sm.task;
 INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came)
   SELECT md5(no::text)::uuid, 0, 0, 0, 0, 0 FROM sm.task WHERE no > {waiting};
 INSERT INTO sm.namespace (no, name) SELECT md5(i::text)::uuid, 'n' || i FROM generate_series(1, 300) i;
@@ -28,6 +30,10 @@ INSERT INTO sm.event (seq, no, generation, at, reason, next) SELECT i, i, 1, 0, 
 INSERT INTO sm.sensor_change (seq, no, waiting) SELECT i, i, i <= {waiting} FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.sensor_inbox (no, kind) SELECT i, i % 3 FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.event_inbox (no, generation, at, reason, next) SELECT i, 1, 0, 0, 6 FROM generate_series(1, {waiting} + {other}) i;
+INSERT INTO sm.feed (seq, no, attempt, at, state, map_index, namespace, workflow, run, task)
+  SELECT i, i, 1, 0, 6, -1, 'n', 'w', 'r', 't' || i FROM generate_series(1, {waiting} + {other}) i;
+INSERT INTO sm.feed_inbox (no, attempt, at, state, map_index, namespace, workflow, run, task)
+  SELECT i, 1, 0, 6, -1, 'n', 'w', 'r', 't' || i FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.lane (digest, no, pool, slots, limits) SELECT md5(i::text)::uuid, i, 'p', 1, '[]' FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.lane_use SELECT digest, no, CASE WHEN no % 100 = 0 THEN 1 ELSE 0 END, 1, 0, 0, 0, 0, '{}' FROM sm.lane;
 INSERT INTO sm.task_limit (key, max) SELECT 'k' || i, 1 FROM generate_series(1, {waiting} + {other}) i;

@@ -15,8 +15,10 @@ use std::collections::BTreeSet;
 use postgres_server::Plain;
 use scratch::{Scratch, ScratchStore, url};
 use serde_json::Value;
+use stationmaster::Timestamp;
 use stationmaster::conformance::{self, Capabilities};
 use stationmaster::store::postgres::PostgresOptions;
+use stationmaster::task::{TaskQuery, TaskState};
 use stationmaster::testing::{RoundTrip, SentStatement, planner_settings, watch_round_trips};
 
 /// Stands for the schema in a statement.
@@ -95,12 +97,20 @@ const WHOLE: &[(&str, &str)] = &[
     ("pool_pkey", "FROM S.pool WHERE $1::bigint = 1"),
     ("task_limit_pkey", "ORDER BY task_limit.key"),
     ("shard_pkey", "FROM S.shard ORDER BY shard"),
+    // Each row is a consumer that a host named.
+    ("consumer_pkey", "ORDER BY name"),
+    ("consumer", "ORDER BY name"),
     // All leases, and all sensors: their slots are summed.
     ("lease", "GROUP BY lane, started"),
     ("idle_sensing", "GROUP BY lane)"),
+    // What is ready with slots that it kept: no more tasks than slots, and usually none.
+    ("idle_keeping", ""),
     // The same, counted by queue.
     ("lease", "SELECT queue, greatest"),
     ("idle_sensing", "SELECT queue, greatest"),
+    // They are counted for a count by state.
+    ("lease", "AS running FROM S.lease"),
+    ("idle_sensing", "SELECT 4, count(*) FROM S.idle WHERE state = 4"),
     // The same, by lane.
     ("lease", "GROUP BY lane) held"),
     // A tick looks at all families and at all that is paused.
@@ -200,6 +210,67 @@ fn every_statement_uses_an_index_and_sorts_no_table() {
         assert!(found.is_empty(), "{waiting} waiting, {other} not: {}", found.join("\n"));
     }
     println!("{} statements, 0 complaints", statements.len());
+}
+
+/// What is not an index condition of a scan of tasks in this plan, or not one at all.
+fn unbounded(node: &Value, found: &mut Vec<String>) {
+    let text = |name: &str| node[name].as_str().unwrap_or_default();
+    let is_of_tasks = ["task", "ready", "lease", "idle"].contains(&text("Relation Name"));
+    if is_of_tasks && (text("Index Cond").is_empty() || !text("Filter").is_empty()) {
+        found.push(format!("{} {} {}", text("Node Type"), text("Index Name"), text("Filter")));
+    }
+    node["Plans"].as_array().into_iter().flatten().for_each(|child| unbounded(child, found));
+}
+
+/// A page of a list begins at its place in an index, and reads nothing that its index does not choose.
+#[test]
+fn lists_are_read_by_ranges_alone() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options);
+    let name = || "x".try_into().unwrap();
+    let in_namespace = |states: TaskQuery| states.namespace(name());
+    let ((), sent) = watch_round_trips(|| {
+        for query in [
+            TaskQuery::all(),
+            in_namespace(TaskQuery::all()),
+            in_namespace(TaskQuery::all()).workflow("x".try_into().unwrap()),
+            in_namespace(TaskQuery::all()).workflow("x".try_into().unwrap()).run("x".try_into().unwrap()),
+            TaskQuery::waiting(),
+            TaskQuery::waiting().pool("x".try_into().unwrap()),
+            TaskQuery::waiting().due_before(Timestamp::UNIX_EPOCH),
+            TaskQuery::new([TaskState::UpForRetry]),
+            TaskQuery::new([TaskState::Scheduled]),
+            TaskQuery::leased(),
+            TaskQuery::leased().holder("x".try_into().unwrap()),
+            TaskQuery::sensing(),
+            TaskQuery::sensing().queue("x".try_into().unwrap()),
+            TaskQuery::ended(),
+            TaskQuery::ended().ended_since(Timestamp::UNIX_EPOCH),
+            TaskQuery::new([TaskState::Failed]),
+            // These filter what they read.
+            TaskQuery::all().pool("x".try_into().unwrap()),
+            TaskQuery::ended().pool("x".try_into().unwrap()),
+            TaskQuery::leased().pool("x".try_into().unwrap()),
+        ] {
+            store.read(|tx| tx.list_tasks(&query)).unwrap();
+        }
+    });
+    let lists: BTreeSet<SentStatement> =
+        distinct(sent).into_iter().filter(|sent| sent.sql.starts_with("WITH seen AS")).collect();
+    assert!(lists.len() > 18, "{} statements", lists.len());
+    let (plain, schema) = (Plain::connect(&url()), scratch.0.to_string());
+    for (waiting, other) in [(3_000, 30), (30, 3_000)] {
+        scratch.empty();
+        fill(&plain, &schema, waiting, other);
+        for setting in planner_settings() {
+            plain.ask(&format!("SET {setting}"));
+        }
+        for list in &lists {
+            let mut found = Vec::new();
+            unbounded(&plan(&plain, &schema, list)[0]["Plan"], &mut found);
+            assert!(found.is_empty(), "{waiting} waiting: {found:?}: {}", list.sql);
+        }
+    }
 }
 
 #[test]

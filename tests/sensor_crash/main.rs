@@ -385,9 +385,12 @@ fn kill_workers(fleet: Fleet, place: &Place, kills: u64) {
     );
     if asked().is_some() {
         // One tick later at most. A shard that is handed on to a worker that joins meanwhile waits once more, and the next
-        // kill can take that one; and a machine that is busy with other work may hold up a few.
+        // kill can take that one; and a machine that is busy with other work may hold up a few. So a share is asked for, of
+        // enough kills to have one.
         let in_time = waits.iter().filter(|wait| **wait <= bound + NAP * 5).count();
-        assert!(in_time * 10 >= waits.len() * 9, "sensors were not poked again in time: {waits:?}");
+        if waits.len() >= 10 {
+            assert!(in_time * 10 >= waits.len() * 9, "sensors were not poked again in time: {waits:?}");
+        }
         assert!(worst <= bound * 2 + Duration::from_secs(1), "after {worst:?}: {waits:?}");
     }
 }

@@ -1,12 +1,14 @@
-//! `cancel` is `mark` for tasks that no one holds.
+//! `cancel` is `mark` for tasks that no one holds, and with a deadline it is the crate's `cancel`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
-use stationmaster::ops::{Finish, Mark};
+use stationmaster::ops::{Cancellation, Finish, Finished, Mark};
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
+use stationmaster::task::Feed;
+use stationmaster::task::LeaseLoss;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
 
 use crate::world::{NOW, Value, Why, World, databases, key, now, values};
@@ -35,12 +37,15 @@ fn fill(world: &World) {
     let retry = RetryPolicy::fixed(Duration::from_secs(60)).build().unwrap();
     let task = |name: &&str| {
         let task = NewTask::new(key(name)).pool("db".try_into().unwrap()).limit("a".try_into().unwrap());
+        let task = task.feed(Feed::EndsAndSensors);
         match *name {
             "ready" => task.pool("nowhere".try_into().unwrap()),
             "later" => task.not_before(Timestamp::from_micros(NOW + 900)).limit("b".try_into().unwrap()),
             "retried" => task.retry(retry.clone()),
             "keeps" => {
-                task.pool("keeps".try_into().unwrap()).pool_slots(4).limit("tenant".try_into().unwrap())
+                let task =
+                    task.pool("keeps".try_into().unwrap()).pool_slots(4).also("db".try_into().unwrap(), 2);
+                task.limit_count("tenant".try_into().unwrap(), 3)
             }
             "beside" => task.pool("nowhere".try_into().unwrap()),
             _ => task,
@@ -75,9 +80,9 @@ fn a_cancel_is_a_mark() {
         assert_eq!(sql.state(&keys()), ours.state(&keys()));
         let mut seen = BTreeSet::new();
         let cancels = ["ready", "later", "retried", "sensing", "keeps", "beside"];
-        let outcomes = [TaskState::Skipped, TaskState::Failed, TaskState::Success];
+        let outcomes = [TaskState::Skipped, TaskState::Failed, TaskState::Success, TaskState::Cancelled];
         for (at, name) in cancels.into_iter().enumerate() {
-            let (to, id) = (outcomes[at % 3], sql.id(&key(name)));
+            let (to, id) = (outcomes[at % 4], sql.id(&key(name)));
             let state = sql.ask("status_by_id", &values![id]).unwrap()[0][2].clone();
             seen.insert(state.text().to_owned());
             // Some are cancelled by a clock that is behind.
@@ -93,6 +98,8 @@ fn a_cancel_is_a_mark() {
         let events = sql.store.read(|tx| tx.events(0, 9)).unwrap();
         assert_eq!(events.len(), 2);
         assert!(events.iter().all(|event| event.ending.reason == EndReason::Cancelled));
+        let told = sql.store.read(|tx| tx.feed(0, 99)).unwrap();
+        assert_eq!(told.len(), 7, "and the feed tells of each, and of what failed before");
         // What was given back is given again, and the counters are folded alike.
         assert_eq!(sql.admit(NOW + 9_000_000), ours.admit(NOW + 9_000_000));
         assert_eq!(sql.state(&keys()), ours.state(&keys()));
@@ -159,5 +166,120 @@ fn a_run_is_cancelled_in_one_statement() {
         let (seen, _) = world.state(&keys());
         let cancelled = seen.tasks().iter().flatten().filter(|task| task.state == TaskState::Skipped);
         assert_eq!(cancelled.count(), 6);
+    }
+}
+
+/// A task that is held is asked, and whatever its holder says of it then is the same by SQL as by the crate.
+#[test]
+fn a_cancel_with_a_deadline_asks_the_holder() {
+    for make in databases() {
+        let (ours, sql) = (make(), make());
+        let names = ["queued", "running", "success", "skipped", "failed", "given_back", "retried"];
+        let keys = names.map(key);
+        let tasks = keys.clone().map(|key| {
+            let task = NewTask::new(key).pool("db".try_into().unwrap()).limit("a".try_into().unwrap());
+            task.lease_loss(LeaseLoss::Requeue { at_most: 9 })
+        });
+        let leases: Vec<LeaseRef> = [&ours, &sql]
+            .map(|world| {
+                world.store.write(|tx| tx.enqueue(now(), &tasks)).unwrap();
+                let granted = world.admit(NOW);
+                world
+                    .store
+                    .write(|tx| {
+                        tx.start(now(), &leases(&granted, &names[1..]))?;
+                        tx.renew(now(), Duration::from_secs(60), &leases(&granted, &names))
+                    })
+                    .unwrap();
+                granted.iter().map(TaskRecord::lease_ref).collect()
+            })
+            .into_iter()
+            .next_back()
+            .unwrap();
+        // The second is sooner, the third is not, and the reason goes with the deadline that counts.
+        for (seconds, message) in [(20, "one\u{1a}1"), (10, "two"), (15, "three"), (10, "four")] {
+            let grace = Duration::from_secs(seconds);
+            let asked = ours.store.write(|tx| tx.cancel(now(), grace, &keys, message)).unwrap();
+            let first = Timestamp::from_micros(NOW + 1_000_000 * i64::try_from(seconds.min(10)).unwrap());
+            assert!(seconds == 20 || asked.iter().all(|asked| *asked == Cancellation::AskedUntil(first)));
+            for key in &keys {
+                let deadline = NOW + 1_000_000 * i64::try_from(seconds).unwrap();
+                sql.cancel_by(sql.id(key), NOW, message, deadline).unwrap();
+            }
+            assert_eq!(sql.state(&keys), ours.state(&keys), "{message}");
+        }
+        let ends = [
+            ("success", None),
+            ("skipped", None),
+            ("failed", None),
+            ("given_back", None),
+            ("failed", Some(9)),
+        ];
+        for (lease, (outcome, retry)) in leases[2..].iter().zip(ends) {
+            let text = (outcome != "given_back").then_some("said");
+            let finish = match outcome {
+                "success" => Finish::success_with(*lease, "said"),
+                "skipped" => Finish::skipped(*lease, "said"),
+                "failed" => Finish::failed(*lease, "said"),
+                _ => Finish::given_back(*lease),
+            };
+            let at = Timestamp::from_micros(NOW + 5);
+            ours.store.write(|tx| tx.finish(at, std::slice::from_ref(&finish))).unwrap();
+            let retry = retry.map(|later: i64| NOW + later);
+            sql.finish(*lease, NOW + 5, outcome, text, retry).unwrap();
+            assert_eq!(sql.state(&keys), ours.state(&keys), "{outcome}");
+            let again = sql.finish(*lease, NOW + 6, outcome, text, retry).unwrap_err();
+            assert_eq!(again.why(), Why::Repeated, "{outcome}");
+        }
+        let states: Vec<String> = ["success", "skipped", "failed", "given_back", "retried"]
+            .map(|name| {
+                sql.ask("status_by_id", &values![sql.id(&key(name))]).unwrap()[0][2].text().to_owned()
+            })
+            .into();
+        assert_eq!(states, ["success", "skipped", "cancelled", "cancelled", "cancelled"]);
+        let deadline = Timestamp::from_micros(NOW + 10_000_000);
+        let reaped = [&ours, &sql].map(|world| {
+            assert_eq!(
+                world.store.write(|tx| tx.reap(Timestamp::from_micros(NOW + 9_999_999), 9)).unwrap(),
+                []
+            );
+            world.store.write(|tx| tx.reap(deadline, 9)).unwrap()
+        });
+        assert_eq!(reaped[0], reaped[1]);
+        assert_eq!(
+            reaped[1].iter().map(|of| of.became).collect::<Vec<_>>(),
+            [Finished::Ended(TaskState::Cancelled); 2]
+        );
+        assert_eq!(sql.state(&keys), ours.state(&keys));
+
+        let over = sql.id(&key("queued"));
+        assert_eq!(sql.cancel_by(over, NOW, "two", NOW).unwrap_err().why(), Why::Repeated);
+        assert_eq!(sql.cancel_by(over, NOW, "other", NOW).unwrap_err().why(), Why::State);
+        assert_eq!(sql.cancel_by(over, NOW, "two", i64::MAX).unwrap_err().why(), Why::Argument);
+    }
+}
+
+/// A deadline goes with `cancelled` alone, also for what waits.
+#[test]
+fn a_deadline_of_another_outcome_is_refused() {
+    for make in databases() {
+        let world = make();
+        fill(&world);
+        let cancel = if world.is_sqlite() {
+            "INSERT INTO sm_cancel (at, id, outcome, message, deadline) VALUES (?1, ?2, 'skipped', 'no', ?3)"
+        } else {
+            "SELECT stationmaster.cancel($1, $2, 'skipped', 'no', $3)"
+        };
+        let before = world.state(&keys());
+        for name in ["ready", "running"] {
+            let refused = world.host.ask(cancel, &values![NOW, world.id(&key(name)), NOW + 9]);
+            assert_eq!(refused.unwrap_err().why(), Why::Argument, "{name}");
+        }
+        assert_eq!(world.state(&keys()), before);
+        world.cancel_by(world.id(&key("ready")), NOW, "no", NOW + 9).unwrap();
+        assert_eq!(
+            world.store.read(|tx| tx.tasks(&[key("ready")])).unwrap()[0].as_ref().unwrap().state,
+            TaskState::Cancelled
+        );
     }
 }

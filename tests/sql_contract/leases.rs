@@ -48,6 +48,37 @@ fn a_stale_lease_fails_the_hosts_transaction_and_changes_nothing() {
 }
 
 #[test]
+fn a_finish_gives_back_all_pools_and_all_that_counts() {
+    for make in databases() {
+        let world = make();
+        let names = ["success", "skipped", "failed", "given_back"];
+        let task = |name: &str| {
+            let task = NewTask::new(key(name)).pool("db".try_into().unwrap()).pool_slots(2);
+            let task = task.also("keeps".try_into().unwrap(), 1);
+            task.limit("a".try_into().unwrap()).limit_count("b".try_into().unwrap(), 5)
+        };
+        world.store.write(|tx| tx.enqueue(Timestamp::from_micros(NOW), &names.map(task))).unwrap();
+        let used = || {
+            let limits = ["a".try_into().unwrap(), "b".try_into().unwrap()];
+            let pools = ["db".try_into().unwrap(), "keeps".try_into().unwrap()];
+            let read = world.store.read(|tx| {
+                assert_eq!(tx.audit()?, []);
+                Ok((tx.pools(&pools)?, tx.limits(&limits)?))
+            });
+            let (pools, limits) = read.unwrap();
+            let pools: Vec<i64> = pools.into_iter().flatten().map(|pool| pool.used).collect();
+            (pools, limits.into_iter().map(|limit| limit.map_or(0, |limit| limit.used)).collect::<Vec<_>>())
+        };
+        for (task, left) in world.admit(NOW).into_iter().zip((0..4).rev()) {
+            let outcome = task.key.task.as_str();
+            world.start(task.lease_ref(), NOW).unwrap();
+            world.finish(task.lease_ref(), NOW + 1, outcome, None, None).unwrap();
+            assert_eq!(used(), (vec![2 * left, left], vec![left, 5 * left]), "{outcome}");
+        }
+    }
+}
+
+#[test]
 fn a_repeated_finish_is_told_apart_from_a_stale_one() {
     for make in databases() {
         let world = make();

@@ -25,9 +25,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use contract::statements;
-use stationmaster::admission::Ageing;
+use stationmaster::admission::{Ageing, IfExists};
 use stationmaster::backoff::{Decision, History, RetryKey, RetryPolicy, decide};
+use stationmaster::id::PoolName;
 use stationmaster::ops::Finish;
+use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::task::LeaseLoss;
 use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 use world::{NOW, Value, World, databases, good, key, now, values};
@@ -233,10 +235,51 @@ fn status_shows_who_holds_a_task_and_until_when() {
     }
 }
 
+/// Orders of a shop, each with a task, joined with what became of the tasks.
+#[test]
+fn a_host_joins_the_view_with_its_own_rows() {
+    for make in databases() {
+        let world = make();
+        world.host.batch("CREATE TEMPORARY TABLE shop_order (number BIGINT, customer TEXT, task_id BIGINT)");
+        let tasks = [
+            NewTask::new(key("ends")).queue("gpu".try_into().unwrap()),
+            NewTask::new(key("runs")).pool("wide".try_into().unwrap()),
+            NewTask::new(key("waits")).not_before(Timestamp::from_micros(NOW + 90)),
+            NewTask::new(key("of another")),
+        ];
+        let wide = PoolSpec::new(PoolName::new("wide").unwrap(), Slots::Unlimited).unwrap();
+        world.store.write(|tx| tx.define(std::slice::from_ref(&wide), IfExists::Replace)).unwrap();
+        for (number, task) in tasks.iter().enumerate() {
+            world.enqueue(task, None);
+            let (id, customer) = (world.id(&task.key), if number < 3 { "ann" } else { "bob" });
+            world.host.batch(&format!("INSERT INTO shop_order VALUES ({number}, '{customer}', {id})"));
+        }
+        for granted in world.admit(NOW) {
+            world.start(granted.lease_ref(), NOW + 1).unwrap();
+            if granted.key.task.as_str() == "ends" {
+                world.finish(granted.lease_ref(), NOW + 2, "success", None, None).unwrap();
+            }
+        }
+        let none = None::<i64>;
+        let expected = [
+            values![0, "success", "gpu", "default_pool", none, none, NOW + 2],
+            values![1, "running", "default", "wide", "h", none, none],
+            values![2, "scheduled", "default", "default_pool", none, NOW + 90, none],
+        ];
+        assert_eq!(world.ask("orders", &values!["ann"]).unwrap(), expected);
+        if world.is_sqlite() {
+            let plan = format!("EXPLAIN QUERY PLAN {}", contract::statement("SQLite", "orders"));
+            let steps = world.host.ask(&plan, &values!["ann"]).unwrap();
+            let found = |step: &str| steps.iter().any(|row| row[3].text().contains(step));
+            assert!(found("SEARCH t USING INTEGER PRIMARY KEY"), "{steps:?}");
+        }
+    }
+}
+
 #[test]
 fn the_document_has_these_statements() {
     let names = |database| -> Vec<&str> { statements(database).into_iter().map(|(name, _)| name).collect() };
-    let each = ["enqueue", "status", "status_by_id", "start", "finish", "cancel"];
+    let each = ["enqueue", "status", "status_by_id", "orders", "start", "finish", "cancel", "cancel_by"];
     assert_eq!(names("SQLite"), each, "each is run by a test");
     let more = ["enqueue_many", "start_many", "finish_many", "wake"];
     let all: BTreeSet<&str> = each.into_iter().chain(more).collect();

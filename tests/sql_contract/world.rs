@@ -237,6 +237,10 @@ impl World {
         self.run("cancel", &values![at, id, outcome, message])
     }
 
+    pub fn cancel_by(&self, id: i64, at: i64, message: &str, deadline: i64) -> Answer {
+        self.run("cancel_by", &values![at, id, message, deadline])
+    }
+
     /// The id of a task, as a host finds it.
     pub fn id(&self, key: &TaskKey) -> i64 {
         let values = values![

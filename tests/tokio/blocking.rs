@@ -10,7 +10,7 @@ use stationmaster::admission::IfExists;
 use stationmaster::clock::ManualClock;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::PokeOutcome;
-use stationmaster::service::{Admitter, LoopHandle, PokeRequest, Poker, Reaper};
+use stationmaster::service::{Admitter, LoopHandle, PokeRequest, Poker, Upkeep};
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore, rusqlite::Connection};
 use stationmaster::store::{Store, Tx};
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, drive};
@@ -163,7 +163,7 @@ fn services_that_wait_for_the_files_lock_leave_the_thread_to_others() {
         let poke = |_: PokeRequest| async { PokeOutcome::Landed(None) };
         let poker: Poker = patient(&store).kind_async("kind".try_into().unwrap(), &Handle::current(), poke);
         let mut poker = AsyncService::new(poker);
-        let mut reaper = AsyncService::new(Reaper::new(store.clone()).grace(Duration::ZERO));
+        let mut upkeep = AsyncService::new(Upkeep::new(store.clone()).grace(Duration::ZERO));
         let name = "worker".try_into().unwrap();
         let mut admitter = AsyncAdmitter::new(Admitter::new(store.clone(), name));
         let released = AtomicUsize::new(0);
@@ -174,7 +174,7 @@ fn services_that_wait_for_the_files_lock_leave_the_thread_to_others() {
         };
         let (admitted, reaped, poked, ()) = tokio::join!(
             drive(&mut admitter, &clock, &handle, hour, |admission| once(admission.unwrap().granted.len())),
-            drive(&mut reaper, &clock, &handle, hour, |report| once(1 + report.unwrap().reaped.len())),
+            drive(&mut upkeep, &clock, &handle, hour, |report| once(1 + report.unwrap().reaped.len())),
             drive(&mut poker, &clock, &handle, hour, |report| once(report.unwrap().landed)),
             heart(|| {
                 released.fetch_add(1, Ordering::SeqCst);

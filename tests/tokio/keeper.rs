@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::service::{Admitter, Kept, LoopHandle, Reaper, Service};
+use stationmaster::service::{Admitter, Kept, LoopHandle, Service, Upkeep};
 use stationmaster::store::Store;
 use stationmaster::tokio::{AsyncService, drive};
 use stationmaster::{NewTask, TaskRecord};
@@ -38,7 +38,7 @@ fn a_task_that_waits_is_told_and_the_rest_is_given_back() {
             drop(kept.pop());
 
             // The other two are reaped; one of them is granted to the same holder again.
-            assert_eq!(Reaper::new(store.clone()).grace(secs(0)).tick(at(80)).unwrap().reaped.len(), 3);
+            assert_eq!(Upkeep::new(store.clone()).grace(secs(0)).tick(at(80)).unwrap().reaped.len(), 3);
             let report = service.tick(at(81)).await.unwrap();
             assert_eq!(report.lost, [kept[0].lease(), kept[1].lease()]);
             waits.await.unwrap();

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use stationmaster::Error;
 use stationmaster::clock::SystemClock;
-use stationmaster::service::{LoopHandle, Reaper};
+use stationmaster::service::{LoopHandle, Upkeep};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::tokio::{AsyncService, AsyncStore, drive};
 
@@ -39,13 +39,13 @@ fn outside_a_runtime_every_operation_is_refused_and_nothing_is_done() {
 
 #[test]
 fn outside_a_runtime_a_service_does_not_run() {
-    let reaper = || AsyncService::new(Reaper::new(Arc::new(MemoryStore::new())));
-    let refused = at_once(reaper().tick(at(0))).unwrap_err();
+    let upkeep = || AsyncService::new(Upkeep::new(Arc::new(MemoryStore::new())));
+    let refused = at_once(upkeep().tick(at(0))).unwrap_err();
     assert!(matches!(refused, Error::NoRuntime) && !refused.is_retryable());
-    assert!(matches!(at_once(reaper().with(|_| ())), Err(Error::NoRuntime)));
-    assert!(at_once(reaper().undelivered()).is_none());
-    let (mut reaper, handle) = (reaper(), LoopHandle::new());
+    assert!(matches!(at_once(upkeep().with(|_| ())), Err(Error::NoRuntime)));
+    assert!(at_once(upkeep().undelivered()).is_none());
+    let (mut upkeep, handle) = (upkeep(), LoopHandle::new());
     let each = |_| ControlFlow::Continue(());
-    let driven = at_once(drive(&mut reaper, &SystemClock, &handle, secs(1), each));
+    let driven = at_once(drive(&mut upkeep, &SystemClock, &handle, secs(1), each));
     assert!(matches!(driven, Err(Error::NoRuntime)));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::Outcome;
-use stationmaster::service::{Attempt, Cancelled, LoopHandle, Reaper, Service, Worker, WorkerReport};
+use stationmaster::service::{Attempt, Cancelled, LoopHandle, Service, Upkeep, Worker, WorkerReport};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{Error, NewTask, Result, TaskRecord, TaskState};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -161,6 +161,49 @@ fn a_future_that_runs_too_long_is_told_and_then_dropped() {
     }
 }
 
+/// One that ignores it is dropped at the deadline, and then its place is free and its task has ended.
+#[test]
+fn a_future_whose_task_was_cancelled_is_told_and_dropped_at_the_deadline() {
+    for store in stores() {
+        let (runtime, handle) = (runtime(), LoopHandle::new());
+        let names = ["heeds", "ignores"];
+        enqueue(&store, &names);
+        let (dropped, heard) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(None)));
+        let (counts, hears) = (dropped.clone(), heard.clone());
+        let worker = worker(&store).patience(secs(3_600)).lease(Duration::from_millis(600)).handler_async(
+            runtime.handle(),
+            move |attempt| {
+                let (counts, hears) = (Counts(counts.clone()), hears.clone());
+                async move {
+                    let _counts = counts;
+                    if name(&attempt) == "ignores" {
+                        std::future::pending::<()>().await;
+                    }
+                    attempt.until_cancelled().await;
+                    *hears.lock() = attempt.cancelled();
+                    Err::<(), _>("stopped halfway")
+                }
+            },
+        );
+        let (canceller, deadline) = (store.clone(), Mutex::new(None));
+        let are_over = || {
+            let running = states(&canceller, names).iter().all(|state| *state == TaskState::Running);
+            if running && deadline.lock().is_none() {
+                let (now, grace) = (SystemClock.now(), Duration::from_millis(1_200));
+                canceller.write(|tx| tx.cancel(now, grace, &names.map(key), "by hand")).unwrap();
+                *deadline.lock() = Some(now + grace);
+            }
+            states(&canceller, names).iter().all(|state| state.is_end())
+        };
+        let report = stopped_when(&runtime, &handle, worker, are_over).unwrap();
+        let deadline = deadline.lock().unwrap();
+        assert_eq!(*heard.lock(), Some(Cancelled::Requested { deadline }));
+        assert_eq!(states(&store, names), [TaskState::Cancelled; 2]);
+        assert!(record(&store, "ignores").ended_at.unwrap() >= deadline);
+        assert_eq!((report.stored, report.working.len(), count(&dropped)), (2, 0, 2));
+    }
+}
+
 #[test]
 fn a_future_whose_lease_was_lost_is_dropped() {
     for store in stores() {
@@ -184,7 +227,7 @@ fn a_future_whose_lease_was_lost_is_dropped() {
         let reap = || {
             begun.recv_timeout(secs(60)).unwrap();
             let later = SystemClock.now() + secs(3_600);
-            Reaper::new(store.clone()).grace(Duration::ZERO).tick(later).unwrap();
+            Upkeep::new(store.clone()).grace(Duration::ZERO).tick(later).unwrap();
             until("another attempt has ended it", || record(&store, "a").state.is_end());
             true
         };

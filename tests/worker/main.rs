@@ -1,6 +1,7 @@
 //! A worker runs what it is granted, ends it once, and stops without leaving anything: handlers on threads.
 #![allow(clippy::unwrap_used)]
 
+mod cancels;
 mod ends;
 #[cfg(feature = "sqlite")]
 mod own_rows;

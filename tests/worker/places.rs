@@ -11,7 +11,7 @@ use stationmaster::error::{Error, Invalid};
 use stationmaster::ops::Outcome;
 use stationmaster::service::{Attempt, LoopHandle, Worker};
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::{NewTask, TaskState};
+use stationmaster::{NewTask, TaskState, Timestamp};
 
 use crate::scene::*;
 use crate::stores::stores;
@@ -138,4 +138,36 @@ fn a_worker_that_cannot_work_says_why() {
     let refused = refused.policy(stationmaster::admission::Policy::AirflowWindow(window));
     assert!(matches!(refused.run(&handle), Err(Error::Invalid(Invalid::WindowWith { what: "queues" }))));
     assert!(handle.is_stopped(), "others that it stops learn of it");
+}
+
+/// A clock that is far ahead of the system's.
+#[derive(Debug, Clone, Copy)]
+struct Ahead;
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        SystemClock.now() + 1_000 * HOUR
+    }
+}
+
+#[test]
+fn all_that_a_worker_records_is_by_its_clock() {
+    for (store, handle) in scenes() {
+        let later = [task("ends").not_before(SystemClock.now() + 900 * HOUR)];
+        enqueue(&store, &later);
+        let running = run(
+            worker(&store).clock(Ahead).max_run(|_| Some(HOUR)).handler(|attempt: &Attempt| {
+                assert!(attempt.deadline() > Some(SystemClock.now() + 1_000 * HOUR));
+                assert!(attempt.holds(Ahead.now()) && !attempt.is_cancelled());
+                attempt.end((), |_| Ok(()))
+            }),
+            &handle,
+        );
+        until("it has ended", || state(&store, "ends").is_end());
+        assert_eq!(running.stop().working, vec![]);
+        let ended = record(&store, "ends");
+        assert_eq!(ended.state, TaskState::Success, "{ended:?}");
+        let least = Some(SystemClock.now() + 999 * HOUR);
+        assert!(ended.queued_at > least && ended.started_at > least && ended.ended_at > least, "{ended:?}");
+    }
 }

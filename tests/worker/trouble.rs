@@ -9,7 +9,7 @@ use stationmaster::TaskState;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Error, StoreErrorKind};
 use stationmaster::ops::Outcome;
-use stationmaster::service::{Attempt, Cancelled, LoopHandle, Reaper, Service};
+use stationmaster::service::{Attempt, Cancelled, LoopHandle, Service, Upkeep};
 use stationmaster::store::{MemoryStore, Store, TxMode};
 use stationmaster::testing::{Fault, FaultStore, When};
 
@@ -35,9 +35,9 @@ fn a_handler_whose_lease_was_lost_is_told_and_its_end_is_refused() {
             &handle,
         );
         assert_eq!(told.recv_timeout(MINUTE).unwrap(), None);
-        // By the clock of another holder's reaper the lease has expired.
+        // By the clock of another holder's upkeep the lease has expired.
         let later = SystemClock.now() + HOUR;
-        let reaped = Reaper::new(store.clone()).grace(Duration::ZERO).tick(later).unwrap().reaped;
+        let reaped = Upkeep::new(store.clone()).grace(Duration::ZERO).tick(later).unwrap().reaped;
         assert!(reaped.len() <= 1, "or it has expired by itself");
         assert_eq!(told.recv_timeout(MINUTE).unwrap(), Some(Cancelled::LeaseLost));
         until("another attempt has ended it", || state(&store, "a").is_end());

@@ -82,7 +82,7 @@ impl Day<'_> {
     }
 
     pub(super) fn reap(&mut self, now: Timestamp) -> Result<(), Trouble> {
-        let report = self.reaper.tick(now)?;
+        let report = self.upkeep.tick(now)?;
         self.reap_at = report.next_due;
         for reaped in report.reaped {
             let task = &reaped.task;

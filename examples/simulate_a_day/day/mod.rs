@@ -18,7 +18,7 @@ use stationmaster::admission::limits;
 use stationmaster::ops::StopBeforeStart;
 use stationmaster::pool::PoolSpec;
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{Admitter, LoopHandle, PokeRequest, Poker, Reaper, Service, WakingStore};
+use stationmaster::service::{Admitter, LoopHandle, PokeRequest, Poker, Service, Upkeep, WakingStore};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{LeaseRef, Result, TaskKey, Timestamp};
 
@@ -109,7 +109,7 @@ pub(crate) struct Day<'a> {
     workers: Vec<Worker>,
     /// Asks why tasks wait, and admits nothing.
     asker: Admitter,
-    reaper: Reaper,
+    upkeep: Upkeep,
     poker: Poker,
     admit_at: Option<Timestamp>,
     reap_at: Option<Timestamp>,
@@ -176,7 +176,7 @@ impl<'a> Day<'a> {
             workers: (1..=workload.workers.count).map(Worker::new).collect(),
             asker: asker(&store)?,
             // Nothing holds up this world, and its clock jumps: no grace is needed.
-            reaper: Reaper::new(store.clone()).grace(Duration::ZERO),
+            upkeep: Upkeep::new(store.clone()).grace(Duration::ZERO),
             store,
             admit_at: None,
             reap_at: None,

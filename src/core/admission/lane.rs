@@ -1,5 +1,7 @@
 //! Lanes of tasks with equal needs, and their ready tasks.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::order::OrderKey;
@@ -7,10 +9,27 @@ use crate::base::setters;
 use crate::id::{LimitKey, PoolName, QueueName};
 use crate::time::Timestamp;
 
-/// The number that a store assigned to a lane.
+/// The number that a store assigned to a lane, from 1. What waits there with slots that it kept is a lane of its own,
+/// with the negative number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LaneId(pub i64);
+
+impl LaneId {
+    /// Returns the number of what waits in this lane with slots that it kept.
+    pub(crate) fn keeping(self) -> Self {
+        Self(-self.0.abs())
+    }
+
+    pub(crate) fn keeps_slots(self) -> bool {
+        self.0 < 0
+    }
+
+    /// Returns the number that the lane was assigned.
+    pub(crate) fn assigned(self) -> Self {
+        Self(self.0.abs())
+    }
+}
 
 /// The needs of a task. Tasks with equal needs share a lane.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -22,6 +41,12 @@ pub struct LaneKey {
     pub slots: u32,
     /// The limits that each task counts against: sorted, without repetition.
     pub limits: Vec<LimitKey>,
+    /// How much each task counts against those of its limits against which it counts more than 1.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<LimitKey, u32>,
+    /// The slots of other pools that each task needs besides.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub also: BTreeMap<PoolName, u32>,
     /// The queue.
     #[serde(default = "QueueName::default_queue", skip_serializing_if = "QueueName::is_default")]
     pub queue: QueueName,
@@ -32,12 +57,45 @@ impl LaneKey {
     pub fn new(pool: PoolName, slots: u32, mut limits: Vec<LimitKey>) -> Self {
         limits.sort_unstable();
         limits.dedup();
-        Self { pool, slots, limits, queue: QueueName::default_queue() }
+        let (counts, also) = (BTreeMap::new(), BTreeMap::new());
+        Self { pool, slots, limits, counts, also, queue: QueueName::default_queue() }
     }
 
     setters! {
         /// Sets the queue.
         queue: QueueName;
+    }
+
+    /// Sets how much each task counts against some of its limits. Those against which it counts 1 are left out.
+    #[must_use]
+    pub fn counts(mut self, counts: impl IntoIterator<Item = (LimitKey, u32)>) -> Self {
+        self.counts = counts.into_iter().filter(|(_, count)| *count > 1).collect();
+        self
+    }
+
+    /// Sets the slots of other pools that each task needs.
+    #[must_use]
+    pub fn also(mut self, also: impl IntoIterator<Item = (PoolName, u32)>) -> Self {
+        self.also = also.into_iter().collect();
+        self
+    }
+
+    /// Returns the pools that each task needs, with the slots of each: its own pool, then the others by their bytes.
+    pub fn pools(&self) -> impl Iterator<Item = (&PoolName, u32)> {
+        let also = self.also.iter().map(|(pool, slots)| (pool, *slots));
+        std::iter::once((&self.pool, self.slots)).chain(also)
+    }
+
+    /// Returns what tasks hold of each pool that together hold so many slots of their own one: a task holds what it
+    /// needs of all its pools or of none.
+    pub(crate) fn held(&self, slots: i64) -> impl Iterator<Item = (&PoolName, i64)> {
+        let holders = slots / i64::from(self.slots).max(1);
+        self.pools().map(move |(pool, needs)| (pool, holders.saturating_mul(needs.into())))
+    }
+
+    /// Returns the limits, each with how much a task counts against it, in order of the keys.
+    pub fn counted(&self) -> impl Iterator<Item = (&LimitKey, u32)> {
+        self.limits.iter().map(|key| (key, self.counts.get(key).copied().unwrap_or(1)))
     }
 }
 
@@ -51,12 +109,19 @@ pub struct Lane {
     pub key: LaneKey,
     /// The number of its ready tasks. A planner requests no more than this many.
     pub ready: u64,
+    /// True if these tasks still hold the slots of all of their pools, which they kept while they sensed.
+    pub keeps_slots: bool,
 }
 
 impl Lane {
     /// Creates a lane as a store read it.
     pub fn new(id: LaneId, key: LaneKey, ready: u64) -> Self {
-        Self { id, key, ready }
+        Self { id, key, ready, keeps_slots: false }
+    }
+
+    setters! {
+        /// Sets whether its tasks still hold slots that they kept.
+        keeps_slots: bool;
     }
 }
 

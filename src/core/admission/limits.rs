@@ -154,6 +154,7 @@ fn named(scope: &str, parts: &[&str]) -> Result<LimitKey, Invalid> {
 /// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LimitSpec {
     /// The key whose tasks it counts, or the prefix of a family.

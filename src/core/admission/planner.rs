@@ -13,7 +13,7 @@ use super::subject::{Paused, Subject};
 use super::tick_capacity::{Bar, Interner, LimitWork, PoolWork};
 use super::verdict::{Reason, Refusal};
 use super::window::Window;
-use crate::id::QueueName;
+use crate::id::{PoolName, QueueName};
 use crate::pool::PoolRecord;
 use crate::time;
 use crate::time::Timestamp;
@@ -33,7 +33,11 @@ pub(crate) struct Planner {
     by_no: HashMap<LaneId, usize>,
     pools: Vec<PoolWork>,
     limits: Vec<LimitWork>,
-    heap: BinaryHeap<Reverse<(OrderKey, usize)>>,
+    heap: BinaryHeap<Reverse<(Turn, usize)>>,
+    /// The lanes whose tasks kept their slots.
+    keeping: Vec<usize>,
+    /// How many tasks were admitted from these.
+    resumed: usize,
     /// Lanes whose next head is not known.
     hungry: Vec<usize>,
     /// The number of requests for candidates.
@@ -41,6 +45,10 @@ pub(crate) struct Planner {
     admitted: Vec<Candidate>,
     has_capacity: bool,
 }
+
+/// When a lane is looked at: its head's place in the order. In a window those come first that miss no slots: they are in
+/// no window.
+type Turn = (bool, OrderKey);
 
 /// A [`Policy`] in use.
 #[derive(Debug)]
@@ -53,9 +61,11 @@ enum Rule {
 #[derive(Debug)]
 pub(super) struct LaneWork {
     pub(super) lane: Lane,
-    pub(super) pool: usize,
-    /// In order of the keys.
-    pub(super) limits: Vec<usize>,
+    /// The pools in which slots are missing, with how many each task needs of each. Its own pool is the first. None
+    /// if the tasks kept their slots.
+    pools: Vec<(usize, u32)>,
+    /// The limits, with how much each task counts against each, in order of the keys.
+    pub(super) limits: Vec<(usize, u32)>,
     pub(super) barred: Bar,
     buffer: VecDeque<Candidate>,
     last: Option<OrderKey>,
@@ -72,6 +82,29 @@ pub(super) struct LaneWork {
     paused: Option<Subject>,
 }
 
+impl Rule {
+    fn turn(&self, lane: &Lane, head: OrderKey) -> Turn {
+        (matches!(self, Self::Window(_)) && !lane.keeps_slots, head)
+    }
+}
+
+impl LaneWork {
+    /// Returns whether nothing more can be admitted of it.
+    fn is_over(&self) -> bool {
+        self.is_left || (self.is_drained && self.buffer.is_empty())
+    }
+
+    /// Returns its own pool, unless its tasks miss no slots.
+    pub(super) fn main_pool(&self) -> Option<usize> {
+        self.pools.first().map(|(pool, _)| *pool)
+    }
+
+    /// Returns the limits, in order of the keys.
+    pub(super) fn keys(&self) -> impl Iterator<Item = usize> {
+        self.limits.iter().map(|(limit, _)| *limit)
+    }
+}
+
 impl Planner {
     /// Creates a planner that admits at most `budget` tasks from these lanes, by [`Policy::Backfill`].
     pub(crate) fn new(budget: usize, lanes: Vec<Lane>) -> Self {
@@ -80,8 +113,8 @@ impl Planner {
         let lanes: Vec<LaneWork> = lanes
             .into_iter()
             .map(|lane| LaneWork {
-                pool: pools.index(&lane.key.pool),
-                limits: lane.key.limits.iter().map(|key| limits.index(key)).collect(),
+                pools: missing_slots(&lane).map(|(pool, slots)| (pools.index(pool), slots)).collect(),
+                limits: lane.key.counted().map(|(key, count)| (limits.index(key), count)).collect(),
                 lane,
                 barred: Bar::default(),
                 buffer: VecDeque::new(),
@@ -98,14 +131,16 @@ impl Planner {
             budget,
             rule: Rule::Backfill,
             by_no: lanes.iter().enumerate().map(|(at, work)| (work.lane.id, at)).collect(),
-            lanes,
             pools: pools.names.into_iter().map(PoolWork::unknown).collect(),
             limits: limits.names.into_iter().map(LimitWork::undefined).collect(),
             heap: BinaryHeap::new(),
+            keeping: (0..lanes.len()).filter(|at| lanes[*at].lane.keeps_slots).collect(),
+            resumed: 0,
             hungry: Vec::new(),
             requests: 0,
             admitted: Vec::new(),
             has_capacity: false,
+            lanes,
         }
     }
 
@@ -170,7 +205,12 @@ impl Planner {
     /// Returns whether the tick may admit or look at another task.
     fn goes_on(&mut self) -> bool {
         match &mut self.rule {
-            Rule::Window(window) => window.left() > 0 || window.next_round(self.admitted.len()),
+            Rule::Window(window) => {
+                let resumes = |at: &usize| !self.lanes[*at].is_over();
+                (self.admitted.len() < self.budget && self.keeping.iter().any(resumes))
+                    || window.left() > 0
+                    || window.next_round(self.admitted.len() - self.resumed)
+            }
             Rule::Backfill | Rule::Reserve { .. } => self.admitted.len() < self.budget,
         }
     }
@@ -230,7 +270,7 @@ impl Planner {
             if had == 0
                 && let Some(head) = work.buffer.front()
             {
-                self.heap.push(Reverse((head.order, at)));
+                self.heap.push(Reverse((self.rule.turn(&work.lane, head.order), at)));
             }
         }
     }
@@ -244,7 +284,7 @@ impl Planner {
             if left > 0 && !work.is_foreign {
                 let reason = self.reason(at);
                 plan.next_token = plan.next_token.into_iter().chain(reason.changes_at()).min();
-                plan.refusals.push(Refusal::new(self.lanes[at].lane.key.clone(), left, reason));
+                plan.refusals.push(Refusal::new(&self.lanes[at].lane, left, reason));
             }
         }
         plan.admit = std::mem::take(&mut self.admitted);
@@ -265,31 +305,29 @@ impl Planner {
         let work = &self.lanes[at];
         let missing = || match &self.rule {
             Rule::Window(window) => {
-                let keys = work.limits.iter().map(|limit| &self.limits[*limit].key);
+                let keys = work.keys().map(|limit| &self.limits[limit].key);
                 let workflow = keys.into_iter().find(|key| window.met.contains(*key))?;
                 Some(Reason::WorkflowMissing { workflow: workflow.clone() })
             }
             Rule::Backfill | Rule::Reserve { .. } => None,
         };
         let stopped = || match &self.rule {
-            Rule::Window(window) if self.admitted.len() < self.budget => {
+            Rule::Window(window) if self.admitted.len() < self.budget && !work.lane.keeps_slots => {
                 Reason::OutsideWindow { size: window.size() }
             }
             // It read fewer tasks than the lane counts.
-            Rule::Backfill | Rule::Reserve { .. } if self.admitted.len() < self.budget => Reason::Busy,
+            _ if self.admitted.len() < self.budget => Reason::Busy,
             _ => Reason::BudgetSpent { budget: self.budget },
         };
-        self.refusal(at)
-            .or_else(missing)
-            .or_else(|| self.pools[work.pool].reservation(work.lane.key.slots))
-            .unwrap_or_else(stopped)
+        self.refusal(at).or_else(missing).or_else(|| self.reservation(at)).unwrap_or_else(stopped)
     }
 
     /// Admits the head of a lane, or leaves the lane. A window looks at what it refuses and continues in the
     /// lane.
     fn visit(&mut self, at: usize) {
+        let keeps_slots = self.lanes[at].lane.keeps_slots;
         let admits = match &mut self.rule {
-            Rule::Window(window) => {
+            Rule::Window(window) if !keeps_slots => {
                 let (work, budget_left) =
                     (&mut self.lanes[at], self.budget.saturating_sub(self.admitted.len()));
                 if window.is_barred(work, &self.pools, &self.limits) {
@@ -298,7 +336,7 @@ impl Planner {
                 }
                 window.look(work, &mut self.pools, &mut self.limits, budget_left)
             }
-            Rule::Backfill | Rule::Reserve { .. } => {
+            _ => {
                 if !self.walk_admits(at) {
                     self.lanes[at].is_left = true;
                     return;
@@ -310,28 +348,30 @@ impl Planner {
         let Some(candidate) = work.buffer.pop_front() else { return };
         if admits {
             work.admitted += 1;
-            self.pools[work.pool].taken += u64::from(work.lane.key.slots);
-            for &limit in &work.limits {
-                self.limits[limit].taken += 1;
+            for &(pool, slots) in &work.pools {
+                self.pools[pool].taken += u64::from(slots);
+            }
+            for &(limit, count) in &work.limits {
+                self.limits[limit].take(count);
             }
             self.admitted.push(candidate);
+            self.resumed += usize::from(keeps_slots);
         }
         if let Some(next) = work.buffer.front() {
-            self.heap.push(Reverse((next.order, at)));
+            self.heap.push(Reverse((self.rule.turn(&work.lane, next.order), at)));
         } else if !work.is_drained {
             self.hungry.push(at);
         }
     }
 
-    /// Returns whether the walk admits the head of a lane. If the head waits only for its pool, and has been
-    /// ready for long enough, the pool's open slots are reserved for it. If it fits, and somebody else is to
-    /// admit it, its slots are kept.
+    /// Returns whether the walk admits the head of a lane. If the head waits only for its pools, and has been
+    /// ready for long enough, the open slots of all of them are reserved for it: what some have open would be used
+    /// up while the others gather. If it fits, and somebody else is to admit it, its slots are kept.
     fn walk_admits(&mut self, at: usize) -> bool {
         let refusal = self.refusal(at);
         let work = &self.lanes[at];
-        let (pool, needs) = (work.pool, work.lane.key.slots);
         if refusal.is_none() && !work.is_foreign {
-            return self.pools[pool].reservation(needs).is_none();
+            return self.reservation(at).is_none();
         }
         if let Rule::Reserve { after, now } = self.rule
             && let Some(head) = work.buffer.front()
@@ -339,13 +379,27 @@ impl Planner {
             && time::duration_micros(now.saturating_duration_since(ready_at)) >= time::duration_micros(after)
         {
             let id = head.order.id;
-            match refusal {
-                None => self.pools[pool].keep(needs, id),
-                Some(Reason::PoolFull { .. }) if self.may_reserve(at) => self.pools[pool].reserved = Some(id),
-                Some(_) => {}
+            let (keeps, reserves) = match refusal {
+                None => (self.reservation(at).is_none(), false),
+                Some(Reason::PoolFull { .. }) => (false, self.may_reserve(at)),
+                Some(_) => (false, false),
+            };
+            for &(pool, needs) in &self.lanes[at].pools {
+                if keeps {
+                    self.pools[pool].keep(needs, id);
+                }
+                if reserves {
+                    self.pools[pool].reserve(id);
+                }
             }
         }
         false
+    }
+
+    /// Returns the reason of the next task of a lane if it fits but is passed over, because open slots of one of
+    /// its pools are for others.
+    fn reservation(&self, at: usize) -> Option<Reason> {
+        self.lanes[at].pools.iter().find_map(|(pool, needs)| self.pools[*pool].reservation(*needs))
     }
 
     /// Requests the next heads of the hungry lanes. Leaves lanes that could not use one.
@@ -360,13 +414,16 @@ impl Planner {
         // thousands of lanes would read the backlog. Twice the budget, shared, is enough for most ticks in
         // one request: lanes differ, and one lane may use what another does not.
         let mut asking = std::mem::take(&mut self.hungry);
-        asking.retain(|&at| self.can_use_head(at));
+        for &at in &asking {
+            self.lanes[at].is_left = !self.can_use_head(at);
+        }
+        asking.retain(|&at| !self.lanes[at].is_left);
         if asking.is_empty() {
             return Vec::new();
         }
         let left = match &self.rule {
-            Rule::Window(window) => window.left(),
-            Rule::Backfill | Rule::Reserve { .. } => self.budget - self.admitted.len(),
+            Rule::Window(window) if self.keeping.is_empty() => window.left(),
+            _ => self.budget.saturating_sub(self.admitted.len()).max(1),
         };
         let hungry = asking.len();
         let (mut first, mut more) = (usize::MAX, 0);
@@ -406,10 +463,11 @@ impl Planner {
         match &self.rule {
             Rule::Backfill => !self.lanes[at].is_foreign && self.refusal(at).is_none(),
             Rule::Reserve { .. } => match self.refusal(at) {
-                None => self.pools[self.lanes[at].pool].reserved.is_none(),
+                None => self.is_unreserved(at),
                 Some(Reason::PoolFull { .. }) => self.may_reserve(at),
                 Some(_) => false,
             },
+            Rule::Window(_) if self.lanes[at].lane.keeps_slots => self.refusal(at).is_none(),
             Rule::Window(window) => {
                 let lane = &self.lanes[at];
                 // Airflow's query leaves out what is paused.
@@ -418,25 +476,33 @@ impl Planner {
         }
     }
 
-    /// Returns whether the next task of a lane waits only for its pool, and nothing is reserved there yet.
+    /// Returns whether the next task of a lane waits only for its pools, and nothing is reserved there yet.
     fn may_reserve(&self, at: usize) -> bool {
-        let work = &self.lanes[at];
-        let open = |limit: &usize| !self.limits[*limit].is_reached();
-        self.pools[work.pool].reserved.is_none() && work.limits.iter().all(open)
+        let is_open = |(limit, count): &(usize, u32)| !self.limits[*limit].is_reached(*count);
+        self.is_unreserved(at) && self.lanes[at].limits.iter().all(is_open)
+    }
+
+    fn is_unreserved(&self, at: usize) -> bool {
+        self.lanes[at].pools.iter().all(|(pool, _)| self.pools[*pool].reserved.is_none())
     }
 
     /// Returns an upper bound, at least 1, on how many more tasks of a lane are looked at.
     fn room(&self, at: usize, left: usize) -> usize {
-        if let Rule::Window(_) = self.rule {
+        let work = &self.lanes[at];
+        if let Rule::Window(_) = self.rule
+            && !work.lane.keeps_slots
+        {
             return left.max(1);
         }
-        let work = &self.lanes[at];
         if work.is_foreign {
             return 1;
         }
-        let by_pool = self.pools[work.pool].open().map(|open| open / i64::from(work.lane.key.slots).max(1));
-        let by_limits = work.limits.iter().filter_map(|limit| self.limits[*limit].open());
-        let room = by_limits.chain(by_pool).min().unwrap_or(i64::MAX);
+        let by_pools = work
+            .pools
+            .iter()
+            .filter_map(|(pool, slots)| self.pools[*pool].open().map(|open| open / i64::from(*slots).max(1)));
+        let by_limits = work.limits.iter().filter_map(|(limit, count)| self.limits[*limit].open(*count));
+        let room = by_limits.chain(by_pools).min().unwrap_or(i64::MAX);
         left.min(usize::try_from(room).unwrap_or(0)).max(1)
     }
 
@@ -446,12 +512,20 @@ impl Planner {
         if let Some(subject) = &work.paused {
             return Some(Reason::Paused { subject: subject.clone() });
         }
-        let limits = || work.limits.iter().map(|limit| &self.limits[*limit]);
-        self.pools[work.pool]
-            .refusal(work.lane.key.slots)
-            .or_else(|| limits().find_map(LimitWork::refusal))
-            .or_else(|| limits().find_map(LimitWork::spent))
+        let pools = || work.pools.iter().map(|(pool, slots)| (&self.pools[*pool], *slots));
+        let limits = || work.limits.iter().map(|(limit, count)| (&self.limits[*limit], *count));
+        pools()
+            .find_map(|(pool, _)| pool.unknown_to())
+            .or_else(|| pools().find_map(|(pool, slots)| pool.too_small(slots)))
+            .or_else(|| pools().find_map(|(pool, slots)| pool.full(slots)))
+            .or_else(|| limits().find_map(|(limit, count)| limit.refusal(count)))
+            .or_else(|| limits().find_map(|(limit, _)| limit.spent()))
     }
+}
+
+/// Returns the slots that each task of a lane still has to be given.
+fn missing_slots(lane: &Lane) -> impl Iterator<Item = (&PoolName, u32)> {
+    lane.key.pools().filter(|_| !lane.keeps_slots)
 }
 
 /// Returns the smallest page of each of so many lanes.

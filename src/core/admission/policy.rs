@@ -21,7 +21,7 @@ use crate::id::LimitKey;
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Policy {
     /// The task waits, and tasks behind it that fit go first. No slot stays open that another task could use.
@@ -29,14 +29,14 @@ pub enum Policy {
     /// apache/airflow#29474).
     #[default]
     Backfill,
-    /// Works like [`Self::Backfill`] until the task has waited long enough. Then the open slots of its pool
+    /// Works like [`Self::Backfill`] until the task has waited long enough. Then the open slots of its pools
     /// are reserved for it.
     ///
     /// In each lane this concerns the first task that the walk does not admit. The walk closes that task's
-    /// pool, for this tick, to every task behind it in the order if the task
+    /// pools, for this tick, to every task behind it in the order if the task
     ///
-    /// * waits only for open slots of its pool ([`crate::admission::Reason::PoolFull`], all its limits open),
-    ///   and
+    /// * waits only for open slots of its pools ([`crate::admission::Reason::PoolFull`], all its limits open), none
+    ///   of which is reserved for another, and
     /// * has been ready for `after` or longer ([`crate::TaskRecord::ready_at`]).
     ///
     /// Tasks before it still go first, so a higher priority is not held up. Tasks that are passed over get
@@ -47,7 +47,7 @@ pub enum Policy {
     /// one of the same needs eventually becomes the first of them.
     Reserve {
         /// The minimum time for which it has been ready, in whole microseconds. Zero is strict order within
-        /// each pool.
+        /// each pool, where tasks need one pool each.
         #[serde(rename = "after_s", with = "crate::seconds")]
         after: Duration,
     },
@@ -93,6 +93,7 @@ pub enum Policy {
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct AirflowWindow {
     /// The number of tasks that a round looks at (Airflow: `max_tis_per_query`, 16). Zero admits nothing.

@@ -60,7 +60,7 @@ impl Subject {
     pub(crate) fn concerns(&self, lane: &LaneKey) -> bool {
         match self {
             Self::Queue(name) => lane.queue == *name,
-            Self::Pool(name) => lane.pool == *name,
+            Self::Pool(name) => lane.pools().any(|(pool, _)| pool == name),
             Self::Key(key) => lane.limits.contains(key),
             Self::Family(prefix) => lane.limits.iter().any(|key| is_of_family(key, prefix)),
         }
@@ -91,14 +91,15 @@ impl Paused {
         Self { subjects: paused.iter().cloned().collect(), families }
     }
 
-    /// Returns the first paused subject of tasks with these needs: their queue, their pool, then for each key,
+    /// Returns the first paused subject of tasks with these needs: their queue, their pools, then for each key,
     /// in the order of their bytes, the key itself and its families, the shortest first.
     pub(crate) fn of(&self, lane: &LaneKey) -> Option<Subject> {
         if self.subjects.is_empty() {
             return None;
         }
-        let own = [Subject::Queue(lane.queue.clone()), Subject::Pool(lane.pool.clone())];
-        if let Some(paused) = own.into_iter().find(|subject| self.subjects.contains(subject)) {
+        let pools = lane.pools().map(|(pool, _)| Subject::Pool(pool.clone()));
+        let mut own = std::iter::once(Subject::Queue(lane.queue.clone())).chain(pools);
+        if let Some(paused) = own.find(|subject| self.subjects.contains(subject)) {
             return Some(paused);
         }
         lane.limits.iter().find_map(|key| {

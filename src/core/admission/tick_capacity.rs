@@ -31,7 +31,10 @@ pub(super) struct LimitWork {
     max: Option<u32>,
     used: i64,
     bucket: Option<Bucket>,
-    pub(super) taken: u64,
+    /// What the tasks that this tick admits count against it.
+    taken: u64,
+    /// The number of these tasks.
+    starts: u64,
     pub(super) barred: Bar,
 }
 
@@ -77,24 +80,32 @@ impl PoolWork {
             .map(|open| open.saturating_sub_unsigned(self.taken))
     }
 
-    pub(super) fn refusal(&self, needs: u32) -> Option<Reason> {
-        let Some(slots) = self.slots else {
-            return Some(Reason::PoolUnknown { pool: self.name.clone() });
-        };
-        let total = slots.total()?;
-        if needs > total {
-            return Some(Reason::NeverFits { pool: self.name.clone(), total, needs });
-        }
-        let open = self.open()?;
+    /// Returns the refusal of any task by a pool that does not exist.
+    pub(super) fn unknown_to(&self) -> Option<Reason> {
+        self.slots.is_none().then(|| Reason::PoolUnknown { pool: self.name.clone() })
+    }
+
+    /// Returns the refusal of a task that is larger than the pool.
+    pub(super) fn too_small(&self, needs: u32) -> Option<Reason> {
+        let total = self.slots?.total()?;
+        (needs > total).then(|| Reason::NeverFits { pool: self.name.clone(), total, needs })
+    }
+
+    /// Returns the refusal by what is open.
+    pub(super) fn full(&self, needs: u32) -> Option<Reason> {
+        let (total, open) = (self.slots?.total()?, self.open()?);
         (i64::from(needs) > open).then(|| Reason::PoolFull { pool: self.name.clone(), open, total, needs })
     }
 
-    /// Keeps slots for a task that fits and that somebody else is to admit, unless they are kept already.
+    /// Reserves its open slots for a task. Slots without limit need no reservation.
+    pub(super) fn reserve(&mut self, task: TaskId) {
+        self.reserved = self.open().map(|_| task);
+    }
+
+    /// Keeps slots for a task that fits and that somebody else is to admit.
     pub(super) fn keep(&mut self, needs: u32, task: TaskId) {
-        if self.reservation(needs).is_none() {
-            self.kept = self.kept.saturating_add(needs.into());
-            self.kept_for.get_or_insert(task);
-        }
+        self.kept = self.kept.saturating_add(needs.into());
+        self.kept_for.get_or_insert(task);
     }
 
     /// Returns the reason of a task that fits but is passed over, because open slots are for others.
@@ -108,7 +119,7 @@ impl PoolWork {
 
 impl LimitWork {
     pub(super) fn undefined(key: LimitKey) -> Self {
-        Self { key, max: None, used: 0, bucket: None, taken: 0, barred: Bar::default() }
+        Self { key, max: None, used: 0, bucket: None, taken: 0, starts: 0, barred: Bar::default() }
     }
 
     /// Takes over what is counted. `owed`: what its starts owe to a rate.
@@ -118,10 +129,17 @@ impl LimitWork {
         self.bucket = limit.rate.map(|rate| Bucket::new(rate, owed, clock));
     }
 
-    /// Returns how many more tasks it admits in this tick; `None` for any number.
-    pub(super) fn open(&self) -> Option<i64> {
-        let by_rate = self.bucket.map(|bucket| bucket.left(self.taken));
-        self.open_of_max().into_iter().chain(by_rate).min()
+    /// Counts one more start of a task that counts so much.
+    pub(super) fn take(&mut self, count: u32) {
+        self.taken += u64::from(count);
+        self.starts += 1;
+    }
+
+    /// Returns how many more tasks that count so much it admits in this tick; `None` for any number.
+    pub(super) fn open(&self, count: u32) -> Option<i64> {
+        let by_rate = self.bucket.map(|bucket| bucket.left(self.starts));
+        let by_max = self.open_of_max().map(|open| open.div_euclid(i64::from(count.max(1))));
+        by_max.into_iter().chain(by_rate).min()
     }
 
     fn open_of_max(&self) -> Option<i64> {
@@ -130,23 +148,25 @@ impl LimitWork {
 
     /// Returns what its starts owe after this tick, if it has a rate and the tick took tokens.
     pub(super) fn owes(&self) -> Option<RateUse> {
-        self.bucket.filter(|_| self.taken > 0).map(|bucket| bucket.after(&self.key, self.taken))
+        self.bucket.filter(|_| self.starts > 0).map(|bucket| bucket.after(&self.key, self.starts))
     }
 
-    pub(super) fn is_reached(&self) -> bool {
-        self.open().is_some_and(|open| open < 1)
+    /// Returns true if it has no room for a task that counts so much.
+    pub(super) fn is_reached(&self, count: u32) -> bool {
+        self.open(count).is_some_and(|open| open < 1)
     }
 
-    pub(super) fn refusal(&self) -> Option<Reason> {
+    pub(super) fn refusal(&self, needs: u32) -> Option<Reason> {
         let (max, open) = (self.max?, self.open_of_max()?);
         let used = self.used.saturating_add_unsigned(self.taken);
-        (open < 1).then(|| Reason::LimitReached { limit: self.key.clone(), used, max })
+        let reached = || Reason::LimitReached { limit: self.key.clone(), used, max, needs };
+        (open < i64::from(needs)).then(reached)
     }
 
     /// Returns the refusal by its rate, which comes after those by the maxima of all keys.
     pub(super) fn spent(&self) -> Option<Reason> {
-        let bucket = self.bucket.filter(|bucket| bucket.left(self.taken) < 1)?;
-        let (limit, rate, next) = (self.key.clone(), bucket.rate, bucket.next(self.taken));
+        let bucket = self.bucket.filter(|bucket| bucket.left(self.starts) < 1)?;
+        let (limit, rate, next) = (self.key.clone(), bucket.rate, bucket.next(self.starts));
         Some(Reason::RateSpent { limit, rate, next })
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::lane::LaneKey;
+use super::lane::{Lane, LaneKey};
 use super::limits::Rate;
 use super::subject::Subject;
 use crate::id::{LimitKey, PoolName, QueueName};
@@ -64,14 +64,17 @@ pub enum Reason {
         /// Slots the task needs.
         needs: u32,
     },
-    /// A limit is reached.
+    /// A limit has no room for it.
     LimitReached {
-        /// The limit: the first in byte order if several are reached.
+        /// The limit: the first in byte order if several have none.
         limit: LimitKey,
-        /// The number of tasks that count against it.
+        /// What the tasks with a lease count against it: 1 each, unless they say more.
         used: i64,
-        /// The most tasks it admits.
+        /// The most that may count against it at once.
         max: u32,
+        /// What the task counts.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        needs: u32,
     },
     /// The rate of a limit has no token left.
     RateSpent {
@@ -87,7 +90,7 @@ pub enum Reason {
         /// The workflow.
         workflow: LimitKey,
     },
-    /// It would fit, but the open slots of its pool are reserved for a task before it. Only with
+    /// It would fit, but the open slots of one of its pools are reserved for a task before it. Only with
     /// [`super::Policy::Reserve`].
     Reserved {
         /// The pool.
@@ -112,6 +115,15 @@ pub enum Reason {
     },
 }
 
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one(count: &u32) -> bool {
+    *count == 1
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -126,7 +138,10 @@ impl fmt::Display for Reason {
             Self::PoolFull { pool, open, total, needs } => {
                 write!(f, "pool {pool}: {open} open of {total}, needs {needs}")
             }
-            Self::LimitReached { limit, used, max } => write!(f, "limit {limit}: {used} of {max}"),
+            Self::LimitReached { limit, used, max, needs: 1 } => write!(f, "limit {limit}: {used} of {max}"),
+            Self::LimitReached { limit, used, max, needs } => {
+                write!(f, "limit {limit}: {used} of {max}, needs {needs}")
+            }
             Self::RateSpent { limit, rate, next } => {
                 let period = rate.period().as_secs_f64();
                 write!(f, "limit {limit}: {} starts in {period} s used up, the next at {next}", rate.starts())
@@ -208,6 +223,9 @@ impl Reason {
 pub struct Refusal {
     /// The needs of the tasks.
     pub lane: LaneKey,
+    /// True if these tasks still hold the slots of their pools, which they kept while they sensed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps_slots: bool,
     /// The number of tasks.
     pub tasks: u64,
     /// Why the first of them was not admitted. It holds for all.
@@ -215,8 +233,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(super) fn new(lane: LaneKey, tasks: u64, reason: Reason) -> Self {
-        Self { lane, tasks, reason }
+    pub(super) fn new(lane: &Lane, tasks: u64, reason: Reason) -> Self {
+        Self { lane: lane.key.clone(), keeps_slots: lane.keeps_slots, tasks, reason }
     }
 }
 
@@ -234,7 +252,7 @@ mod tests {
             Reason::PoolUnknown { pool: pool.clone() },
             Reason::NeverFits { pool: pool.clone(), total: 1, needs: 2 },
             Reason::PoolFull { pool: pool.clone(), open: 0, total: 1, needs: 1 },
-            Reason::LimitReached { limit: key.clone(), used: 1, max: 1 },
+            Reason::LimitReached { limit: key.clone(), used: 1, max: 1, needs: 1 },
             Reason::RateSpent { limit: key.clone(), rate, next: Timestamp::UNIX_EPOCH },
             Reason::WorkflowMissing { workflow: key },
             Reason::Reserved { pool, open: 1, task: TaskId(1) },

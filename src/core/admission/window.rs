@@ -74,9 +74,9 @@ impl Window {
     }
 
     pub(super) fn is_barred(&self, lane: &LaneWork, pools: &[PoolWork], limits: &[LimitWork]) -> bool {
-        pools[lane.pool].barred.holds_in(self.round)
+        lane.main_pool().is_some_and(|pool| pools[pool].barred.holds_in(self.round))
             || lane.barred.holds_in(self.round)
-            || lane.limits.iter().any(|limit| limits[*limit].barred.holds_in(self.round))
+            || lane.limits.iter().any(|(limit, _)| limits[*limit].barred.holds_in(self.round))
     }
 
     /// Bars the pools that no round looks at.
@@ -98,7 +98,8 @@ impl Window {
         // The order of these tests is Airflow's: the pool, the task's slots of it, workflow, task, task in
         // the run. It decides what is barred, and so which tasks the next round looks at.
         self.seen += 1;
-        let (pool, needs) = (&mut pools[lane.pool], i64::from(lane.lane.key.slots));
+        let Some(pool) = lane.main_pool() else { return true };
+        let (pool, needs) = (&mut pools[pool], i64::from(lane.lane.key.slots));
         let learned = if pool.slots.is_none() || pool.open().is_some_and(|open| open <= 0) {
             pool.barred.put(self.round)
         } else if pool.slots.and_then(Slots::total).is_some_and(|total| needs > i64::from(total))
@@ -107,7 +108,7 @@ impl Window {
             bar_task(lane, limits, self.round)
         } else {
             let workflow = key_of(lane, limits, Scope::Workflow);
-            if let Some(at) = workflow.filter(|at| limits[*at].is_reached()) {
+            if let Some(at) = workflow.filter(|at| limits[*at].is_reached(1)) {
                 limits[at].barred.put(self.round)
             } else if let Some(at) = workflow.filter(|at| self.missing.contains(&limits[*at].key)) {
                 self.met.insert(limits[at].key.clone());
@@ -115,7 +116,8 @@ impl Window {
                 false
             } else {
                 // The key of a task sorts before that of the task in a run, which is the order of the tests.
-                match lane.limits.iter().copied().find(|at| limits[*at].is_reached()) {
+                let reached = lane.keys().find(|at| limits[*at].is_reached(1));
+                match reached {
                     Some(at) => limits[at].barred.put(self.round),
                     None if budget_left == 0 => bar_task(lane, limits, self.round),
                     None => return true,
@@ -129,7 +131,7 @@ impl Window {
 
 /// Returns the key of this scope that the tasks of a lane carry.
 fn key_of(lane: &LaneWork, limits: &[LimitWork], scope: Scope) -> Option<usize> {
-    lane.limits.iter().copied().find(|at| Scope::of(&limits[*at].key) == Some(scope))
+    lane.keys().find(|at| Scope::of(&limits[*at].key) == Some(scope))
 }
 
 /// Bars all instances of a task: everything that carries its key, or the lane if it carries none.

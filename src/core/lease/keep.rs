@@ -6,10 +6,12 @@
 //! | another lease of the set is due | in the same call, if a sixth of the length has passed |
 //! | the store failed, or the lease was busy | after a short pause, which doubles; before the lease expires |
 //! | the lease was lost | never again |
+//! | its task was cancelled | as before, and at the deadline, to which the lease is cut |
 //! | the clock was set back to before the last confirmation | at once |
+//! | someone may have cancelled one of the tasks | at once, for all leases; again after a 64th of the length at the soonest |
 //!
-//! With the second rule two calls are at least a sixth of the length apart while the store confirms, however
-//! many leases there are and whenever they were granted.
+//! With the second rule two calls are at least a sixth of the length apart while the store confirms and no one
+//! cancels, however many leases there are and whenever they were granted.
 //!
 //! A lease that expires after the store was asked in vain is *in doubt*: another holder may be given its task
 //! any time. Its holder is told once, at the expiry. The store is still asked for it, because no one may have
@@ -23,11 +25,22 @@ use std::time::Duration;
 use super::{LeaseRef, Renewal};
 use crate::time::Timestamp;
 
+/// What the store's answers come to for holders.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The leases that were lost, which leave the set.
+    pub(crate) lost: Vec<LeaseRef>,
+    /// Those whose tasks were cancelled, each time that the store says so, with their deadlines.
+    pub(crate) cancelled: Vec<(LeaseRef, Timestamp)>,
+}
+
 /// A set of leases of one length.
 #[derive(Debug)]
 pub(crate) struct LeaseSet {
     length: Duration,
     leases: BTreeMap<LeaseRef, Held>,
+    /// When the store was, or is to be, asked for all leases because of a cancel.
+    all_asked_at: Option<Timestamp>,
 }
 
 /// What is known about one lease.
@@ -45,7 +58,7 @@ struct Held {
 impl LeaseSet {
     /// Creates an empty set of leases of this length.
     pub(crate) fn new(length: Duration) -> Self {
-        Self { length, leases: BTreeMap::new() }
+        Self { length, leases: BTreeMap::new(), all_asked_at: None }
     }
 
     /// Adds a lease that holds until this instant. Returns when the store is to be asked.
@@ -68,6 +81,18 @@ impl LeaseSet {
         Held { expires_at, ask_at, failures: 0, is_in_doubt: false }
     }
 
+    /// Has the store asked for all leases soon, because someone may have cancelled one of the tasks. Many cancels
+    /// in a row share a call. Those that the store fails for are asked for again soon anyway.
+    pub(crate) fn ask_all(&mut self, now: Timestamp) {
+        let pause = self.first_pause();
+        let next = |last: Timestamp| if last > now { last.min(now + pause) } else { now.max(last + pause) };
+        let at = self.all_asked_at.map_or(now, next);
+        self.all_asked_at = Some(at);
+        for held in self.leases.values_mut().filter(|held| held.failures == 0) {
+            held.ask_at = held.ask_at.min(at);
+        }
+    }
+
     /// Returns the leases for which the store is to be asked now, in one call.
     pub(crate) fn due(&self, now: Timestamp) -> Vec<LeaseRef> {
         // With more than its length left, it was confirmed under a clock that has been set back since.
@@ -80,15 +105,10 @@ impl LeaseSet {
         self.leases.iter().filter(|(_, held)| goes_along(held)).map(|(lease, _)| *lease).collect()
     }
 
-    /// Notes what the store answered at `now`. Returns the leases that were lost, which leave the set.
-    pub(crate) fn answered(
-        &mut self,
-        now: Timestamp,
-        asked: &[LeaseRef],
-        renewals: &[Renewal],
-    ) -> Vec<LeaseRef> {
+    /// Notes what the store answered at `now`.
+    pub(crate) fn answered(&mut self, now: Timestamp, asked: &[LeaseRef], renewals: &[Renewal]) -> Told {
         let renewed = self.confirmed(now + self.length);
-        let mut lost = Vec::new();
+        let mut told = Told::default();
         // A store that answers for too few has renewed no more than these.
         for (lease, renewal) in asked.iter().zip(renewals.iter().copied().chain(repeat(Renewal::Busy))) {
             match renewal {
@@ -98,10 +118,22 @@ impl LeaseSet {
                     }
                 }
                 Renewal::Busy => self.failed(now, std::slice::from_ref(lease)),
-                Renewal::Lost => lost.extend(self.leases.remove(lease).map(|_| *lease)),
+                Renewal::Lost => told.lost.extend(self.leases.remove(lease).map(|_| *lease)),
+                Renewal::Cancelled(deadline) => {
+                    let Some(held) = self.leases.get_mut(lease) else { continue };
+                    told.cancelled.push((*lease, deadline));
+                    held.expires_at = renewed.expires_at.min(deadline);
+                    if now < deadline {
+                        let ask_at = renewed.ask_at.min(deadline);
+                        *held = Held { expires_at: held.expires_at, ask_at, ..renewed };
+                    } else {
+                        // Upkeep may end it any time, so its holder is informed. The lease is asked for until its end is known.
+                        self.failed(now, std::slice::from_ref(lease));
+                    }
+                }
             }
         }
-        lost
+        told
     }
 
     /// Notes that the store was asked at `now` in vain.
@@ -117,7 +149,7 @@ impl LeaseSet {
     /// Returns when to ask again. Before the expiry the pause is at most half of the time that is left, so
     /// that a store that comes back at the last moment is still asked in time.
     fn retry_at(&self, now: Timestamp, held: &Held) -> Timestamp {
-        let first = (self.length / 64).clamp(Duration::from_millis(1), Duration::from_secs(1));
+        let first = self.first_pause();
         let doubled = first.saturating_mul(1 << (held.failures - 1).min(20));
         let pause = doubled.min(self.length / 8).max(first);
         let left = held.expires_at.saturating_duration_since(now);
@@ -126,6 +158,10 @@ impl LeaseSet {
         }
         // The holder must be told at the expiry, so that is not passed over.
         (now + pause.min((left / 2).max(first))).min(held.expires_at)
+    }
+
+    fn first_pause(&self) -> Duration {
+        (self.length / 64).clamp(Duration::from_millis(1), Duration::from_secs(1))
     }
 
     /// Returns the leases that are in doubt since the last call.
@@ -185,7 +221,7 @@ mod tests {
         let mut set = granted(&[0, 10, 11]);
         assert_eq!((set.next_due(), set.due(millis(19_999))), (Some(at(20)), vec![]));
         assert_eq!(set.due(at(20)), [lease(0), lease(1)]);
-        assert!(set.answered(at(20), &[lease(0), lease(1)], &[Renewal::Renewed; 2]).is_empty());
+        assert_eq!(set.answered(at(20), &[lease(0), lease(1)], &[Renewal::Renewed; 2]), Told::default());
         assert_eq!((set.next_due(), set.due(at(20))), (Some(at(31)), vec![]));
         assert_eq!(set.due(at(31)), [lease(0), lease(1), lease(2)]);
     }
@@ -206,14 +242,17 @@ mod tests {
         assert!(set.fallen_into_doubt(at(60)).is_empty(), "told once");
         set.failed(at(60), &[lease(0)]);
         assert_eq!(set.next_due(), Some(millis(67_500)), "and still asked for");
-        assert!(set.answered(millis(67_500), &[lease(0)], &[Renewal::Renewed]).is_empty());
+        assert_eq!(set.answered(millis(67_500), &[lease(0)], &[Renewal::Renewed]), Told::default());
         assert_eq!(set.next_due(), Some(millis(87_500)));
     }
 
     #[test]
     fn a_busy_lease_is_asked_for_again_soon_and_alone() {
         let mut set = granted(&[0, 0]);
-        assert!(set.answered(at(20), &set.due(at(20)), &[Renewal::Busy, Renewal::Renewed]).is_empty());
+        assert_eq!(
+            set.answered(at(20), &set.due(at(20)), &[Renewal::Busy, Renewal::Renewed]),
+            Told::default()
+        );
         let again = set.next_due().unwrap();
         assert!(again < at(21));
         assert_eq!(set.due(again), [lease(0)]);
@@ -223,8 +262,8 @@ mod tests {
     fn a_lost_lease_is_told_once_and_forgotten() {
         let mut set = granted(&[0, 0]);
         let asked = set.due(at(20));
-        assert_eq!(set.answered(at(20), &asked, &[Renewal::Lost, Renewal::Renewed]), [lease(0)]);
-        assert!(set.answered(at(20), &asked, &[Renewal::Lost]).is_empty());
+        assert_eq!(set.answered(at(20), &asked, &[Renewal::Lost, Renewal::Renewed]).lost, [lease(0)]);
+        assert_eq!(set.answered(at(20), &asked, &[Renewal::Lost]), Told::default());
         assert_eq!(set.iter().collect::<Vec<_>>(), [lease(1)]);
     }
 
@@ -250,8 +289,46 @@ mod tests {
     #[test]
     fn a_store_that_answers_for_too_few_is_asked_again() {
         let mut set = granted(&[0, 0]);
-        assert!(set.answered(at(20), &[lease(0), lease(1)], &[Renewal::Renewed]).is_empty());
+        assert_eq!(set.answered(at(20), &[lease(0), lease(1)], &[Renewal::Renewed]), Told::default());
         assert_eq!((set.expires_at(lease(1)), set.due(at(21))), (Some(at(60)), vec![lease(1)]));
+    }
+
+    #[test]
+    fn a_cancelled_lease_is_cut_to_its_deadline_and_in_doubt_from_then_on() {
+        let mut set = granted(&[0, 0]);
+        let cancelled = |deadline| [Renewal::Cancelled(at(deadline)), Renewal::Renewed];
+        let told = set.answered(at(20), &[lease(0), lease(1)], &cancelled(70));
+        assert_eq!(told, Told { lost: vec![], cancelled: vec![(lease(0), at(70))] });
+        assert_eq!((set.expires_at(lease(0)), set.expires_at(lease(1))), (Some(at(70)), Some(at(80))));
+        assert_eq!(set.due(at(40)), [lease(0), lease(1)], "renewed as before");
+        set.answered(at(40), &[lease(0), lease(1)], &cancelled(50));
+        assert_eq!((set.expires_at(lease(0)), set.next_due()), (Some(at(50)), Some(at(50))), "a sooner one");
+        assert!(set.fallen_into_doubt(at(50)).is_empty(), "the store is asked first");
+        assert_eq!(set.answered(at(50), &set.due(at(50)), &cancelled(50)).cancelled, [(lease(0), at(50))]);
+        assert_eq!(set.fallen_into_doubt(at(50)), [lease(0)]);
+        let again = set.next_due().unwrap();
+        assert!(at(50) < again && again < at(51), "asked again soon, and not at once");
+        assert_eq!(set.answered(again, &[lease(0)], &[Renewal::Lost]).lost, [lease(0)]);
+    }
+
+    #[test]
+    fn a_cancel_has_all_leases_asked_for_at_once_and_many_share_a_call() {
+        let mut set = granted(&[0, 5]);
+        set.ask_all(at(6));
+        assert_eq!((set.next_due(), set.due(at(6))), (Some(at(6)), vec![lease(0), lease(1)]));
+        set.answered(at(6), &[lease(0), lease(1)], &[Renewal::Renewed, Renewal::Busy]);
+        for tenth in 1..=9 {
+            set.ask_all(millis(6_000 + tenth * 50));
+        }
+        assert_eq!(set.due(millis(6_937)), [], "60 s / 64 after the first");
+        assert_eq!(set.due(millis(6_938)), [lease(0), lease(1)]);
+        set.answered(millis(6_938), &[lease(0), lease(1)], &[Renewal::Renewed; 2]);
+        set.ask_all(at(20));
+        assert_eq!(set.due(at(20)), [lease(0), lease(1)], "long after: at once");
+        // A clock that is set back keeps no one waiting.
+        set.answered(at(20), &[lease(0), lease(1)], &[Renewal::Renewed; 2]);
+        set.ask_all(at(-100));
+        assert!(set.next_due().is_some_and(|next| next <= at(-99)));
     }
 
     #[test]
@@ -264,9 +341,11 @@ mod tests {
                     for _ in 0..70 {
                         set.failed(now, &[lease(0)]);
                     }
+                    set.ask_all(now);
                     set.due(now);
                     set.fallen_into_doubt(now);
                     set.answered(now, &[lease(0)], &[Renewal::Renewed]);
+                    set.answered(now, &[lease(0)], &[Renewal::Cancelled(expires_at)]);
                 }
             }
         }
@@ -295,11 +374,13 @@ mod tests {
         expires_at: Timestamp,
         in_vain: Vec<Timestamp>,
         told: bool,
+        /// When to ask next, of a lease whose task was cancelled.
+        cut: Option<Timestamp>,
     }
 
     impl Log {
         fn confirmed(expires_at: Timestamp) -> Self {
-            Self { expires_at, in_vain: Vec::new(), told: false }
+            Self { expires_at, in_vain: Vec::new(), told: false, cut: None }
         }
 
         /// Notes that its holder is to be told, if it is.
@@ -319,6 +400,7 @@ mod tests {
             6 => Just(Renewal::Renewed),
             2 => Just(Renewal::Busy),
             1 => Just(Renewal::Lost),
+            1 => (0_i64..200).prop_map(|deadline| Renewal::Cancelled(at(deadline))),
         ];
         prop_oneof![1 => Just(Call::Fails), 2 => prop::array::uniform4(renewal).prop_map(Call::Answers)]
     }
@@ -345,7 +427,8 @@ mod tests {
             let length = Duration::from_micros(length_us);
             // Instants are whole microseconds.
             let first = Duration::from_micros((length_us / 64).clamp(1_000, 1_000_000));
-            let third = |log: &Log| log.expires_at - (length - length / 3);
+            let third = |until: Timestamp| until - (length - length / 3);
+            let ask_at = |log: &Log| log.cut.unwrap_or_else(|| third(log.expires_at));
             let mut set = LeaseSet::new(length);
             let mut logs: BTreeMap<LeaseRef, Log> = BTreeMap::new();
             let mut now = Timestamp::UNIX_EPOCH;
@@ -381,12 +464,12 @@ mod tests {
                 for (lease, log) in &logs {
                     let is_asked = asked.contains(lease);
                     match log.in_vain.last() {
-                        None if third(log) <= now => {
+                        None if ask_at(log) <= now => {
                             prop_assert!(is_asked);
-                            prop_assert!(!is_punctual || third(log) == now, "asked for too late");
+                            prop_assert!(!is_punctual || ask_at(log) == now, "asked for too late");
                             is_someone_due = true;
                         }
-                        None => prop_assert!(!is_asked || third(log) <= now + length / 6, "too early"),
+                        None => prop_assert!(!is_asked || ask_at(log) <= now + length / 6, "too early"),
                         Some(before) if is_asked => {
                             is_someone_due = true;
                             let left = log.expires_at.saturating_duration_since(*before);
@@ -407,7 +490,10 @@ mod tests {
                 if asked.is_empty() {
                     continue;
                 }
-                let all_are_confirmed = |logs: &BTreeMap<_, Log>| logs.values().all(|log| log.in_vain.is_empty());
+                let all_are_confirmed = |logs: &BTreeMap<_, Log>| {
+                    // Where there is a deadline, the store is asked for it however short a time it is.
+                    logs.values().all(|log| log.in_vain.is_empty() && log.cut.is_none())
+                };
                 if let Some((before, true)) = last_call.filter(|_| all_are_confirmed(&logs)) {
                     prop_assert!(now.saturating_duration_since(before) >= length / 6, "calls too close");
                 }
@@ -420,15 +506,27 @@ mod tests {
                     Call::Answers(renewals) => {
                         let renewal = |lease: &LeaseRef| renewals[usize::try_from(lease.id.0).unwrap()];
                         let renewals: Vec<Renewal> = asked.iter().map(renewal).collect();
-                        let mut lost = Vec::new();
+                        let mut expected = Told::default();
                         for (lease, renewal) in asked.iter().zip(&renewals) {
                             match renewal {
                                 Renewal::Renewed => drop(logs.insert(*lease, Log::confirmed(now + length))),
                                 Renewal::Busy => logs.get_mut(lease).unwrap().in_vain.push(now),
-                                Renewal::Lost => lost.extend(logs.remove(lease).map(|_| *lease)),
+                                Renewal::Lost => expected.lost.extend(logs.remove(lease).map(|_| *lease)),
+                                Renewal::Cancelled(deadline) if now < *deadline => {
+                                    expected.cancelled.push((*lease, *deadline));
+                                    let until = (now + length).min(*deadline);
+                                    let cut = Some(third(now + length).min(*deadline));
+                                    logs.insert(*lease, Log { cut, ..Log::confirmed(until) });
+                                }
+                                Renewal::Cancelled(deadline) => {
+                                    expected.cancelled.push((*lease, *deadline));
+                                    let log = logs.get_mut(lease).unwrap();
+                                    log.expires_at = (now + length).min(*deadline);
+                                    log.in_vain.push(now);
+                                }
                             }
                         }
-                        prop_assert_eq!(set.answered(now, &asked, &renewals), lost);
+                        prop_assert_eq!(set.answered(now, &asked, &renewals), expected);
                     }
                 }
                 last_call = Some((now, all_are_confirmed(&logs)));

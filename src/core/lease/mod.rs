@@ -5,8 +5,8 @@
 //! comes back changes nothing: its calls return that they are stale.
 
 mod fencing;
+pub(crate) mod grace;
 pub(crate) mod keep;
-pub(crate) mod reaper_grace;
 
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +46,9 @@ pub enum Renewal {
     Busy,
     /// The lease was lost: stop the work. Another holder may be doing it.
     Lost,
+    /// The lease is renewed, but never beyond this instant, because someone
+    /// [cancelled](crate::store::Tx::cancel) the task. Stop the work, and end it before then.
+    Cancelled(Timestamp),
 }
 
 impl Renewal {
@@ -61,14 +64,18 @@ impl Renewal {
 pub struct Lease {
     /// The holder.
     pub holder: Holder,
-    /// The first instant at which it is expired.
+    /// The first instant at which it is expired. It is never after `cancel_at`.
     pub expires_at: Timestamp,
+    /// The deadline by which the holder is to end it, because someone
+    /// [cancelled](crate::store::Tx::cancel) the task. `None` if no one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel_at: Option<Timestamp>,
 }
 
 impl Lease {
     /// Creates a lease of this holder until this instant.
     pub fn new(holder: Holder, expires_at: Timestamp) -> Self {
-        Self { holder, expires_at }
+        Self { holder, expires_at, cancel_at: None }
     }
 
     /// Returns true from `expires_at` on.

@@ -7,16 +7,26 @@
 //!                └───────── resume, or straight to its end ◄── landed | timed out | failed
 //! ```
 //!
+//! Any task that has not ended becomes `Cancelled` when someone [cancels](crate::store::Tx::cancel) it: at once
+//! if it waits, and within a grace if a holder has it.
+//!
 //! A task that may not start before some instant is [`TaskState::Scheduled`] or [`TaskState::UpForRetry`]
 //! with a *due* instant. It does not take part in admission until a tick at or after that instant promotes
 //! it. A task in state `Scheduled` without a due instant is *ready*.
 
 use crate::base::words;
 
+pub(crate) mod attempt;
+pub(crate) mod change;
+mod feed;
+pub(crate) mod list;
 mod record;
 pub(crate) mod spec;
 mod state;
 
+pub use attempt::PastAttempt;
+pub use feed::Feed;
+pub use list::{TaskCount, TaskPage, TaskQuery};
 pub use record::{TaskRecord, attempt_run_id};
 pub(crate) use spec::TaskInsert;
 pub use spec::{LeaseLoss, NewTask};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::feed::Feed;
 use super::spec::{LeaseLoss, TaskInsert};
 use super::state::TaskState;
 use crate::admission::{LaneKey, OrderKey};
@@ -34,6 +35,9 @@ pub struct TaskRecord {
     /// Whether its attempts are written to the active-run index.
     #[serde(with = "super::attempt_runs")]
     pub attempt_runs: bool,
+    /// What the [feed](crate::service::FeedReader) tells about it.
+    #[serde(default)]
+    pub feed: Feed,
     /// The host's own text.
     pub payload: String,
     /// Its present state.
@@ -51,7 +55,8 @@ pub struct TaskRecord {
     pub epoch: i64,
     /// Its lease, in states [`TaskState::Queued`] and [`TaskState::Running`].
     pub lease: Option<Lease>,
-    /// Slots of its pool that it holds now.
+    /// Slots of its pool that it holds now: with its lease, while it senses if its pool says so, and until it goes on
+    /// after that.
     pub held_slots: u32,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
@@ -72,7 +77,7 @@ pub struct TaskRecord {
     /// The value that it ended with, or that its sensor landed with: the host's text.
     pub value: Option<String>,
     /// The state to which its holder's [`finish`](crate::store::Tx::finish) moved it when its last lease
-    /// ended. `None` if something else ended that lease or has moved the task since: the reaper, a mark, a
+    /// ended. `None` if something else ended that lease or has moved the task since: upkeep, a mark, a
     /// clear, a sensor.
     pub finished: Option<TaskState>,
 }
@@ -90,6 +95,7 @@ impl TaskRecord {
             retry: insert.retry,
             lease_loss: insert.lease_loss,
             attempt_runs: insert.attempt_runs,
+            feed: insert.feed,
             payload: insert.payload,
             state: TaskState::Scheduled,
             due: insert.due,
@@ -155,6 +161,11 @@ impl TaskRecord {
         let ready_at = Some(self.ready_at).filter(|_| self.due.is_none());
         let recorded = [ready_at, self.queued_at, self.started_at, self.ended_at];
         recorded.into_iter().flatten().fold(now.max(self.enqueued_at), Timestamp::max)
+    }
+
+    /// Returns true if it is ready and still holds the slots that it kept while it sensed.
+    pub(crate) fn keeps_slots(&self) -> bool {
+        self.is_ready() && self.held_slots > 0
     }
 
     /// Returns true if admission considers it: `Scheduled`, and not waiting for an instant.

@@ -1,12 +1,15 @@
 //! The tasks that a host enqueues.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use super::feed::Feed;
 use super::record::attempt_run_id;
 use crate::admission::{Ageing, LaneKey};
 use crate::backoff::RetryPolicy;
 use crate::base::setters;
-use crate::bounds::{MAX_LIMIT_KEYS, MAX_SLOTS, MAX_TEXT_BYTES};
+use crate::bounds::{MAX_LIMIT_KEYS, MAX_POOLS, MAX_SLOTS, MAX_TEXT_BYTES};
 use crate::error::Invalid;
 use crate::id::{LimitKey, PoolName, QueueName, TaskKey};
 use crate::lease::TaskId;
@@ -40,7 +43,7 @@ impl Default for LeaseLoss {
 /// A task to enqueue.
 ///
 /// Defaults: queue `default`, pool `default_pool`, 1 slot, priority 0, no limit keys, may start at once, never retried,
-/// requeued after each of its first 3 lost leases, attempts not recorded, empty payload.
+/// requeued after each of its first 3 lost leases, attempts not recorded, not in the feed, empty payload.
 ///
 /// The defaults for a failure and for a lost lease differ on purpose. If a task *failed*, its own code
 /// decided that: it stays failed unless it has a [retry policy](Self::retry). If a task's lease was *lost*,
@@ -57,6 +60,10 @@ impl Default for LeaseLoss {
 ///     .pool_slots(2)
 ///     .priority(10);
 /// assert_eq!(task.pool_slots, 2);
+///
+/// // It also needs a licence, and is two of the calls that an API allows at once.
+/// let task = task.also("licence".try_into()?, 1).limit_count("api".try_into()?, 2);
+/// assert_eq!((task.also.len(), task.counts.len()), (1, 1));
 /// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -71,6 +78,10 @@ pub struct NewTask {
     pub pool: PoolName,
     /// How many slots it needs, 1 to [`MAX_SLOTS`].
     pub pool_slots: u32,
+    /// The slots of other pools that it needs besides, 1 to [`MAX_SLOTS`] each, of at most [`MAX_POOLS`] pools in all.
+    /// It is admitted when all of its pools have room, and then takes all of its slots at once.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub also: BTreeMap<PoolName, u32>,
     /// The priority; larger goes first.
     pub priority: i32,
     /// The second order criterion, earlier first: the date the run is for. If not set, the instant of
@@ -80,6 +91,9 @@ pub struct NewTask {
     pub not_before: Option<Timestamp>,
     /// The limits it counts against, besides its pool; see [`crate::admission::limits`].
     pub limits: Vec<LimitKey>,
+    /// How much it counts against a limit, 1 to [`MAX_SLOTS`], where that is not 1. It carries these keys, too.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<LimitKey, u32>,
     /// When it may run again after a failure.
     pub retry: RetryPolicy,
     /// What happens to it when its lease expires.
@@ -88,6 +102,9 @@ pub struct NewTask {
     /// transaction that ends the attempt also closes the run. The run's id is [`attempt_run_id`].
     #[serde(with = "super::attempt_runs")]
     pub attempt_runs: bool,
+    /// What the [feed](crate::service::FeedReader) tells about it.
+    #[serde(default)]
+    pub feed: Feed,
     /// The host's own text, returned with the grant.
     pub payload: String,
 }
@@ -100,13 +117,16 @@ impl NewTask {
             queue: QueueName::default_queue(),
             pool: PoolName::default_pool(),
             pool_slots: 1,
+            also: BTreeMap::new(),
             priority: 0,
             logical_date: None,
             not_before: None,
             limits: Vec::new(),
+            counts: BTreeMap::new(),
             retry: RetryPolicy::none(),
             lease_loss: LeaseLoss::default(),
             attempt_runs: false,
+            feed: Feed::Off,
             payload: String::new(),
         }
     }
@@ -118,6 +138,9 @@ impl NewTask {
         pool: PoolName;
         /// Sets the number of slots it needs, 1 to [`MAX_SLOTS`]; checked when it is enqueued.
         pool_slots: u32;
+        /// Adds slots of another pool that it needs besides, 1 to [`MAX_SLOTS`]; checked when it is enqueued. If
+        /// called again for a pool, the last number holds.
+        also(pool: PoolName, slots: u32) { also.insert(pool, slots) }
         /// Sets the priority; larger goes first.
         priority: i32;
         /// Sets the date the run is for.
@@ -126,12 +149,17 @@ impl NewTask {
         not_before(at: impl Into<Timestamp>) { not_before = Some(at.into()) }
         /// Adds a limit key that it counts against.
         limit(key: LimitKey) { limits.push(key) }
+        /// Adds a limit key and how much it counts against it, 1 to [`MAX_SLOTS`]; checked when it is enqueued. If
+        /// called again for a key, the last number holds.
+        limit_count(key: LimitKey, count: u32) { counts.insert(key, count) }
         /// Sets the retry policy.
         retry: RetryPolicy;
         /// Sets what happens to it when its lease expires.
         lease_loss: LeaseLoss;
         /// Sets whether its attempts are written to the active-run index.
         record_attempts(record: bool) { attempt_runs = record }
+        /// Sets what the feed tells about it.
+        feed: Feed;
         /// Sets the host's own text, at most [`MAX_TEXT_BYTES`].
         payload(payload: impl Into<String>) { payload = payload.into() }
     }
@@ -140,7 +168,8 @@ impl NewTask {
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::TaskSlots`], [`Invalid::LimitKeys`] or [`Invalid::TooManyBytes`].
+    /// Returns [`Invalid::TaskSlots`], [`Invalid::TaskPools`], [`Invalid::PoolTwice`], [`Invalid::LimitCount`],
+    /// [`Invalid::LimitKeys`] or [`Invalid::TooManyBytes`].
     pub fn check(&self, now: Timestamp) -> Result<TaskInsert, Invalid> {
         self.check_with(now, Ageing::None)
     }
@@ -152,15 +181,27 @@ impl NewTask {
     /// The same as [`Self::check`].
     pub fn check_with(&self, now: Timestamp, ageing: Ageing) -> Result<TaskInsert, Invalid> {
         let task = || Box::new(self.key.clone());
-        if self.pool_slots == 0 || self.pool_slots > MAX_SLOTS {
-            return Err(Invalid::TaskSlots { task: task(), slots: self.pool_slots });
+        let is_refused = |slots: &u32| *slots == 0 || *slots > MAX_SLOTS;
+        let mut needs = std::iter::once((&self.pool, &self.pool_slots)).chain(&self.also);
+        if let Some((pool, slots)) = needs.find(|(_, slots)| is_refused(slots)) {
+            return Err(Invalid::TaskSlots { task: task(), pool: pool.clone(), slots: *slots });
+        }
+        if self.also.contains_key(&self.pool) {
+            return Err(Invalid::PoolTwice { task: task(), pool: self.pool.clone() });
+        }
+        if self.also.len() >= MAX_POOLS {
+            return Err(Invalid::TaskPools { task: task(), count: self.also.len() + 1 });
+        }
+        if let Some((limit, count)) = self.counts.iter().find(|(_, count)| is_refused(count)) {
+            return Err(Invalid::LimitCount { task: task(), limit: limit.clone(), count: *count });
         }
         if self.payload.len() > MAX_TEXT_BYTES {
             let bytes = self.payload.len();
             return Err(Invalid::TooManyBytes { what: "a task's payload", bytes, cap: MAX_TEXT_BYTES });
         }
-        let lane =
-            LaneKey::new(self.pool.clone(), self.pool_slots, self.limits.clone()).queue(self.queue.clone());
+        let limits = self.limits.iter().chain(self.counts.keys()).cloned().collect();
+        let lane = LaneKey::new(self.pool.clone(), self.pool_slots, limits).queue(self.queue.clone());
+        let lane = lane.counts(self.counts.clone()).also(self.also.clone());
         if lane.limits.len() > MAX_LIMIT_KEYS {
             return Err(Invalid::LimitKeys { task: task(), count: lane.limits.len() });
         }
@@ -183,6 +224,7 @@ impl NewTask {
             retry: self.retry.clone(),
             lease_loss: self.lease_loss,
             attempt_runs: self.attempt_runs,
+            feed: self.feed,
             payload: self.payload.clone(),
         })
     }
@@ -212,6 +254,8 @@ pub struct TaskInsert {
     pub lease_loss: LeaseLoss,
     /// Whether its attempts are written to the active-run index.
     pub attempt_runs: bool,
+    /// What the feed tells about it.
+    pub feed: Feed,
     /// The host's own text.
     pub payload: String,
 }

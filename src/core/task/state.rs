@@ -23,11 +23,13 @@ pub enum TaskState {
     Failed,
     /// Ended without doing its work, on purpose.
     Skipped,
+    /// Ended because someone [cancelled](crate::store::Tx::cancel) it.
+    Cancelled,
 }
 
 impl TaskState {
     /// Every state.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Scheduled,
         Self::Queued,
         Self::Running,
@@ -36,11 +38,12 @@ impl TaskState {
         Self::Success,
         Self::Failed,
         Self::Skipped,
+        Self::Cancelled,
     ];
 
-    /// Returns true for [`Self::Success`], [`Self::Failed`] and [`Self::Skipped`].
+    /// Returns true for [`Self::Success`], [`Self::Failed`], [`Self::Skipped`] and [`Self::Cancelled`].
     pub fn is_end(self) -> bool {
-        matches!(self, Self::Success | Self::Failed | Self::Skipped)
+        matches!(self, Self::Success | Self::Failed | Self::Skipped | Self::Cancelled)
     }
 
     /// Returns true for [`Self::Queued`] and [`Self::Running`]: the task has a lease.
@@ -59,6 +62,7 @@ impl TaskState {
             Self::Success => "success",
             Self::Failed => "failed",
             Self::Skipped => "skipped",
+            Self::Cancelled => "cancelled",
         }
     }
 

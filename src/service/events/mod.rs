@@ -50,8 +50,8 @@ pub type Delivered = Result<(), Box<dyn StdError + Send + Sync>>;
 ///
 /// Only one delivery at a time should work on a store: two would deliver each event twice. An event that a
 /// callback never accepts stays until the host acknowledges it explicitly
-/// ([`Tx::acknowledge_events`](crate::store::Tx::acknowledge_events)), or a reaper drops it
-/// ([`crate::service::Reaper::retain_events_for`]).
+/// ([`Tx::acknowledge_events`](crate::store::Tx::acknowledge_events)), or upkeep drops it
+/// ([`crate::service::Upkeep::retain_events_for`]).
 ///
 /// A tick delivers at most `limit` events, and fewer if their values and messages exceed 64 MiB together. The
 /// next tick continues where it stopped, so events that are never accepted do not block the others.

@@ -17,7 +17,7 @@ use crate::task::TaskState;
 
 /// Waits until another task of the store has ended. It lands with that task's value.
 ///
-/// Defaults: it lands on `success`, and fails on `failed` and `skipped`. The outcome is "not yet" for a task
+/// Defaults: it lands on `success`, and fails on `failed`, `skipped` and `cancelled`. The outcome is "not yet" for a task
 /// that does not exist, or is in any other state. On a state in both sets it lands. Note that an ended task
 /// no longer exists once it was forgotten.
 ///
@@ -28,8 +28,8 @@ use crate::task::TaskState;
 /// use stationmaster::{TaskKey, TaskState};
 /// let upstream = TaskKey::new("prod", "ingest", "2026-01-01", "load")?;
 /// // However it ends, and as long as that takes.
-/// let any_end = TaskEnded::new(upstream).lands_on([TaskState::Success, TaskState::Failed, TaskState::Skipped]);
-/// assert!(any_end.context()?.as_str().contains(r#""lands_on":["success","failed","skipped"]"#));
+/// let any_end = TaskEnded::new(upstream).lands_on(TaskState::ALL.into_iter().filter(|state| state.is_end()));
+/// assert!(any_end.context()?.as_str().contains(r#""lands_on":["success","failed","skipped","cancelled"]"#));
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ fn success() -> BTreeSet<TaskState> {
 }
 
 fn other_ends() -> BTreeSet<TaskState> {
-    [TaskState::Failed, TaskState::Skipped].into()
+    [TaskState::Failed, TaskState::Skipped, TaskState::Cancelled].into()
 }
 
 impl TaskEnded {

@@ -34,6 +34,7 @@ pub fn registered(observer: &dyn Observer, answers: &[Registered]) {
         Registered::Waiting(_) => "waiting",
         Registered::NotRunning => "not_running",
         Registered::Stale => "stale",
+        Registered::Cancelled => "cancelled",
         Registered::Ineligible(_) => "ineligible",
     };
     count(observer, &REGISTERED, "answer", answers.iter().map(word));
@@ -63,6 +64,7 @@ pub(in crate::service) fn became(finished: Finished) -> &'static str {
     match finished {
         Finished::Ended(TaskState::Success) => "success",
         Finished::Ended(TaskState::Skipped) => "skipped",
+        Finished::Ended(TaskState::Cancelled) => "cancelled",
         Finished::Ended(_) => "failed",
         Finished::RetryAt(_) => "retry",
         Finished::Ready => "ready",

@@ -1,26 +1,29 @@
 //! Every metric, and what an [`Observer`](super::Observer) receives for it.
 //!
 //! [`ALL`] lists them. Names and labels are part of the crate's interface. Label values are fixed words,
-//! except for `kind`: it is the name of a kind of sensors, of which the host defines as many as it likes.
+//! except for `kind`, `pool`, `queue` and `limit`: these are names of the host. There may be any number of kinds of
+//! sensors; of the others [`capacity`] reports at most 1,000.
 //!
 //! | label | values |
 //! |---|---|
-//! | `service` | `admitter`, `keeper`, `reaper`, `poker`, `delivery` |
+//! | `service` | `admitter`, `keeper`, `upkeep`, `poker`, `delivery` |
 //! | `result` of a tick | `ok`, or as of a transaction |
 //! | `result` of a transaction | `ok`; [`StoreErrorKind::as_str`](crate::error::StoreErrorKind::as_str); `invalid` for a refused argument, `aborted` by its caller, `no_runtime` outside of tokio, `stale` and `repeated` by `Fenced` |
 //! | `result` of an event | `delivered`, `failed` (by its callback; it is given again) |
 //! | `mode` | `read`, `write` |
 //! | `reason` of a refusal | [`Reason::name`](crate::admission::Reason::name) |
 //! | `reason` of an end | `landed`, `failed`, `timed_out`, `unreachable` |
-//! | `became` | `success`, `failed`, `skipped`: it ended; `retry`: it is tried again later; `ready`: it is ready again; `already`: it was finished like this before; `stale`: it was not the caller's any more |
+//! | `became` | `success`, `failed`, `skipped`, `cancelled`: it ended; `retry`: it is tried again later; `ready`: it is ready again; `already`: it was finished like this before; `stale`: it was not the caller's any more |
 //! | `how` a lease was lost | `lost`: the store said so; `expired`: the store could not be asked in time |
 //! | `to` | [`TaskState::as_str`](crate::TaskState::as_str) |
 //! | `call` | `start`, `renew`, `move` (whatever takes a task out of its state) |
-//! | `answer` to a registration | `waiting`, `not_running`, `stale`, `ineligible`, `failed` |
+//! | `answer` to a registration | `waiting`, `not_running`, `stale`, `cancelled`, `ineligible`, `failed` |
 //! | `kind` | the kind of the sensors |
+//! | `pool`, `queue`, `limit` | the name; `other` for the sum of those beyond the first 1,000 |
 //! | `outcome` of a poke | `landed`, `not_yet`, `failed`, `unreachable`, `overran` (its deadline) |
 
 pub use super::answers::{finished, registered};
+pub use super::capacity::capacity;
 pub use super::metric::Metric;
 
 /// For ticks, transactions and pokes: 0.1 ms to 30 s.
@@ -73,6 +76,29 @@ metrics! {
     ADMISSION_CONFLICTS: counter "stationmaster_admission_conflicts_total" [],
         "Admissions that were decided again because another writer came between.";
 
+    POOL_OPEN: gauge "stationmaster_pool_open_slots" ["pool"],
+        "Open slots of a pool; below 0 after it was shrunk.";
+    POOL_USED: gauge "stationmaster_pool_used_slots" ["pool"],
+        "Slots of a pool that tasks hold.";
+    POOL_READY: gauge "stationmaster_pool_ready_tasks" ["pool"],
+        "Ready tasks that need slots of a pool.";
+    POOL_PAUSED: gauge "stationmaster_pool_paused" ["pool"],
+        "1 while a pool is paused, else 0.";
+    QUEUE_WAITING: gauge "stationmaster_queue_waiting_tasks" ["queue"],
+        "Tasks of a queue that wait, whether or not they are due.";
+    QUEUE_LEASED: gauge "stationmaster_queue_leased_tasks" ["queue"],
+        "Tasks of a queue that hold a lease.";
+    QUEUE_SERVED: gauge "stationmaster_queue_served" ["queue"],
+        "1 while an admitter serves a queue, else 0.";
+    QUEUE_PAUSED: gauge "stationmaster_queue_paused" ["queue"],
+        "1 while a queue is paused, else 0.";
+    LIMIT_USED: gauge "stationmaster_limit_used" ["limit"],
+        "What counts against a limit that is defined.";
+    LIMIT_MAX: gauge "stationmaster_limit_max" ["limit"],
+        "The most that may count against a limit.";
+    LIMIT_PAUSED: gauge "stationmaster_limit_paused" ["limit"],
+        "1 while the key of a limit is paused itself, else 0.";
+
     LEASES_RENEWED: counter "stationmaster_leases_renewed_total" [],
         "Renewals of leases that a keeper made.";
     LEASES_LOST: counter "stationmaster_leases_lost_total" ["how"],
@@ -86,6 +112,14 @@ metrics! {
         "Events of sensors that were deleted without having been acknowledged.";
     KEPT_BY_EVENTS: gauge "stationmaster_kept_by_events" [],
         "Ended tasks, old enough to be deleted, that stay because their events are not acknowledged.";
+    SILENT_RUNS: counter "stationmaster_silent_runs_total" [],
+        "Runs that were closed because their heartbeats stopped.";
+    RUNS_FORGOTTEN: counter "stationmaster_runs_forgotten_total" [],
+        "Stopped runs that were deleted.";
+    REQUESTS_FORGOTTEN: counter "stationmaster_requests_forgotten_total" [],
+        "Remembered ticks that upkeep deleted.";
+    DISCREPANCIES: gauge "stationmaster_discrepancies" [],
+        "What the last audit found: 0 in a sound store.";
 
     POKES: counter "stationmaster_pokes_total" ["kind", "outcome"],
         "Pokes whose answers were taken up.";

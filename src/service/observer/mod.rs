@@ -3,6 +3,7 @@
 //! Each service's report describes its own numbers ([`Reported`]). So this module knows no service.
 
 mod answers;
+mod capacity;
 mod emitter;
 mod metric;
 pub mod metrics;
@@ -25,10 +26,10 @@ pub use store::ObservedStore;
 /// Services report to the observer that they were given:
 /// [`Admitter::observed_by`](super::Admitter::observed_by),
 /// [`Keeper::observed_by`](super::Keeper::observed_by),
-/// [`Reaper::observed_by`](super::Reaper::observed_by), [`Poker::observed_by`](super::Poker::observed_by),
+/// [`Upkeep::observed_by`](super::Upkeep::observed_by), [`Poker::observed_by`](super::Poker::observed_by),
 /// [`Delivery::observed_by`](super::Delivery::observed_by). An [`ObservedStore`] reports transactions and
 /// what they did to tasks. [`metrics::finished`] and [`metrics::registered`] report what only the caller of a
-/// verb sees.
+/// verb sees, and [`metrics::capacity`] what pools, queues and limits hold.
 ///
 /// # Rules
 ///

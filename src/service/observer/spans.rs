@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | `stationmaster::admitter` | `admit`, debug | `holder`, `budget` | debug `admitted`: `granted`, `promoted`, `refused`, `conflicts`, `took_s`; trace `granted`, per task: `task`, `attempt`, `epoch`, `waited_s` |
 //! | `stationmaster::keeper` | `keep`, debug | | debug `renewed`, or warn if leases were lost: `renewed`, `busy`, `lost`, `expired`, `took_s` |
-//! | `stationmaster::reaper` | `reap`, debug | | debug `reaped`, or warn if leases expired: `expired`, `ready`, `retry`, `failed`, `forgotten`, `took_s`; debug `lease expired`, per task: `task`, `holder`, `became` |
+//! | `stationmaster::upkeep` | `reap`, debug | | debug `reaped`, or warn if leases expired: `expired`, `ready`, `retry`, `failed`, `forgotten`, `took_s`; debug `lease expired`, per task: `task`, `holder`, `became`; debug `run closed as silent`, per run: `namespace`, `run`; debug `audited`, or warn if it found something: `found`, `repaired`, `first` |
 //! | `stationmaster::poker` | `cycle`, debug | `worker` | debug `cycled`, or warn if pokes passed their deadline, a log panicked or kinds are unknown: `shards`, `gained`, `sensors`, `groups`, `loaded`, `due`, `poked`, `saved`, `unreachable`, `overran`, `late`, `held_back`, `landed`, `failed`, `timed_out`, `gave_up`, `unknown_kind`, `log_panics`, `outages`, `waiting`, `hung`, `took_s` |
 //! | `stationmaster::poker` | `poke`, trace: one call of the host's poke, on the thread that makes it (async pokes have none) | `kind`, `targets` | the host's own |
 //! | `stationmaster::delivery` | `deliver`, debug | | debug `delivered`, or warn if callbacks failed: `delivered`, `failed`, `waiting`, `took_s`; debug `callback failed`, per event: `task`, `seq`, `error` |
@@ -54,8 +54,8 @@ spans! {
         tracing::debug_span!(target: "stationmaster::admitter", "admit", %holder, budget);
     /// A keeper's tick.
     fn keep() => tracing::debug_span!(target: "stationmaster::keeper", "keep");
-    /// A reaper's tick.
-    fn reap() => tracing::debug_span!(target: "stationmaster::reaper", "reap");
+    /// Upkeep's tick.
+    fn reap() => tracing::debug_span!(target: "stationmaster::upkeep", "reap");
     /// A poker's tick.
     fn cycle(worker: &Holder) => tracing::debug_span!(target: "stationmaster::poker", "cycle", %worker);
     /// A call of a host's poke.
@@ -90,7 +90,7 @@ pub(super) fn failed(service: &str, took: Duration, error: Option<&Error>) {
         };
     }
     if let Some(cause) = error {
-        warn_of!(cause, "admitter" "keeper" "reaper" "poker" "delivery");
+        warn_of!(cause, "admitter" "keeper" "upkeep" "poker" "delivery");
     }
 }
 

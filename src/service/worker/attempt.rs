@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::Clock;
 use crate::error::{Error, Result, StoreErrorKind};
 use crate::lease::LeaseRef;
 use crate::ops::{Fenced, Finish, Outcome};
@@ -16,7 +16,7 @@ use crate::store::{Store, Tx};
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
-/// Why a [`Worker`](super::Worker) cancelled an attempt.
+/// Why the handler of an attempt is to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cancelled {
@@ -24,6 +24,13 @@ pub enum Cancelled {
     Stopping,
     /// The attempt has run for its longest time ([`Worker::max_run`](super::Worker::max_run)).
     RanTooLong,
+    /// Someone [cancelled](Tx::cancel) the task. Return before the deadline, at which the lease ends: what is done,
+    /// a failure or [`Outcome::GivenBack`]. The last two end the task as
+    /// [`TaskState::Cancelled`](crate::TaskState::Cancelled).
+    Requested {
+        /// The deadline.
+        deadline: Timestamp,
+    },
     /// The lease was lost or expired, so another worker may be given the task. Stop at once: what the handler
     /// returns is most likely refused.
     LeaseLost,
@@ -67,6 +74,7 @@ pub struct Attempt(Arc<Inner>);
 struct Inner {
     task: TaskRecord,
     store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
     /// Set when the attempt begins.
     deadline: OnceLock<Timestamp>,
     /// `None` once the attempt has ended, so that its lease is not renewed any more.
@@ -99,8 +107,10 @@ impl Signal {
 }
 
 impl Attempt {
-    pub(super) fn new(task: TaskRecord, store: Arc<dyn Store>, kept: Kept) -> Self {
+    pub(super) fn new(task: TaskRecord, store: Arc<dyn Store>, kept: Kept, clock: Arc<dyn Clock>) -> Self {
         let signal = Arc::new(Signal::default());
+        let asked = signal.clone();
+        kept.on_cancelled(move |deadline| asked.cancel(Cancelled::Requested { deadline }));
         let told = signal.clone();
         kept.on_lost(move || {
             told.cancel(Cancelled::LeaseLost);
@@ -111,6 +121,7 @@ impl Attempt {
         Self(Arc::new(Inner {
             task,
             store,
+            clock,
             deadline,
             kept: Mutex::new(Some(kept)),
             has_ended,
@@ -144,9 +155,13 @@ impl Attempt {
         self.0.signal.told.is_stopped()
     }
 
-    /// Returns why the handler is to stop; `None` while it may go on.
+    /// Returns why the handler is to stop; `None` while it may go on. A further cancel can bring the deadline forward.
     pub fn cancelled(&self) -> Option<Cancelled> {
-        *self.0.signal.why.lock()
+        let told = *self.0.signal.why.lock();
+        match (told, self.0.kept.lock().as_ref().and_then(Kept::cancelled)) {
+            (Some(Cancelled::Requested { .. }), Some(deadline)) => Some(Cancelled::Requested { deadline }),
+            _ => told,
+        }
     }
 
     /// Sleeps this long, or until the handler is to stop. Returns true if it is.
@@ -208,7 +223,7 @@ impl Attempt {
         let mut tries_after_loss = 5;
         loop {
             let ended = self.0.store.write(|tx| {
-                tx.finish(SystemClock.now(), &finish)?.fenced()?;
+                tx.finish(self.0.clock.now(), &finish)?.fenced()?;
                 body(tx)
             });
             match ended {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::attempt::Attempt;
 use super::shared::Shared;
-use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
 use crate::lease::LeaseRef;
 use crate::ops::{Finish, Outcome};
@@ -57,7 +56,7 @@ impl AdmitLoop {
             return Ok(());
         }
         let leases: Vec<LeaseRef> = self.queued.iter().map(Attempt::lease).collect();
-        let started = self.shared.store.write(|tx| tx.start(SystemClock.now(), &leases))?;
+        let started = self.shared.store.write(|tx| tx.start(self.shared.clock.now(), &leases))?;
         for (attempt, started) in std::mem::take(&mut self.queued).into_iter().zip(started) {
             match started {
                 true => self.begin(attempt),
@@ -102,7 +101,7 @@ impl Service for AdmitLoop {
         let (mut is_idle, mut failed) = (!asks.is_empty(), None);
         for (group, free) in asks {
             // The call for another group may have taken long.
-            let now = SystemClock.now();
+            let now = self.shared.clock.now();
             let admission = match self.admitters[group].admit(now, free) {
                 Ok(admission) => admission,
                 Err(error) => {

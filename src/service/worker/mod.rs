@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::admission::Policy;
 use crate::base::setters;
+use crate::clock::{Clock, SystemClock};
 use crate::core::worker::Waits;
 use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, QueueName, TaskName, WorkflowId};
@@ -38,7 +39,7 @@ use shared::{MaxRun, OnError};
 /// with any error that has a text, or an `Outcome`. A panic is a failure with the panic's text. A task
 /// without a handler fails, too.
 ///
-/// A worker reaps nothing. Drive a [`Reaper`](super::Reaper) beside it, in this process or in another one.
+/// A worker reaps nothing. Drive an [`Upkeep`](super::Upkeep) beside it, in this process or in another one.
 ///
 /// # What a worker promises
 ///
@@ -67,7 +68,16 @@ use shared::{MaxRun, OnError};
 ///
 /// It asks when it begins, when a place becomes free and more may be waiting, when a task becomes due, and
 /// when its handle is woken: so wrap the store that enqueues in a [`WakingStore`](super::WakingStore) of that
-/// handle. For what other processes enqueue, it asks after [`Self::longest_wait`] at the latest.
+/// handle. For what other processes enqueue, it asks after [`Self::longest_wait`] at the latest, and on PostgreSQL at once
+/// if `PostgresStore::on_change` wakes the handle.
+///
+/// The handle tells it of cancels, too ([`LoopHandle::wake_for_cancel`]), of which it otherwise learns when it renews.
+///
+/// # When its process was killed
+///
+/// It does not go on with what a worker of the same name held before. Those tasks wait until their leases expire, and
+/// then count as lost ([`LeaseLoss`](crate::task::LeaseLoss)). The [`guide`](crate::guide) shows how a process
+/// whose name is its own ends them before it runs the worker.
 ///
 /// # When ends are stored
 ///
@@ -111,6 +121,7 @@ pub struct Worker {
     max_run: Option<MaxRun>,
     on_error: Option<OnError>,
     observer: Option<Arc<dyn Observer>>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Worker {
@@ -130,6 +141,7 @@ impl Worker {
             max_run: None,
             on_error: None,
             observer: None,
+            clock: Arc::new(SystemClock),
         }
     }
 
@@ -143,6 +155,9 @@ impl Worker {
         /// Sets how long leases last, at least one millisecond. They are renewed while handlers work, so this
         /// is how long a dead worker's tasks wait. Default: 60 seconds.
         lease: Duration;
+        /// Sets the clock by which it admits, renews and stores ends. On several machines give it the one of the
+        /// database, `PostgresStore::clock`. It sleeps in real time all the same. Default: [`SystemClock`].
+        clock(clock: impl Clock + 'static) { clock = Arc::new(clock) }
         /// Sets what happens to tasks that do not fit. Default: [`Policy::Backfill`].
         policy: Policy;
         /// Sets how long handlers may take to return after they were told to stop. Default: 30 seconds.

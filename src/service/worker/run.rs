@@ -15,7 +15,6 @@ use super::Worker;
 use super::loops::{AdmitLoop, EndLoop, is_fatal};
 use super::report::WorkerReport;
 use super::shared::{Shared, State};
-use crate::clock::{Clock, SystemClock};
 use crate::core::worker::WorkerState;
 use crate::error::{Error, Result};
 use crate::id::QueueName;
@@ -60,6 +59,7 @@ impl Running {
             handlers: worker.handlers,
             max_run: worker.max_run,
             on_error: worker.on_error,
+            clock: worker.clock,
             admits: handle.clone(),
             ends: LoopHandle::new(),
             time: LoopHandle::new(),
@@ -93,7 +93,7 @@ impl Running {
         let (shared, ended) = (self.shared.clone(), EndsLoop(self.shared.clone()));
         let work = move || {
             let _ended = ended;
-            drive(&mut service, &SystemClock, &handle, LONGEST, |report| match report {
+            drive(&mut service, &*shared.clock, &handle, LONGEST, |report| match report {
                 Err(error) if is_fatal(&error) => {
                     shared.fail(error);
                     ControlFlow::Break(())
@@ -115,11 +115,17 @@ impl Running {
     pub(super) fn until_stopped(mut self, handle: &LoopHandle) -> Result<WorkerReport> {
         let shared = self.shared.clone();
         let waker = Waker::from(Arc::new(WakeOther(shared.time.clone())));
-        let mut stopped = pin!(handle.stopped());
+        // From 0: an attempt may have been begun and cancelled before this thread comes here.
+        let (mut stopped, mut cancels) = (pin!(handle.stopped()), 0);
         loop {
-            let (seen, now) = (shared.time.seen(), SystemClock.now());
+            let (seen, now) = (shared.time.seen(), shared.clock.now());
             // Each wake of the handle takes the waker out, so it returns to its place each time.
             let _ = stopped.as_mut().poll(&mut Context::from_waker(&waker));
+            // The keeper has a handle of its own, so that what wakes admission does not wake it.
+            let seen_cancels = handle.cancels_seen();
+            if std::mem::replace(&mut cancels, seen_cancels) != seen_cancels {
+                self.keeps.wake_for_cancel();
+            }
             // A loop that ends on its own has panicked, or cannot go on.
             if handle.is_stopped() || shared.has_lost_a_loop.load(Ordering::Acquire) {
                 handle.stop();
@@ -139,7 +145,7 @@ impl Running {
         let report = shared.close();
         let mut pause = Duration::from_millis(1);
         // One that is in a call of a store that hangs is left behind.
-        while !shared.state.lock().machine.is_over(SystemClock.now())
+        while !shared.state.lock().machine.is_over(shared.clock.now())
             && !self.threads.iter().all(JoinHandle::is_finished)
         {
             std::thread::sleep(pause);

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::attempt::{Attempt, Cancelled};
 use super::handlers::{Done, Handlers, failed, panicked};
 use super::report::WorkerReport;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::Clock;
 use crate::core::worker::{Told, WorkerState};
 use crate::error::{Error, Result};
 use crate::lease::LeaseRef;
@@ -35,6 +35,7 @@ pub(crate) struct Shared {
     pub(super) handlers: Handlers,
     pub(super) max_run: Option<MaxRun>,
     pub(super) on_error: Option<OnError>,
+    pub(super) clock: Arc<dyn Clock>,
     /// The host's: of the loop that admits.
     pub(super) admits: LoopHandle,
     /// Of the loop that stores ends.
@@ -89,7 +90,7 @@ impl Shared {
         let leases: Vec<LeaseRef> = tasks.iter().map(TaskRecord::lease_ref).collect();
         let kept = |task: TaskRecord| {
             let kept = self.keeper.keep(&task);
-            Attempt::new(task, self.store.clone(), kept)
+            Attempt::new(task, self.store.clone(), kept, self.clock.clone())
         };
         let mut attempts: Vec<Attempt> = tasks.into_iter().map(kept).collect();
         let mut state = self.state.lock();
@@ -100,9 +101,9 @@ impl Shared {
         attempts
     }
 
-    /// Runs the handler of an attempt, unless the worker stops.
+    /// Runs the handler of an attempt, unless the worker stops or the task was cancelled.
     pub(super) fn begin(self: &Arc<Self>, attempt: Attempt) -> Result<()> {
-        let (lease, now) = (attempt.lease(), SystemClock.now());
+        let (lease, now) = (attempt.lease(), self.clock.now());
         // The loop that minds the time may not have heard of it yet.
         if self.admits.is_stopped() {
             self.stop(now);
@@ -116,7 +117,9 @@ impl Shared {
             attempt.set_deadline(deadline);
         }
         let mut state = self.state.lock();
-        let begins = state.machine.begins(lease, deadline);
+        // What was cancelled before it began ends without its handler.
+        let is_cancelled = matches!(attempt.cancelled(), Some(Cancelled::Requested { .. }));
+        let begins = !is_cancelled && state.machine.begins(lease, deadline);
         if !begins {
             state.machine.returned(now, lease, Some(Outcome::GivenBack));
         }
@@ -140,14 +143,14 @@ impl Shared {
     /// Forgets an attempt whose task could not be started, because its lease was lost.
     pub(super) fn forget_stale(&self, lease: LeaseRef) {
         let mut state = self.state.lock();
-        state.machine.returned(SystemClock.now(), lease, None);
+        state.machine.returned(self.clock.now(), lease, None);
         self.settle(state, &[lease]);
     }
 
     /// Gives back an attempt that did not begin.
     pub(super) fn give_back(&self, lease: LeaseRef) {
         let mut state = self.state.lock();
-        state.machine.returned(SystemClock.now(), lease, Some(Outcome::GivenBack));
+        state.machine.returned(self.clock.now(), lease, Some(Outcome::GivenBack));
         self.settle(state, &[lease]);
     }
 
@@ -155,13 +158,13 @@ impl Shared {
     pub(super) fn returned(&self, lease: LeaseRef, outcome: Outcome) {
         let mut state = self.state.lock();
         let has_ended = state.attempts.get(&lease).is_some_and(Attempt::has_ended);
-        state.machine.returned(SystemClock.now(), lease, (!has_ended).then_some(outcome));
+        state.machine.returned(self.clock.now(), lease, (!has_ended).then_some(outcome));
         self.settle(state, &[lease]);
     }
 
     /// Notes that a handler was dropped: it got no thread, or its runtime was shut down.
     pub(super) fn did_not_run(&self, lease: LeaseRef) {
-        self.state.lock().machine.could_not_begin(SystemClock.now(), lease);
+        self.state.lock().machine.could_not_begin(self.clock.now(), lease);
         self.returned(lease, Outcome::GivenBack);
     }
 

@@ -6,7 +6,7 @@
 //!
 //! # Writing a store
 //!
-//! Implement the four traits [`TaskTx`], [`PoolTx`], [`SensorTx`] and [`RunTx`] on a transaction type, and
+//! Implement the five traits [`TaskTx`], [`PoolTx`], [`SensorTx`], [`FeedTx`] and [`RunTx`] on a transaction type, and
 //! [`Store`](super::Store) on a handle. [`Store::transact`](super::Store::transact) begins a transaction,
 //! runs the body on it with [`Tx::run`](super::Tx::run), and commits. The contract is the conformance suite,
 //! `stationmaster::conformance` (feature `testing`): a store that passes it behaves like the crate's own. In
@@ -22,12 +22,14 @@
 //!   refuses every method that writes (kind `ReadOnly`).
 //! * The first number given to anything is 1.
 //! * Names are returned byte for byte and sort by their bytes.
-//! * Only the cost of [`TaskTx::audit`] may grow with the number of tasks.
+//! * Only the cost of [`TaskTx::audit`] may grow with the number of tasks, and that of lists where `docs/listing.md`
+//!   says so.
 //!
 //! These methods are parts of operations. Called alone, some of them break what the operations promise: they
 //! can leave a sensor without a sensing task, or a pool above its size. That is why [`Tx`](super::Tx) does
 //! not expose them.
 
+mod feed;
 mod pool;
 mod run;
 mod sensor;
@@ -35,9 +37,11 @@ mod task;
 mod tick;
 
 pub use super::tx::{Effects, Stale};
+pub use feed::FeedTx;
 pub use pool::{LeasesByLane, PoolTx};
 pub use run::RunTx;
 pub use sensor::{EventNote, SensorChanges, SensorQuery, SensorTx, WhichSensors};
+pub(in crate::store) use task::repaired;
 pub use task::{Discrepancy, Held, Inserted, Move, Started, TaskTx, Wait};
 pub use tick::{Forget, GrantBatch, Granted, Overdue, Promote, Survey, SurveyQuery, WhichPools};
 
@@ -51,9 +55,11 @@ pub use crate::core::run::query::RunPlace;
 pub use crate::core::sensor::claim::{ShardLease, ShardWrite, Worker};
 pub use crate::core::sensor::lifecycle::{Ending, SensorState};
 pub use crate::core::sensor::spec::SensorInsert;
+pub use crate::core::task::change::Change;
+pub use crate::core::task::list::{Place, TaskSums, TaskWalk, Walk, Walked};
 pub use crate::core::task::spec::TaskInsert;
 
 /// Everything a backend's transaction can do.
-pub trait StoreTx: TaskTx + PoolTx + SensorTx + RunTx {}
+pub trait StoreTx: TaskTx + PoolTx + SensorTx + FeedTx + RunTx {}
 
-impl<T: TaskTx + PoolTx + SensorTx + RunTx + ?Sized> StoreTx for T {}
+impl<T: TaskTx + PoolTx + SensorTx + FeedTx + RunTx + ?Sized> StoreTx for T {}

@@ -2,10 +2,12 @@
 
 use super::tick::{GrantBatch, Granted, Overdue, Promote, Survey, SurveyQuery};
 use crate::admission::{Candidate, LaneKey, LanePage, QueueRecord, Serving};
+use crate::core::task::change::Change;
 use crate::error::StoreResult;
-use crate::id::{LimitKey, PoolName, TaskKey};
+use crate::id::{Holder, LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
-use crate::task::{TaskInsert, TaskRecord, TaskState};
+use crate::task::list::{TaskSums, TaskWalk, Walked};
+use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 /// The outcome of inserting a task.
@@ -35,8 +37,8 @@ pub struct Move {
     pub to: TaskState,
     /// Its new due instant. `None` in state `Scheduled` makes it ready.
     pub due: Option<Timestamp>,
-    /// True if it keeps the slots that it holds, as sensing tasks do in some pools. Otherwise its slots
-    /// return to its pool.
+    /// True if it keeps the slots that it holds, as sensing tasks do in some pools, and tasks that are ready again after
+    /// they sensed. Otherwise its slots return to its pools.
     pub keeps_slots: bool,
     /// Added to its count of forgiven attempts.
     pub forgive: u32,
@@ -44,6 +46,8 @@ pub struct Move {
     pub lost: Option<u32>,
     /// Replaces `ended_at`, unless `None`.
     pub ended_at: Option<Timestamp>,
+    /// When it happens, where that is not `ended_at`: for what is kept of an attempt.
+    pub at: Option<Timestamp>,
     /// Replaces `message`, even when `None`.
     pub message: Option<String>,
     /// Replaces `value`, even when `None`.
@@ -66,6 +70,7 @@ impl Move {
             forgive: 0,
             lost: None,
             ended_at: None,
+            at: None,
             message: None,
             value: None,
             finished: false,
@@ -114,7 +119,7 @@ impl Started {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Discrepancy {
-    /// A pool's `used` is not the sum of `held_slots` of its tasks.
+    /// A pool's `used` is not the sum of what its tasks hold of it: all that they need, or nothing.
     Pool {
         /// The pool.
         pool: PoolName,
@@ -169,6 +174,28 @@ pub enum Discrepancy {
     },
 }
 
+impl Discrepancy {
+    /// Returns true if both are of the same counter, or of the same task.
+    pub(in crate::store) fn is_of_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Pool { pool, .. }, Self::Pool { pool: other, .. }) => pool == other,
+            (Self::Limit { key, .. }, Self::Limit { key: other, .. })
+            | (Self::LimitLanes { key, .. }, Self::LimitLanes { key: other, .. }) => key == other,
+            (Self::Lane { lane, .. }, Self::Lane { lane: other, .. })
+            | (Self::LaneTasks { lane, .. }, Self::LaneTasks { lane: other, .. }) => lane == other,
+            (Self::Task { task, .. }, Self::Task { task: other, .. }) => task == other,
+            _ => false,
+        }
+    }
+}
+
+/// Returns the counters that were found before a repair and not after it.
+pub(in crate::store) fn repaired(before: Vec<Discrepancy>, after: &[Discrepancy]) -> Vec<Discrepancy> {
+    let is_left = |found: &Discrepancy| after.iter().any(|after| after.is_of_same(found));
+    let is_counter = |found: &Discrepancy| !matches!(found, Discrepancy::Task { .. });
+    before.into_iter().filter(|found| is_counter(found) && !is_left(found)).collect()
+}
+
 /// Tasks, their lanes and their leases.
 pub trait TaskTx {
     /// Inserts the tasks whose keys are new, in this order, in state `Scheduled`. Their numbers rise in the
@@ -214,6 +241,18 @@ pub trait TaskTx {
     /// grows with the number of lanes, leases and sensors.
     fn queues(&mut self) -> StoreResult<Vec<QueueRecord>>;
 
+    /// Goes on along a walk until it found [`TaskWalk::most`] tasks that the query wants, has read
+    /// [`TaskWalk::most_read`], or is at the end of the way. A task keeps its place while it stays on the way. Where
+    /// [`TaskQuery::is_exact`](crate::task::TaskQuery) holds, everything on the way is wanted, so that no more is read than is
+    /// found, but for a lane. A task may have changed when the caller reads it.
+    ///
+    /// Refuses a place that no step of such a walk returned (kind `Backend`).
+    fn walk_tasks(&mut self, walk: &TaskWalk<'_>) -> StoreResult<Walked>;
+
+    /// Counts tasks: those that have not ended by counters, leased and sensing ones one by one, and others up to
+    /// one above the cap. Looks at the latest ends, at most one above the cap, to count the successes among them.
+    fn count_tasks(&mut self, cap: usize) -> StoreResult<TaskSums>;
+
     /// Returns ready tasks: those of each page in the order of [`crate::admission::OrderKey`], page after
     /// page. [`Candidate::ready_at`] is set if the page asks for it, and `None` otherwise.
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>>;
@@ -243,18 +282,46 @@ pub trait TaskTx {
 
     /// Sets the expiry of the tasks that have a lease of this epoch, expired or not. An expiry never falls: a
     /// renewal to an earlier instant succeeds and changes nothing. A lease that is named twice returns the
-    /// same twice.
+    /// same twice. No renewal sets an expiry after the deadline of [`Self::cancel_if_leased`]: a lease with one returns
+    /// [`Renewal::Cancelled`] with it.
     ///
     /// It waits for no other transaction. A lease that another one has locked is [`Renewal::Busy`], and
     /// whether it was renewed then is up to the store. A store with one writer at a time never returns this.
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>>;
+
+    /// Sets the deadline of the tasks that have a lease of this epoch ([`Lease::cancel_at`](crate::lease::Lease)),
+    /// and the message, which replaces theirs. A deadline never rises: a task with one that is not later stays as it
+    /// is. Their expiry falls to the deadline if it is later. Returns the deadline that each has then, `None` without
+    /// such a lease. A lease that is named twice returns the same twice.
+    fn cancel_if_leased(
+        &mut self,
+        leases: &[LeaseRef],
+        deadline: Timestamp,
+        message: &str,
+    ) -> StoreResult<Vec<Option<Timestamp>>>;
 
     /// Moves tasks, each under its own condition. A call moves a task at most once. The slots that a moved
     /// task held return to its pool, unless it keeps them. A task that held a lease no longer counts against
     /// its limit keys. A task that ends leaves its lane, and a move out of an end puts it back into one, which
     /// may have to be made again. A move to `Queued` or `Running` is a caller's error: the whole call is refused (kind
     /// `Backend`).
+    ///
+    /// A move from a leased state to `Scheduled`, `UpForRetry`, `Failed` or `Cancelled`, or from `Sensing` to one of the
+    /// last three, ends an attempt without success, which is kept: at [`Move::ended_at`], at [`Move::at`], or since it
+    /// was ready, whichever is set, and not before it was queued or, this attempt, started. Those of the latest 16 epochs
+    /// stay, with 1,000 characters of the message. Of one epoch the first is kept.
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>>;
+
+    /// Returns what is kept of the attempts of these tasks, each task's by epoch.
+    fn attempts(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<Vec<PastAttempt>>>;
+
+    /// Replaces what tasks ask for, each under its own condition, and if it holds no slots. A call changes a task at
+    /// most once. A task whose needs change leaves its lane for another one, which may have to be made.
+    fn change_if(&mut self, changes: &[Change]) -> StoreResult<Vec<bool>>;
+
+    /// Deletes tasks, each if it is in this state under this epoch, holds no slots and has no unacknowledged event. Its
+    /// sensor goes with it. A task with a lease is left. One that has not ended leaves its lane.
+    fn delete_if(&mut self, tasks: &[(LeaseRef, TaskState)]) -> StoreResult<Vec<bool>>;
 
     /// Ends tasks that have a lease of this epoch, which the caller has not read: as [`Self::move_if`] to an end,
     /// from `Queued` or `Running`, whatever [`Move::from`] says, by the word of its holder. [`Move::ended_at`] is
@@ -284,13 +351,23 @@ pub trait TaskTx {
         Ok(())
     }
 
-    /// Deletes at most `limit` tasks that ended before this instant (`ended_at < before`), with their
-    /// sensors, earliest first. Returns how many. Tasks that were sensors stay unless they ended before
+    /// Returns the tasks whose lease this holder has, by number: those behind `after`, at most `limit`. A lease that
+    /// expired and was not ended yet is among them. The cost may grow with the number of all leases.
+    fn leases_of(
+        &mut self,
+        holder: &Holder,
+        after: Option<TaskId>,
+        limit: usize,
+    ) -> StoreResult<Vec<TaskRecord>>;
+
+    /// Deletes at most `limit` tasks that ended in this state before this instant (`ended_at < before`), with
+    /// their sensors, earliest first. Returns how many. Tasks that were sensors stay unless they ended before
     /// `sensors_before`, too. Tasks with unacknowledged events stay in any case. Tasks that stay do not count
     /// towards the limit. Numbers of deleted tasks are never reused. Lanes and limit keys stay
     /// as they are: ended tasks do not count in them.
     fn forget_ended(
         &mut self,
+        state: TaskState,
         before: Timestamp,
         sensors_before: Timestamp,
         limit: usize,
@@ -298,4 +375,11 @@ pub trait TaskTx {
 
     /// Compares every counter with what it counts. The only method that reads all tasks.
     fn audit(&mut self) -> StoreResult<Vec<Discrepancy>>;
+
+    /// Sets the counters to what they count, and returns those that differed and do not any more, as they were,
+    /// in the order of [`Self::audit`]. Changes nothing else. No tick runs until the transaction ends. A store
+    /// that cannot do this exactly keeps the default, which repairs nothing.
+    fn repair_counters(&mut self) -> StoreResult<Vec<Discrepancy>> {
+        Ok(Vec::new())
+    }
 }

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::state::State;
+use super::pools::LimitRow;
+use super::state::{State, Write};
+use super::undo::Transaction;
 use crate::admission::LaneId;
 use crate::id::{LimitKey, PoolName};
+use crate::pool::PoolRecord;
 use crate::store::Discrepancy;
+use crate::store::contract::repaired;
 use crate::task::{TaskRecord, TaskState};
 
 /// What the tasks say.
@@ -25,13 +29,11 @@ impl State {
         let mut broken = BTreeMap::new();
         for row in self.tasks.all() {
             let task = &row.record;
-            if task.held_slots > 0 {
-                *sums.pools.entry(task.lane.pool.clone()).or_default() += i64::from(task.held_slots);
+            for (pool, slots) in task.lane.pools().filter(|_| task.held_slots > 0) {
+                *sums.pools.entry(pool.clone()).or_default() += i64::from(slots);
             }
-            if task.state.is_leased() {
-                for key in &task.lane.limits {
-                    *sums.limits.entry(key.clone()).or_default() += 1;
-                }
+            for (key, count) in task.lane.counted().filter(|_| task.state.is_leased()) {
+                *sums.limits.entry(key.clone()).or_default() += i64::from(count);
             }
             if !task.state.is_end() {
                 *sums.lane_tasks.entry(row.lane).or_default() += 1;
@@ -78,6 +80,32 @@ impl State {
     }
 }
 
+impl Transaction<'_> {
+    /// Lanes count by the rows that they hold, so only the use of pools and limits can be wrong.
+    pub(super) fn repair_counters(&mut self) -> Vec<Discrepancy> {
+        let found = self.state.audit();
+        for counter in &found {
+            match counter {
+                Discrepancy::Pool { pool, held, .. } => {
+                    let row = self.state.pools.rows.get(pool).map(|row| row.spec.clone());
+                    if let Some(spec) = row {
+                        let row = PoolRecord::new(spec, *held);
+                        self.write(Write::Pool(pool.clone(), Some(Box::new(row))));
+                    }
+                }
+                Discrepancy::Limit { key, held, .. } => {
+                    let row = self.state.limits.row(key).unwrap_or_default();
+                    self.write(Write::Limit(key.clone(), Some(LimitRow { used: *held, ..row })));
+                    self.forget_limit_if_unused(key);
+                }
+                _ => {}
+            }
+        }
+        let left = self.state.audit();
+        repaired(found, &left)
+    }
+}
+
 /// Returns where a counter differs from its sum. One that is missing on either side counts as 0.
 fn differing<K: Ord + Clone>(
     counters: impl Iterator<Item = (K, i64)>,
@@ -101,7 +129,9 @@ fn problem(task: &TaskRecord) -> Option<String> {
         Some(format!("it is {state} without a lease"))
     } else if !state.is_leased() && task.lease.is_some() {
         Some(format!("it is {state} and has a lease"))
-    } else if held > 0 && !state.is_leased() && state != TaskState::Sensing {
+    } else if held != 0 && held != task.lane.slots {
+        Some(format!("it holds {held} slots and needs {}", task.lane.slots))
+    } else if held > 0 && !state.is_leased() && state != TaskState::Sensing && !task.is_ready() {
         Some(format!("it is {state} and holds {held} slots"))
     } else {
         None
@@ -110,14 +140,10 @@ fn problem(task: &TaskRecord) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pools::LimitRow;
-    use super::super::state::Write;
-    use super::super::undo::Transaction;
     use super::*;
     use crate::NewTask;
     use crate::id::{Holder, TaskKey};
     use crate::lease::{LeaseRef, TaskId};
-    use crate::pool::PoolRecord;
     use crate::store::contract::{GrantBatch, Move, TaskTx};
     use crate::store::{MemoryStore, TxMode};
     use crate::testing::RawStoreExt;
@@ -148,9 +174,18 @@ mod tests {
             tx.audit().unwrap(),
             [
                 Discrepancy::Pool { pool, counted: 1, held: 3 },
-                Discrepancy::Limit { key: limit, counted: 2, held: 1 },
+                Discrepancy::Limit { key: limit.clone(), counted: 2, held: 1 },
             ]
         );
+        tx.write(Write::Limit(
+            LimitKey::new("gone").unwrap(),
+            Some(LimitRow { used: 1, ..LimitRow::default() }),
+        ));
+        assert_eq!(TaskTx::repair_counters(&mut tx).unwrap().len(), 3);
+        assert_eq!((tx.audit().unwrap(), TaskTx::repair_counters(&mut tx).unwrap()), (vec![], vec![]));
+        assert_eq!(tx.state.pools.rows[&PoolName::default_pool()].used, 3);
+        let known: Vec<&LimitKey> = tx.state.limits.all().map(|(key, ..)| key).collect();
+        assert_eq!(known, [&limit], "a key that nothing carries is forgotten");
     }
 
     #[test]

@@ -37,13 +37,11 @@ impl Transaction<'_> {
         let mut had_room = true;
         for (lane, change) in uses.0 {
             let Some(key) = self.state.lanes.key(lane).cloned() else { continue };
-            if change.slots != 0 {
-                had_room &= self.count_slots(&key.pool, change.slots);
+            for (pool, more) in key.held(change.slots).filter(|(_, more)| *more != 0) {
+                had_room &= self.count_slots(pool, more);
             }
-            if change.leases != 0 {
-                for limit in &key.limits {
-                    had_room &= self.count_leases(limit, change.leases);
-                }
+            for (limit, count) in key.counted().filter(|_| change.leases != 0) {
+                had_room &= self.count_leases(limit, change.leases.saturating_mul(count.into()));
             }
         }
         had_room

@@ -24,12 +24,29 @@ struct LaneRow {
     /// How many tasks are in it that have not ended.
     tasks: u64,
     ready: BTreeSet<OrderKey>,
+    /// Those that still hold slots which they kept.
+    keeping: BTreeSet<OrderKey>,
+}
+
+impl LaneRow {
+    fn new(key: LaneKey) -> Self {
+        Self { key, tasks: 0, ready: BTreeSet::new(), keeping: BTreeSet::new() }
+    }
+
+    /// Returns the ready tasks under this number of the lane.
+    fn under(&self, id: LaneId) -> &BTreeSet<OrderKey> {
+        if id.keeps_slots() { &self.keeping } else { &self.ready }
+    }
+
+    fn under_mut(&mut self, id: LaneId) -> &mut BTreeSet<OrderKey> {
+        if id.keeps_slots() { &mut self.keeping } else { &mut self.ready }
+    }
 }
 
 impl Lanes {
     pub(super) fn swap(&mut self, id: LaneId, key: Option<LaneKey>) -> Option<LaneKey> {
         let old = match &key {
-            Some(key) => self.rows.insert(id, LaneRow { key: key.clone(), tasks: 0, ready: BTreeSet::new() }),
+            Some(key) => self.rows.insert(id, LaneRow::new(key.clone())),
             None => self.rows.remove(&id),
         };
         let old = old.map(|row| row.key);
@@ -61,16 +78,17 @@ impl Lanes {
     }
 
     pub(super) fn add_ready(&mut self, id: LaneId, order: OrderKey) {
-        if let Some(row) = self.rows.get_mut(&id) {
-            row.ready.insert(order);
+        if let Some(row) = self.rows.get_mut(&id.assigned()) {
+            row.under_mut(id).insert(order);
             self.ready.insert(id);
         }
     }
 
     pub(super) fn remove_ready(&mut self, id: LaneId, order: &OrderKey) {
-        if let Some(row) = self.rows.get_mut(&id) {
-            row.ready.remove(order);
-            if row.ready.is_empty() {
+        if let Some(row) = self.rows.get_mut(&id.assigned()) {
+            let ready = row.under_mut(id);
+            ready.remove(order);
+            if ready.is_empty() {
                 self.ready.remove(&id);
             }
         }
@@ -82,19 +100,45 @@ impl Lanes {
 
     /// Returns the lanes that have ready tasks, by number.
     pub(super) fn ready(&self) -> impl Iterator<Item = (LaneId, &LaneKey, u64)> {
-        let rows = self.ready.iter().filter_map(|id| Some((*id, self.rows.get(id)?)));
-        rows.map(|(id, row)| (id, &row.key, row.ready.len() as u64))
+        let rows = self.ready.iter().filter_map(|id| Some((*id, self.rows.get(&id.assigned())?)));
+        rows.map(|(id, row)| (id, &row.key, row.under(id).len() as u64))
+    }
+
+    /// Returns the ready tasks that hold no slots of the lanes that are wanted, from this lane on and in it behind this
+    /// place, by lane, then in the order of admission.
+    pub(super) fn ready_behind(
+        &self,
+        from: LaneId,
+        place: Option<OrderKey>,
+        wants: impl Fn(&LaneKey) -> bool,
+    ) -> impl Iterator<Item = (LaneId, OrderKey)> {
+        let rows = self.ready.range(from.max(LaneId(0))..).filter_map(|id| Some((*id, self.rows.get(id)?)));
+        rows.filter(move |(_, row)| wants(&row.key)).flat_map(move |(id, row)| {
+            let place = place.filter(|_| id == from).map_or(Bound::Unbounded, Bound::Excluded);
+            row.ready.range((place, Bound::Unbounded)).map(move |order| (id, *order))
+        })
+    }
+
+    /// Returns the lanes that are wanted, from this one on.
+    pub(super) fn wanted(
+        &self,
+        from: LaneId,
+        wants: impl Fn(&LaneKey) -> bool,
+    ) -> impl Iterator<Item = LaneId> {
+        self.rows.range(from..).filter(move |(_, row)| wants(&row.key)).map(|(id, _)| *id)
     }
 
     /// Returns every lane, with its numbers of tasks that have not ended and of ready ones.
     pub(super) fn all(&self) -> impl Iterator<Item = (LaneId, &LaneKey, [u64; 2])> {
-        self.rows.iter().map(|(id, row)| (*id, &row.key, [row.tasks, row.ready.len() as u64]))
+        let ready = |row: &LaneRow| (row.ready.len() + row.keeping.len()) as u64;
+        self.rows.iter().map(move |(id, row)| (*id, &row.key, [row.tasks, ready(row)]))
     }
 
     /// Returns the candidates of one page.
     pub(super) fn page(&self, page: LanePage) -> impl Iterator<Item = Candidate> {
         let after = page.after.map_or(Bound::Unbounded, Bound::Excluded);
-        let orders = self.rows.get(&page.lane).map(|row| row.ready.range((after, Bound::Unbounded)));
+        let row = self.rows.get(&page.lane.assigned());
+        let orders = row.map(|row| row.under(page.lane).range((after, Bound::Unbounded)));
         orders.into_iter().flatten().take(page.limit).map(move |order| Candidate::new(page.lane, *order))
     }
 }
@@ -124,7 +168,9 @@ impl Transaction<'_> {
     pub(super) fn lanes_with_ready_tasks(&self, queues: Option<&BTreeSet<QueueName>>) -> Vec<Lane> {
         let ready = self.state.lanes.ready();
         let asked = ready.filter(|(_, key, _)| queues.is_none_or(|queues| queues.contains(&key.queue)));
-        asked.map(|(id, key, ready)| Lane::new(id, key.clone(), ready)).collect()
+        asked
+            .map(|(id, key, ready)| Lane::new(id, key.clone(), ready).keeps_slots(id.keeps_slots()))
+            .collect()
     }
 }
 

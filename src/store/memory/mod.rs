@@ -7,11 +7,15 @@
 //! and, if it does not commit, applies them from the last to the first. So its cost depends on what it
 //! changes, never on what is stored.
 
+mod attempts;
 mod audit;
 mod by_number;
+mod change;
 mod counters;
 mod course;
+mod feed;
 mod lanes;
+mod list;
 mod pools;
 mod promote;
 mod requests;

@@ -123,19 +123,22 @@ impl Transaction<'_> {
     fn slot_sums(&self) -> HashMap<&PoolName, Sums> {
         let mut sums: HashMap<&PoolName, Sums> = HashMap::new();
         for task in self.state.tasks.leased_and_sensing() {
-            let sums = sums.entry(&task.lane.pool).or_default();
-            match task.state {
-                TaskState::Running => sums.running += i64::from(task.held_slots),
-                TaskState::Queued => sums.queued += i64::from(task.held_slots),
-                TaskState::Sensing => sums.sensing += i64::from(task.lane.slots),
-                _ => {}
+            for (pool, slots) in task.lane.pools() {
+                let sums = sums.entry(pool).or_default();
+                let sum = match task.state {
+                    TaskState::Running => &mut sums.running,
+                    TaskState::Queued => &mut sums.queued,
+                    _ => &mut sums.sensing,
+                };
+                *sum = sum.saturating_add(slots.into());
             }
         }
         for (_, lane, ready) in self.state.lanes.ready() {
             let ready = i64::try_from(ready).unwrap_or(i64::MAX);
-            let slots = i64::from(lane.slots).saturating_mul(ready);
-            let sums = sums.entry(&lane.pool).or_default();
-            sums.scheduled = sums.scheduled.saturating_add(slots);
+            for (pool, slots) in lane.pools() {
+                let sum = &mut sums.entry(pool).or_default().scheduled;
+                *sum = sum.saturating_add(i64::from(slots).saturating_mul(ready));
+            }
         }
         sums
     }
@@ -145,7 +148,8 @@ impl Transaction<'_> {
 impl Transaction<'_> {
     /// Returns the pools that these lanes name, by name.
     pub(super) fn pools_of(&self, lanes: &[Lane]) -> Vec<PoolRecord> {
-        let names: BTreeSet<&PoolName> = lanes.iter().map(|lane| &lane.key.pool).collect();
+        let names: BTreeSet<&PoolName> =
+            lanes.iter().flat_map(|lane| lane.key.pools()).map(|(pool, _)| pool).collect();
         let pools = &self.state.pools.rows;
         names.into_iter().filter_map(|name| pools.get(name).map(|pool| (**pool).clone())).collect()
     }

@@ -231,9 +231,15 @@ mod tests {
             tx.move_if(&[end])?;
             assert_eq!(tx.events(0, 9)?.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2]);
             assert_eq!(tx.acknowledge_events(&[1, 1, 7])?, 1);
-            assert_eq!(tx.forget_ended(Timestamp::from_micros(9), Timestamp::from_micros(9), 9)?, 0);
+            assert_eq!(
+                tx.forget_ended(TaskState::Success, Timestamp::from_micros(9), Timestamp::from_micros(9), 9)?,
+                0
+            );
             assert_eq!(tx.acknowledge_events(&[2])?, 1);
-            assert_eq!(tx.forget_ended(Timestamp::from_micros(9), Timestamp::from_micros(9), 9)?, 1);
+            assert_eq!(
+                tx.forget_ended(TaskState::Success, Timestamp::from_micros(9), Timestamp::from_micros(9), 9)?,
+                1
+            );
             assert_eq!((tx.changed_sensors(&query)?.len(), tx.sensor_changes()?.last), (0, 3));
             Ok(())
         });

@@ -12,12 +12,14 @@ use super::sensors::{Events, Sensors};
 use super::tasks::{TaskRow, Tasks};
 use crate::admission::limits::{LimitSpec, RateUse};
 use crate::admission::{LaneId, LaneKey, Serving, Subject};
+use crate::feed::{Consumer, TaskEvent};
 use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId};
 use crate::lease::TaskId;
 use crate::pool::PoolRecord;
 use crate::run::{RunKey, RunRecord};
 use crate::sensor::{SensorEvent, SensorRecord};
 use crate::store::contract::{ShardLease, Worker};
+use crate::task::PastAttempt;
 
 /// Everything that is stored.
 #[derive(Debug, Default)]
@@ -25,6 +27,7 @@ use crate::store::contract::{ShardLease, Worker};
 pub(super) struct State {
     pub(super) tasks: Tasks,
     pub(super) lanes: Lanes,
+    pub(super) attempts: BTreeMap<TaskId, Vec<PastAttempt>>,
     pub(super) requests: Requests,
     pub(super) serving: BTreeMap<ServingKey, Box<Serving>>,
     pub(super) pools: Pools,
@@ -32,6 +35,8 @@ pub(super) struct State {
     pub(super) rules: Rules,
     pub(super) sensors: Sensors,
     pub(super) events: Events,
+    pub(super) feed: BTreeMap<u64, Box<TaskEvent>>,
+    pub(super) consumers: BTreeMap<Holder, Box<Consumer>>,
     pub(super) workers: BTreeMap<Holder, Worker>,
     pub(super) shards: BTreeMap<u32, ShardLease>,
     pub(super) runs: Runs,
@@ -50,6 +55,7 @@ pub(super) struct Numbers {
     /// The highest last change of a deleted sensor.
     pub(super) forgotten_change: u64,
     pub(super) event: u64,
+    pub(super) feed: u64,
 }
 
 /// Replaces a row; `None` deletes it.
@@ -58,6 +64,7 @@ pub(super) enum Write {
     Task(TaskId, Option<Box<TaskRow>>),
     Course(TaskId, Box<Course>),
     Lane(LaneId, Option<LaneKey>),
+    Attempts(TaskId, Option<Vec<PastAttempt>>),
     Request(RequestId, Option<Request>),
     Serving(ServingKey, Option<Box<Serving>>),
     Pool(PoolName, Option<Box<PoolRecord>>),
@@ -68,6 +75,8 @@ pub(super) enum Write {
     Pause(Subject, bool),
     Sensor(TaskId, Option<Box<SensorRecord>>),
     Event(u64, Option<Box<SensorEvent>>),
+    Feed(u64, Option<Box<TaskEvent>>),
+    Consumer(Holder, Option<Box<Consumer>>),
     Worker(Holder, Option<Box<Worker>>),
     Shard(u32, Option<Box<ShardLease>>),
     Run(RunKey, Option<Box<RunRecord>>),
@@ -93,6 +102,10 @@ impl State {
                     self.limits.count_lane(old, Filing::Out);
                 }
                 Write::Lane(id, old)
+            }
+            Write::Attempts(id, attempts) => {
+                let old = replace(&mut self.attempts, &id, attempts);
+                Write::Attempts(id, old)
             }
             Write::Request(id, request) => {
                 let old = self.requests.swap(&id, request);
@@ -134,6 +147,11 @@ impl State {
                     self.tasks.release_from_event(old.id);
                 }
                 Write::Event(seq, old)
+            }
+            Write::Feed(seq, event) => Write::Feed(seq, replace(&mut self.feed, &seq, event)),
+            Write::Consumer(name, consumer) => {
+                let old = replace(&mut self.consumers, &name, consumer);
+                Write::Consumer(name, old)
             }
             Write::Worker(name, worker) => {
                 let old = replace(&mut self.workers, &name, worker.map(|worker| *worker));
@@ -191,6 +209,8 @@ impl State {
         }
         (state.workers, state.shards) = (self.workers.clone(), self.shards.clone());
         state.serving = self.serving.clone();
+        (state.feed, state.consumers) = (self.feed.clone(), self.consumers.clone());
+        state.attempts = self.attempts.clone();
         state.rules = self.rules.rebuilt();
         state
     }

@@ -9,14 +9,14 @@ use super::tasks::TaskRow;
 use super::undo::{Transaction, misuse};
 use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
 use crate::error::StoreResult;
-use crate::id::{QueueName, RequestId, TaskKey};
+use crate::id::{Holder, QueueName, RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
-    Forget, GrantBatch, Granted, Move, Overdue, PoolTx, Promote, Started, Survey, SurveyQuery, TaskInsert,
-    TaskTx, WhichPools,
+    Change, Forget, GrantBatch, Granted, Move, Overdue, PoolTx, Promote, Started, Survey, SurveyQuery,
+    TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichPools,
 };
 use crate::store::{Discrepancy, Inserted};
-use crate::task::{TaskRecord, TaskState};
+use crate::task::{PastAttempt, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 /// How many notes of who serves what one new note deletes.
@@ -46,6 +46,10 @@ impl Transaction<'_> {
             |task: &TaskRecord| task.state.is_end() && (!order.to.is_end() || task.held_slots > 0);
         if self.state.tasks.get(order.task.id).is_some_and(|task| from(task) && needs_lane(task)) {
             self.return_to_lane(order.task.id);
+        }
+        if let Some(was) = self.state.tasks.get(order.task.id).filter(|task| from(task)).cloned() {
+            self.keep_attempt(&was, order);
+            self.tell(&was, order);
         }
         let mut back = Use::default();
         let moved = self.change_task_if(order.task.id, from, |task| {
@@ -87,7 +91,9 @@ impl Transaction<'_> {
         let mut granted = Vec::with_capacity(batch.tasks.len());
         self.state.tasks.fetch(batch.tasks);
         for id in batch.tasks {
+            let mut kept = 0;
             let task = self.change_task_if(*id, TaskRecord::is_ready, |task| {
+                kept = task.held_slots;
                 task.queued_at = Some(task.recorded_at(batch.now));
                 task.state = TaskState::Queued;
                 task.epoch += 1;
@@ -99,7 +105,7 @@ impl Transaction<'_> {
                 }
             });
             let Some(task) = task.cloned() else { continue };
-            let taken = Use { slots: i64::from(task.held_slots), leases: 1 };
+            let taken = Use { slots: i64::from(task.held_slots.saturating_sub(kept)), leases: 1 };
             uses.add(self.state.tasks.lane(*id), taken);
             granted.push(task);
         }
@@ -206,6 +212,14 @@ impl TaskTx for Transaction<'_> {
         Ok(queues.into_values().collect())
     }
 
+    fn walk_tasks(&mut self, walk: &TaskWalk<'_>) -> StoreResult<Walked> {
+        self.state.walk_tasks(walk)
+    }
+
+    fn count_tasks(&mut self, cap: usize) -> StoreResult<TaskSums> {
+        Ok(self.state.count_tasks(cap))
+    }
+
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
         let (lanes, tasks) = (&self.state.lanes, &self.state.tasks);
         let with_ready_at = |candidate: Candidate| {
@@ -266,12 +280,40 @@ impl TaskTx for Transaction<'_> {
             let is_leased = |task: &TaskRecord| task.lease.is_some() && lease.is_current(task.lease_ref());
             let renewed = self.change_task_if(lease.id, is_leased, |task| {
                 if let Some(lease) = &mut task.lease {
-                    lease.expires_at = lease.expires_at.max(expires_at);
+                    let until = lease.cancel_at.map_or(expires_at, |deadline| deadline.min(expires_at));
+                    lease.expires_at = lease.expires_at.max(until);
                 }
             });
-            if renewed.is_some() { Renewal::Renewed } else { Renewal::Lost }
+            let Some(lease) = renewed.and_then(|task| task.lease.as_ref()) else { return Renewal::Lost };
+            lease.cancel_at.map_or(Renewal::Renewed, Renewal::Cancelled)
         };
         Ok(leases.iter().map(renew).collect())
+    }
+
+    fn cancel_if_leased(
+        &mut self,
+        leases: &[LeaseRef],
+        deadline: Timestamp,
+        message: &str,
+    ) -> StoreResult<Vec<Option<Timestamp>>> {
+        self.writable()?;
+        let cancel = |lease: &LeaseRef| {
+            let is_later = |task: &TaskRecord| {
+                let before = task.lease.as_ref().map(|lease| lease.cancel_at);
+                lease.is_current(task.lease_ref())
+                    && before.is_some_and(|before| before.is_none_or(|before| deadline < before))
+            };
+            self.change_task_if(lease.id, is_later, |task| {
+                task.message = Some(message.to_owned());
+                if let Some(lease) = &mut task.lease {
+                    lease.cancel_at = Some(deadline);
+                    lease.expires_at = lease.expires_at.min(deadline);
+                }
+            });
+            let task = self.state.tasks.get(lease.id).filter(|task| lease.is_current(task.lease_ref()))?;
+            task.lease.as_ref()?.cancel_at
+        };
+        Ok(leases.iter().map(cancel).collect())
     }
 
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
@@ -303,6 +345,29 @@ impl TaskTx for Transaction<'_> {
         Ok(answers)
     }
 
+    fn attempts(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<Vec<PastAttempt>>> {
+        let kept = |id: &TaskId| self.state.attempts.get(id).cloned().unwrap_or_default();
+        Ok(tasks.iter().map(kept).collect())
+    }
+
+    fn change_if(&mut self, changes: &[Change]) -> StoreResult<Vec<bool>> {
+        self.writable()?;
+        let mut changed = HashSet::with_capacity(changes.len());
+        let answer = |change: &Change| {
+            let answer = !changed.contains(&change.task.id) && self.change_task_if_waiting(change);
+            if answer {
+                changed.insert(change.task.id);
+            }
+            answer
+        };
+        Ok(changes.iter().map(answer).collect())
+    }
+
+    fn delete_if(&mut self, tasks: &[(LeaseRef, TaskState)]) -> StoreResult<Vec<bool>> {
+        self.writable()?;
+        Ok(tasks.iter().map(|(task, from)| self.delete_task_if(*task, *from)).collect())
+    }
+
     fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
         self.writable()?;
         Ok(self.state.tasks.expired(now).take(limit).cloned().collect())
@@ -312,8 +377,24 @@ impl TaskTx for Transaction<'_> {
         Ok(self.state.tasks.next_expiry())
     }
 
+    fn leases_of(
+        &mut self,
+        holder: &Holder,
+        after: Option<TaskId>,
+        limit: usize,
+    ) -> StoreResult<Vec<TaskRecord>> {
+        let is_of = |task: &&TaskRecord| {
+            task.lease.as_ref().is_some_and(|lease| lease.holder == *holder)
+                && after.is_none_or(|after| task.id > after)
+        };
+        let mut found: Vec<&TaskRecord> = self.state.tasks.leased().filter(is_of).collect();
+        found.sort_unstable_by_key(|task| task.id);
+        Ok(found.into_iter().take(limit).cloned().collect())
+    }
+
     fn forget_ended(
         &mut self,
+        in_state: TaskState,
         before: Timestamp,
         sensors_before: Timestamp,
         limit: usize,
@@ -322,22 +403,22 @@ impl TaskTx for Transaction<'_> {
         let state = &self.state;
         let ended = state
             .tasks
-            .forgettable(before)
+            .forgettable(in_state, before)
             .filter(|(at, id)| *at < sensors_before || state.sensors.get(*id).is_none());
         let ended: Vec<TaskId> = ended.map(|(_, id)| id).take(limit).collect();
         for id in &ended {
-            if let Some(sensor) = self.state.sensors.get(*id) {
-                let last = &mut self.state.last;
-                last.forgotten_change = last.forgotten_change.max(sensor.changed);
-                self.write(Write::Sensor(*id, None));
-            }
-            self.write(Write::Task(*id, None));
+            self.delete_task(*id);
         }
         Ok(ended.len())
     }
 
     fn audit(&mut self) -> StoreResult<Vec<Discrepancy>> {
         Ok(self.state.audit())
+    }
+
+    fn repair_counters(&mut self) -> StoreResult<Vec<Discrepancy>> {
+        self.writable()?;
+        Ok(Self::repair_counters(self))
     }
 }
 
@@ -404,7 +485,15 @@ mod tests {
             let mut end = Move::new(lease, TaskState::Running, TaskState::Success);
             end.ended_at = Some(Timestamp::from_micros(9));
             assert_eq!(tx.move_if(&[end.clone(), end])?, [true, false]);
-            assert_eq!(tx.forget_ended(Timestamp::from_micros(10), Timestamp::from_micros(10), 9)?, 1);
+            assert_eq!(
+                tx.forget_ended(
+                    TaskState::Success,
+                    Timestamp::from_micros(10),
+                    Timestamp::from_micros(10),
+                    9
+                )?,
+                1
+            );
             assert_eq!(tx.tasks_by_id(&[TaskId(2)])?, [None]);
             assert_eq!(tx.tasks(&[tasks[0].key.clone()])?[0].as_ref().map(|task| task.attempt), Some(1));
             assert_eq!(tx.insert_tasks_if_absent(&[task("b", None)])?, [Inserted::New(TaskId(3))]);

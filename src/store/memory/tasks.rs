@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 
 use super::by_number::ByNumber;
 use super::course::Course;
@@ -39,13 +40,18 @@ struct Index {
     due: BTreeSet<(Timestamp, OrderKey)>,
     /// Tasks with a lease, by its expiry.
     leases: Timeline,
-    /// Tasks in state `Sensing`.
-    sensing: BTreeSet<TaskId>,
-    /// Tasks that ended, by when they did. Excludes tasks with unacknowledged events.
-    ended: Timeline,
+    /// Tasks in state `Sensing`, and those with a due instant or with slots that they kept, each lane's together.
+    by_lane: BTreeSet<(TaskState, LaneId, TaskId)>,
+    /// Tasks that ended, by how and when they did. Excludes tasks with unacknowledged events.
+    ended: Ends,
+    /// Those with unacknowledged events.
+    ended_with_events: Ends,
     /// How many events of a task are not acknowledged.
     unacknowledged: ByNumber<usize>,
 }
+
+/// Tasks that ended, by how and when they did, then by number.
+type Ends = BTreeSet<(TaskState, Timestamp, TaskId)>;
 
 /// Tasks by one of their instants, then by number.
 type Timeline = BTreeSet<(Timestamp, TaskId)>;
@@ -57,9 +63,10 @@ impl Index {
             lanes.count_task(row.lane, filing);
         }
         if record.is_ready() {
+            let lane = if record.keeps_slots() { row.lane.keeping() } else { row.lane };
             match filing {
-                Filing::In => lanes.add_ready(row.lane, record.order()),
-                Filing::Out => lanes.remove_ready(row.lane, &record.order()),
+                Filing::In => lanes.add_ready(lane, record.order()),
+                Filing::Out => lanes.remove_ready(lane, &record.order()),
             }
         }
         if let Some(due) = record.due {
@@ -68,13 +75,13 @@ impl Index {
         if let Some(lease) = &record.lease {
             filing.entry(&mut self.leases, (lease.expires_at, record.id));
         }
-        if record.state == TaskState::Sensing {
-            filing.entry(&mut self.sensing, record.id);
+        if record.state == TaskState::Sensing || record.due.is_some() || record.keeps_slots() {
+            filing.entry(&mut self.by_lane, (record.state, row.lane, record.id));
         }
-        if let Some(at) = ended_at(record)
-            && !self.unacknowledged.contains_key(&record.id)
-        {
-            filing.entry(&mut self.ended, (at, record.id));
+        if let Some(entry) = ended(record) {
+            let has_events = self.unacknowledged.contains_key(&record.id);
+            let ends = if has_events { &mut self.ended_with_events } else { &mut self.ended };
+            filing.entry(ends, entry);
         }
     }
 }
@@ -137,8 +144,9 @@ impl Tasks {
 
     /// Keeps a task from being forgotten until one more of its events is acknowledged.
     pub(super) fn hold_for_event(&mut self, id: TaskId) {
-        if let Some(at) = self.get(id).and_then(ended_at) {
-            self.index.ended.remove(&(at, id));
+        if let Some(entry) = self.get(id).and_then(ended) {
+            self.index.ended.remove(&entry);
+            self.index.ended_with_events.insert(entry);
         }
         *self.index.unacknowledged.entry(id).or_default() += 1;
     }
@@ -149,10 +157,16 @@ impl Tasks {
         *events -= 1;
         if *events == 0 {
             self.index.unacknowledged.remove(&id);
-            if let Some(at) = self.get(id).and_then(ended_at) {
-                self.index.ended.insert((at, id));
+            if let Some(entry) = self.get(id).and_then(ended) {
+                self.index.ended_with_events.remove(&entry);
+                self.index.ended.insert(entry);
             }
         }
+    }
+
+    /// Returns true if the task has an unacknowledged event.
+    pub(super) fn has_events(&self, id: TaskId) -> bool {
+        self.index.unacknowledged.contains_key(&id)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -205,22 +219,80 @@ impl Tasks {
         self.index.leases.first().map(|(expires_at, _)| *expires_at)
     }
 
-    /// Returns tasks with a lease, and tasks that wait as sensors.
-    pub(super) fn leased_and_sensing(&self) -> impl Iterator<Item = &TaskRecord> {
-        let leased = self.index.leases.iter().map(|(_, id)| id);
-        leased.chain(&self.index.sensing).filter_map(|id| self.get(*id))
+    /// Returns tasks with a lease.
+    pub(super) fn leased(&self) -> impl Iterator<Item = &TaskRecord> {
+        self.index.leases.iter().filter_map(|(_, id)| self.get(*id))
     }
 
-    /// Returns tasks that ended before this instant and have no unacknowledged event, earliest first, each
+    /// Returns tasks with a lease, and tasks that wait as sensors.
+    pub(super) fn leased_and_sensing(&self) -> impl Iterator<Item = &TaskRecord> {
+        let sensing = self.in_lanes(TaskState::Sensing, (LaneId(i64::MIN), TaskId(i64::MIN)), None);
+        self.leased().chain(sensing.filter_map(|(_, id)| self.get(id)))
+    }
+
+    /// Returns tasks that wait for an instant, earliest first; ties in the order of admission.
+    pub(super) fn due_behind(
+        &self,
+        place: Bound<(Timestamp, OrderKey)>,
+    ) -> impl Iterator<Item = (Timestamp, OrderKey)> {
+        self.index.due.range((place, Bound::Unbounded)).copied()
+    }
+
+    /// Returns tasks that sense, or wait for an instant, in this state: behind a place, of one lane or of all, lane
+    /// after lane, then by number.
+    pub(super) fn in_lanes(
+        &self,
+        state: TaskState,
+        (lane, id): (LaneId, TaskId),
+        only: Option<LaneId>,
+    ) -> impl Iterator<Item = (LaneId, TaskId)> {
+        let last = (state, only.unwrap_or(LaneId(i64::MAX)), TaskId(i64::MAX));
+        let range = (Bound::Excluded((state, lane, id)), Bound::Included(last));
+        self.index.by_lane.range(range).map(|(_, lane, id)| (*lane, *id))
+    }
+
+    /// Returns tasks that ended in one of these states, and before others in time or, at one instant, have a lower
+    /// number. The latest end comes first.
+    pub(super) fn ended_before(
+        &self,
+        states: impl Iterator<Item = TaskState>,
+        place: Bound<(Timestamp, TaskId)>,
+    ) -> impl Iterator<Item = (Timestamp, TaskId)> {
+        let ends =
+            states.flat_map(|state| [(state, &self.index.ended), (state, &self.index.ended_with_events)]);
+        let lines = ends.map(|(state, ends)| {
+            let before = match place {
+                Bound::Excluded((at, id)) => Bound::Excluded((state, at, id)),
+                _ => Bound::Included((state, Timestamp::MAX, TaskId(i64::MAX))),
+            };
+            let first = Bound::Included((state, Timestamp::MIN, TaskId(i64::MIN)));
+            ends.range((first, before)).rev().map(|(_, at, id)| (*at, *id)).peekable()
+        });
+        let mut lines: Vec<_> = lines.collect();
+        std::iter::from_fn(move || {
+            let heads = lines.iter_mut().map(|line| line.peek().copied());
+            let (last, _) = heads.enumerate().max_by_key(|(_, head)| *head)?;
+            lines[last].next()
+        })
+    }
+
+    /// Returns tasks that ended in this state before this instant and have no unacknowledged event, earliest first, each
     /// with the instant at which it ended.
-    pub(super) fn forgettable(&self, before: Timestamp) -> impl Iterator<Item = (Timestamp, TaskId)> {
-        let ended = self.index.ended.iter().take_while(move |(at, _)| *at < before);
-        ended.copied()
+    pub(super) fn forgettable(
+        &self,
+        state: TaskState,
+        before: Timestamp,
+    ) -> impl Iterator<Item = (Timestamp, TaskId)> {
+        let first = (state, Timestamp::MIN, TaskId(i64::MIN));
+        let ended =
+            self.index.ended.range(first..).take_while(move |(of, at, _)| *of == state && *at < before);
+        ended.map(|(_, at, id)| (*at, *id))
     }
 }
 
-fn ended_at(record: &TaskRecord) -> Option<Timestamp> {
-    record.ended_at.filter(|_| record.state.is_end())
+fn ended(record: &TaskRecord) -> Option<(TaskState, Timestamp, TaskId)> {
+    let at = record.ended_at.filter(|_| record.state.is_end())?;
+    Some((record.state, at, record.id))
 }
 
 impl Transaction<'_> {
@@ -267,7 +339,7 @@ mod tests {
         tasks.swap(TaskId(2), ended(2, 4), &mut lanes);
         tasks.hold_for_event(TaskId(1));
         let forgettable = |tasks: &Tasks| -> Vec<i64> {
-            tasks.forgettable(Timestamp::from_micros(9)).map(|(_, id)| id.0).collect()
+            tasks.forgettable(TaskState::Success, Timestamp::from_micros(9)).map(|(_, id)| id.0).collect()
         };
         assert_eq!(forgettable(&tasks), [2]);
         tasks.release_from_event(TaskId(1));
@@ -276,7 +348,11 @@ mod tests {
         assert_eq!(forgettable(&tasks), [2, 1]);
         tasks.hold_for_event(TaskId(2));
         assert_eq!(forgettable(&tasks), [1]);
-        assert_eq!(tasks.forgettable(Timestamp::from_micros(5)).count(), 0, "before means before");
+        assert_eq!(
+            tasks.forgettable(TaskState::Success, Timestamp::from_micros(5)).count(),
+            0,
+            "before means before"
+        );
     }
 
     #[test]

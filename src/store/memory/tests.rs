@@ -109,7 +109,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             tx.forget_workers(at, b.into())?;
         }
         11 => {
-            tx.forget_ended(at, at, b.into())?;
+            tx.forget_ended(TaskState::ALL[usize::from(b) % TaskState::ALL.len()], at, at, b.into())?;
         }
         12 => tx.put_pools(&[PoolSpec::new(pool.as_str(), Slots::Limited(b.into()))?])?,
         13 => {

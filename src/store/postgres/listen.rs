@@ -34,6 +34,12 @@ impl Change {
         self.0.has(News::Sensors)
     }
 
+    /// Returns true if holders of leases were asked to stop, because their tasks were cancelled. Tell it a worker or
+    /// a keeper by [`LoopHandle::wake_for_cancel`](crate::service::LoopHandle::wake_for_cancel).
+    pub fn cancels(self) -> bool {
+        self.0.has(News::Cancels)
+    }
+
     /// Returns true if events were recorded: what a host that delivers them waits for.
     pub fn events(self) -> bool {
         self.0.has(News::Events)

@@ -47,7 +47,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
         ),
         function!(
             "_move(BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], \
-             BIGINT[], TEXT[], TEXT[]) RETURNS SETOF BIGINT",
+             BIGINT[], TEXT[], TEXT[], BIGINT[]) RETURNS SETOF BIGINT",
             "move.sql"
         ),
         include_str!("migrations/0001_initial/functions/enqueue.sql"),
@@ -66,11 +66,15 @@ const LEDGER: &str = "CREATE TABLE sm.migration (
 
 /// The tables and views of this version.
 const TABLES: &[&str] = &[
+    "attempt",
     "beat",
+    "consumer",
     "delta",
     "event",
     "event_inbox",
     "family",
+    "feed",
+    "feed_inbox",
     "idle",
     "lane",
     "lane_now",

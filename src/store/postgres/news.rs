@@ -12,10 +12,12 @@ pub(super) enum News {
     Capacity,
     Sensors,
     Events,
+    /// Holders of leases were asked to stop.
+    Cancels,
 }
 
 impl News {
-    const ALL: [Self; 4] = [Self::Ready, Self::Capacity, Self::Sensors, Self::Events];
+    const ALL: [Self; 5] = [Self::Ready, Self::Capacity, Self::Sensors, Self::Events, Self::Cancels];
 
     const fn word(self) -> &'static str {
         match self {
@@ -23,6 +25,7 @@ impl News {
             Self::Capacity => "capacity",
             Self::Sensors => "sensors",
             Self::Events => "events",
+            Self::Cancels => "cancels",
         }
     }
 
@@ -37,7 +40,7 @@ pub(super) struct NewsSet(u8);
 
 impl NewsSet {
     pub(super) const NONE: Self = Self(0);
-    pub(super) const ALL: Self = Self(15);
+    pub(super) const ALL: Self = Self(31);
 
     pub(super) fn has(self, news: News) -> bool {
         self.0 & news.bit() != 0

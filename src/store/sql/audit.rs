@@ -60,9 +60,11 @@ impl Counters {
     pub(in crate::store) fn tasks<R: ReadRow>(&mut self, row: &R) -> Read<(), R> {
         let id = row.integer(0)?;
         let lane = self.lanes.get_mut(&id).ok_or_else(|| Damaged(format!("lane {id} is missing")))?;
-        self.pools.entry(lane.key.pool.clone()).or_default().hold(row.integer(1)?);
-        for key in &lane.key.limits {
-            self.limits.entry(key.clone()).or_default().hold(row.integer(2)?);
+        for (pool, slots) in lane.key.held(row.integer(1)?) {
+            self.pools.entry(pool.clone()).or_default().hold(slots);
+        }
+        for (key, count) in lane.key.counted() {
+            self.limits.entry(key.clone()).or_default().hold(row.integer(2)?.saturating_mul(count.into()));
         }
         lane.ready.hold(row.integer(3)?);
         lane.tasks.hold(row.integer(4)?);
@@ -107,7 +109,7 @@ impl Counters {
 }
 
 /// Describes a task whose columns contradict each other: its number, state, held slots, whether it has a
-/// whole lease, whether it has half a lease.
+/// whole lease, whether it has half a lease, whether it has a deadline that fits no lease.
 pub(in crate::store) fn broken_task<R: ReadRow>(row: &R) -> Read<Discrepancy, R> {
     let state = from_task_state(row.integer(1)?)?;
     let (held, leased, half) = (row.integer(2)?, row.integer(3)? != 0, row.integer(4)? != 0);
@@ -115,6 +117,7 @@ pub(in crate::store) fn broken_task<R: ReadRow>(row: &R) -> Read<Discrepancy, R>
         (true, false) => format!("it is {state} without a lease"),
         (false, true) => format!("it is {state} and has a lease"),
         _ if half => format!("it is {state} and has half a lease"),
+        _ if row.integer(5)? != 0 => format!("it is {state}, and a cancel's deadline fits no lease of it"),
         _ if held > 0 => format!("it is {state} and holds {held} slots"),
         _ => format!("it is {state}, and its due instant says otherwise"),
     };

@@ -41,6 +41,7 @@ pub(in crate::store) trait Code: Sized {
 codes! {
     TaskState {
         Scheduled = 0, Queued = 1, Running = 2, UpForRetry = 3, Sensing = 4, Success = 6, Failed = 7, Skipped = 8,
+        Cancelled = 9,
     }
     SensorState { Waiting = 0, Ended = 1 }
     OnLanded { Succeed = 0, Resume = 1 }
@@ -73,10 +74,11 @@ impl Code for bool {
 /// the state alone.
 const LATER: i64 = 5;
 
-/// Returns the number for a task in this state, with or without a due instant.
-pub(in crate::store) fn task_state<T>(state: TaskState, due: Option<T>) -> i64 {
-    match (state, due) {
-        (TaskState::Scheduled, Some(_)) => LATER,
+/// Returns the number for a task in this state, with or without a due instant, and with or without slots that it keeps.
+/// What is ready and keeps none has a number of its own.
+pub(in crate::store) fn task_state<T>(state: TaskState, due: Option<T>, keeps_slots: bool) -> i64 {
+    match state {
+        TaskState::Scheduled if due.is_some() || keeps_slots => LATER,
         _ => state.code(),
     }
 }

@@ -4,6 +4,7 @@
 pub(super) mod audit;
 pub(super) mod codes;
 pub(super) mod ledger;
+pub(super) mod needs;
 pub(super) mod records;
 pub(super) mod renamed;
 pub(super) mod row;

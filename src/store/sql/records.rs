@@ -13,22 +13,26 @@ use crate::admission::limits::{LimitRecord, LimitSpec, Rate, RateUse};
 use crate::admission::{LaneKey, Serving, Subject};
 use crate::backoff::RetryPolicy;
 use crate::canonical::PokeContext;
+use crate::feed::{Consumer, TaskEvent};
 use crate::fingerprint::Fingerprint;
-use crate::id::{LimitKey, Namespace, TaskKey};
+use crate::id::{LimitKey, Namespace, QueueName, TaskKey};
 use crate::lease::{Lease, TaskId};
 use crate::pool::{PoolRecord, PoolSpec, Slots};
 use crate::run::{RunKey, RunPlace, RunRecord};
 use crate::sensor::{Ending, SensorEvent, SensorRecord, Settings};
 use crate::store::contract::{ShardLease, Worker};
-use crate::task::{LeaseLoss, TaskRecord, TaskState};
+use crate::task::{Feed, LeaseLoss, PastAttempt, TaskInsert, TaskRecord, TaskState};
 
 /// Reads a task: no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, state,
 /// due, epoch, held_slots, expires_at, attempt, forgiven, lease_loss, attempt_runs, enqueued_at, queued_at,
-/// first_started_at, started_at, ended_at, holder, retry, message, value, payload, ready_at, lost, finished.
+/// first_started_at, started_at, ended_at, holder, retry, message, value, payload, ready_at, lost, finished,
+/// cancel_at.
 /// The caller has looked up the lane, whose number is in column 6.
 pub(in crate::store) fn task<R: ReadRow>(row: &R, lane: LaneKey, names: &mut Names) -> Read<TaskRecord, R> {
     let lease = match (names.maybe_holder(row, 24)?, maybe_instant(row, 14)?) {
-        (Some(holder), Some(expires_at)) => Some(Lease::new(holder, expires_at)),
+        (Some(holder), Some(expires_at)) => {
+            Some(Lease { cancel_at: maybe_instant(row, 32)?, ..Lease::new(holder, expires_at) })
+        }
         _ => None,
     };
     let priority = row.integer(9)?;
@@ -51,7 +55,8 @@ pub(in crate::store) fn task<R: ReadRow>(row: &R, lane: LaneKey, names: &mut Nam
             None => LeaseLoss::Fail,
             Some(_) => LeaseLoss::Requeue { at_most: count(row, 17)? },
         },
-        attempt_runs: code(row, 18)?,
+        attempt_runs: row.integer(18)? & RECORDED != 0,
+        feed: feed_of(row.integer(18)?),
         enqueued_at: instant(row, 19)?,
         ready_at: instant(row, 29)?,
         queued_at: maybe_instant(row, 20)?,
@@ -67,6 +72,58 @@ pub(in crate::store) fn task<R: ReadRow>(row: &R, lane: LaneKey, names: &mut Nam
         payload: row.host_text(28)?,
         finished: row.maybe_integer(31)?.map(TaskState::from_code).transpose()?,
     })
+}
+
+/// The bit of a task's `attempt_runs` that says that its attempts are recorded as runs.
+const RECORDED: i64 = 1;
+/// The bits for what the feed tells: ends, and what sensors make of the task otherwise.
+pub(in crate::store) const TELLS_ENDS: i64 = 2;
+pub(in crate::store) const TELLS_SENSORS: i64 = 4;
+
+/// Returns what is stored in `attempt_runs`, which says what is written down about a task besides its state.
+pub(in crate::store) fn notes(insert: &TaskInsert) -> i64 {
+    i64::from(insert.attempt_runs)
+        | match insert.feed {
+            Feed::Off => 0,
+            Feed::Ends => TELLS_ENDS,
+            Feed::EndsAndSensors => TELLS_ENDS | TELLS_SENSORS,
+        }
+}
+
+/// Reads an event of the feed: seq, no, attempt, at, state, value, message, then the key of the task.
+pub(in crate::store) fn task_event<R: ReadRow>(row: &R, names: &mut Names) -> Read<TaskEvent, R> {
+    Ok(TaskEvent {
+        seq: number(row, 0)?,
+        id: TaskId(row.integer(1)?),
+        attempt: count(row, 2)?,
+        at: instant(row, 3)?,
+        state: from_task_state(row.integer(4)?)?,
+        value: row.maybe_host_text(5)?,
+        message: row.maybe_host_text(6)?,
+        task: names.key(row, 7)?,
+    })
+}
+
+/// Reads a consumer: name, cursor, seen_at, lost, dropped, reader, until.
+pub(in crate::store) fn consumer<R: ReadRow>(row: &R) -> Read<Consumer, R> {
+    Ok(Consumer {
+        name: name(row, 0)?,
+        cursor: number(row, 1)?,
+        seen_at: instant(row, 2)?,
+        lost: number(row, 3)?,
+        dropped: code(row, 4)?,
+        reader: row.integer(5)?,
+        until: instant(row, 6)?,
+    })
+}
+
+/// Returns what the feed tells about a task with this in `attempt_runs`.
+fn feed_of(notes: i64) -> Feed {
+    match (notes & TELLS_ENDS != 0, notes & TELLS_SENSORS != 0) {
+        (false, _) => Feed::Off,
+        (true, false) => Feed::Ends,
+        (true, true) => Feed::EndsAndSensors,
+    }
 }
 
 pub(in crate::store) fn fingerprint<R: ReadRow>(row: &R, at: usize) -> Read<Fingerprint, R> {
@@ -128,6 +185,23 @@ pub(in crate::store) fn event<R: ReadRow>(row: &R, names: &mut Names) -> Read<Se
             value: row.maybe_host_text(6)?,
             message: row.maybe_host_text(7)?,
         },
+    })
+}
+
+/// Reads what is kept of an attempt: attempt, epoch, queue, holder, queued_at, started_at, ended_at, state, by_holder,
+/// message.
+pub(in crate::store) fn attempt<R: ReadRow>(row: &R) -> Read<PastAttempt, R> {
+    Ok(PastAttempt {
+        attempt: count(row, 0)?,
+        epoch: row.integer(1)?,
+        queue: maybe_name(row, 2)?.unwrap_or_else(QueueName::default_queue),
+        holder: maybe_name(row, 3)?,
+        queued_at: maybe_instant(row, 4)?,
+        started_at: maybe_instant(row, 5)?,
+        ended_at: instant(row, 6)?,
+        became: code(row, 7)?,
+        by_holder: code(row, 8)?,
+        message: row.maybe_host_text(9)?,
     })
 }
 

@@ -31,9 +31,12 @@ const READ_LEDGER: &str = "SELECT version, name, checksum FROM sm_migration ORDE
 
 /// The tables of this version, without their prefix.
 const TABLES: &[&str] = &[
+    "attempt",
+    "consumer",
     "counter",
     "event",
     "family",
+    "feed",
     "lane",
     "level",
     "migration",

@@ -1,6 +1,7 @@
 //! Events: kept in order until they are acknowledged.
 
 use super::scene::landed;
+use super::steps::Steps;
 use super::world::{World, at, to};
 use crate::error::Error;
 use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
@@ -129,10 +130,10 @@ fn events_noted_before_an_instant_are_forgotten(store: &dyn Store) {
     assert_eq!(world.write(|tx| tx.forget_events(at(5), 4)), 2, "not at the instant itself");
     assert_eq!(seqs(world), [all[0], all[1], all[4]]);
     assert_eq!(world.write(|tx| tx.forget_events(at(99), 0)), 0);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 0, "three events keep the task");
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), 9)), 0, "three events keep the task");
     assert_eq!(world.write(|tx| tx.forget_events(at(99), usize::MAX)), 3);
     assert_eq!(world.read(|tx| tx.audit()), []);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), 9)), 1);
 }
 
 fn places_are_not_used_again(store: &dyn Store) {

@@ -2,6 +2,7 @@
 
 use super::steps::Steps;
 use super::world::{World, at, holder, task, to};
+use crate::id::Holder;
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::contract::Move;
 use crate::store::{Inserted, Store};
@@ -19,6 +20,8 @@ cases!("leases":
     expired_come_earliest_first_then_by_number,
     expired_are_limited,
     next_expiry_is_the_earliest_lease,
+    a_holder_finds_its_leases_page_by_page,
+    a_lease_is_of_its_holder_until_it_ends,
 );
 
 fn expiry(task: &TaskRecord) -> Timestamp {
@@ -94,7 +97,7 @@ fn an_expiry_never_falls(store: &dyn Store) {
         assert!(after == before || expected == until, "nothing else changes: {after:?}");
     }
     assert_eq!(world.read(|tx| tx.next_expiry()), Some(at(1001)));
-    assert_eq!(world.write(|tx| tx.hold_expired(at(1000), 9)), [], "nor does what reapers go by");
+    assert_eq!(world.write(|tx| tx.hold_expired(at(1000), 9)), [], "nor does what upkeep goes by");
 }
 
 fn an_expired_lease_can_be_renewed(store: &dyn Store) {
@@ -185,4 +188,60 @@ fn next_expiry_is_the_earliest_lease(store: &dyn Store) {
         world.shift(&[to(lease, TaskState::Success)]);
     }
     assert_eq!(world.read(|tx| tx.next_expiry()), None);
+}
+
+/// Grants these tasks to this holder.
+fn grant_to(world: World<'_>, name: &str, ids: &[TaskId]) -> Vec<LeaseRef> {
+    let holder = holder(name);
+    let granted = world.write(|tx| tx.grant_if_ready(ids, &holder, at(10), at(1000)));
+    granted.iter().map(TaskRecord::lease_ref).collect()
+}
+
+fn a_holder_finds_its_leases_page_by_page(store: &dyn Store) {
+    let world = World(store);
+    let ids = world.plain(&["a", "b", "c", "d", "e", "f"]);
+    // Not in the order of their numbers, and those of another holder between them.
+    for (name, granted) in [("me", vec![ids[4], ids[0]]), ("you", vec![ids[1]]), ("me", vec![ids[2]])] {
+        grant_to(world, name, &granted);
+    }
+    let (me, you) = (holder("me"), holder("you"));
+    let page = |of: &Holder, after, limit| -> Vec<TaskId> {
+        world.read(|tx| tx.leases_of(of, after, limit)).iter().map(|task| task.id).collect()
+    };
+    assert_eq!(page(&me, None, 9), [ids[0], ids[2], ids[4]], "by number");
+    assert_eq!(page(&you, None, usize::MAX), [ids[1]]);
+    assert_eq!(page(&holder("m"), None, 9), [], "a name is not the beginning of another");
+    assert_eq!(page(&me, None, 2), ids[..3].iter().copied().step_by(2).collect::<Vec<_>>());
+    assert_eq!(page(&me, Some(ids[2]), 2), [ids[4]]);
+    assert_eq!(page(&me, Some(ids[1]), 1), [ids[2]], "behind a task that is of another");
+    assert_eq!((page(&me, Some(ids[4]), 9), page(&me, None, 0)), (vec![], vec![]));
+    let found = world.read(|tx| tx.leases_of(&me, None, 9));
+    let mine = page(&me, None, 9);
+    let tasks: Vec<TaskRecord> = world.read(|tx| tx.tasks_by_id(&mine)).into_iter().flatten().collect();
+    assert_eq!(found, tasks, "the records are as they are found by number");
+}
+
+fn a_lease_is_of_its_holder_until_it_ends(store: &dyn Store) {
+    let world = World(store);
+    let ids = world.plain(&["ended", "given back", "running", "sensing", "renewed"]);
+    let leases = grant_to(world, "me", &ids);
+    world.start(&leases[..4], at(20));
+    let me = holder("me");
+    let mine = || world.read(|tx| tx.leases_of(&me, None, 9));
+    assert_eq!(mine().len(), 5);
+    world.write(|tx| tx.renew_if_leased(&leases[4..], at(5000)));
+    world.shift(&[
+        to(leases[0], TaskState::Success),
+        to(leases[1], TaskState::Scheduled),
+        to(leases[3], TaskState::Sensing),
+    ]);
+    let left = mine();
+    assert_eq!(left.iter().map(|task| task.id).collect::<Vec<_>>(), [ids[2], ids[4]]);
+    assert_eq!(
+        left.iter().map(|task| task.state).collect::<Vec<_>>(),
+        [TaskState::Running, TaskState::Queued]
+    );
+    assert_eq!(left.iter().map(expiry).collect::<Vec<_>>(), [at(1000), at(5000)], "as it was renewed");
+    grant_to(world, "you", &ids[1..2]);
+    assert_eq!(mine().len(), 2, "what another holder was given since is its own");
 }

@@ -32,12 +32,18 @@ macro_rules! cases {
     };
 }
 
+mod attempts;
+mod cancels;
+mod changes;
 mod events;
 mod extremes;
+mod feed;
 mod grants;
+mod keeping;
 mod lanes;
 mod leases;
 mod limits;
+mod listing;
 mod model;
 mod moves;
 mod names;
@@ -143,10 +149,15 @@ pub fn cases(capabilities: Capabilities) -> Vec<Case> {
         grants::cases(),
         ticks::cases(),
         leases::cases(),
+        cancels::cases(),
+        keeping::cases(),
         moves::cases(),
+        changes::cases(),
+        attempts::cases(),
         retention::cases(),
         pools::cases(),
         limits::cases(),
+        listing::cases(),
         rules::cases(),
         sensors::cases(),
         events::cases(),
@@ -156,6 +167,7 @@ pub fn cases(capabilities: Capabilities) -> Vec<Case> {
         pages::cases(),
         signs::cases(),
         names::cases(),
+        feed::cases(),
         extremes::cases(),
         threads::cases(),
         model::cases(),

@@ -24,13 +24,14 @@ cases!("moves":
     slots_held_where_none_can_be_are_found,
 );
 
-const TARGETS: [TaskState; 6] = [
+const TARGETS: [TaskState; 7] = [
     TaskState::Scheduled,
     TaskState::UpForRetry,
     TaskState::Sensing,
     TaskState::Success,
     TaskState::Failed,
     TaskState::Skipped,
+    TaskState::Cancelled,
 ];
 
 fn a_move_sets_what_it_says_and_ends_the_lease(store: &dyn Store) {

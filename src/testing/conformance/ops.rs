@@ -23,7 +23,11 @@ pub(super) enum Op {
     Admit(Vec<TaskId>, [Option<RequestId>; 2], Timestamp, Timestamp),
     Start(Vec<LeaseRef>, Timestamp),
     Renew(Vec<LeaseRef>, Timestamp),
+    Cancel(Vec<LeaseRef>, Timestamp, String),
     Move(Vec<Move>),
+    /// Tasks, each to what would be enqueued at the instant.
+    Change(Vec<(LeaseRef, TaskState, NewTask)>, Timestamp),
+    Delete(Vec<(LeaseRef, TaskState)>),
     Sense(Vec<LeaseRef>, String, Timestamp),
     Land(Vec<LeaseRef>, TaskState, Timestamp),
     Acknowledge(Vec<u64>),
@@ -108,6 +112,7 @@ fn a_move(random: &mut Random, task: &TaskRecord, now: i64) -> Move {
         TaskState::Success,
         TaskState::Failed,
         TaskState::Skipped,
+        TaskState::Cancelled,
     ];
     let mut wanted = Move::new(lease(random, task), from, targets[random.index(targets.len())]);
     wanted.forgive = random.below(2) as u32;
@@ -118,6 +123,7 @@ fn a_move(random: &mut Random, task: &TaskRecord, now: i64) -> Move {
     if wanted.to.is_end() {
         wanted.ended_at = Some(at(now));
     }
+    wanted.at = random.once_in(2).then(|| at(now - random.instant(50)));
     wanted.message = random.once_in(3).then(|| format!("at {now}"));
     wanted.value = random.once_in(3).then(String::new);
     wanted.finished = random.once_in(2);
@@ -167,7 +173,7 @@ impl Op {
             all.iter().copied().filter(|task| task.state != TaskState::Sensing).collect();
         let instant = at(now - 100 + random.instant(200));
         let few = random.index(4);
-        match random.below(34) {
+        match random.below(36) {
             0..=2 => Self::Insert((0..1 + random.below(5)).map(|_| new_task(random, now)).collect(), at(now)),
             3 => Self::Promote(at(now), random.index(6)),
             4..=7 => {
@@ -184,7 +190,11 @@ impl Op {
             }
             10 => {
                 let leased = of(&[TaskState::Queued, TaskState::Running], random);
-                Self::Renew(leases(random, &leased), at(now + random.instant(100)))
+                let (leases, until) = (leases(random, &leased), at(now + random.instant(100)));
+                match random.once_in(3) {
+                    true => Self::Cancel(leases, until, format!("cancelled at {now}")),
+                    false => Self::Renew(leases, until),
+                }
             }
             11..=13 => {
                 let some = random.some(&calm, 4);
@@ -197,7 +207,8 @@ impl Op {
             }
             16 => {
                 let sensing = of(&[TaskState::Sensing], random);
-                let to = [TaskState::Scheduled, TaskState::Success, TaskState::Skipped][random.index(3)];
+                let to = [TaskState::Scheduled, TaskState::Success, TaskState::Skipped, TaskState::Cancelled]
+                    [random.index(4)];
                 Self::Land(leases(random, &sensing), to, at(now))
             }
             17 => Self::Acknowledge((0..3).map(|_| random.below(12)).collect()),
@@ -269,6 +280,23 @@ impl Op {
                     2 => Self::Silent(at(random.instant(700))),
                     _ => Self::Active(a_query(random)),
                 }
+            }
+            33..=34 => {
+                let some = random.some(&calm, 3);
+                let state = |random: &mut Random, task: &TaskRecord| match random.once_in(5) {
+                    true => TaskState::UpForRetry,
+                    false => task.state,
+                };
+                if random.once_in(4) {
+                    let task = |task: &TaskRecord| (lease(random, task), state(random, task));
+                    return Self::Delete(some.into_iter().map(task).collect());
+                }
+                let change = |task: &TaskRecord| {
+                    let mut new = new_task(random, now);
+                    new.key = task.key.clone();
+                    (lease(random, task), state(random, task), new)
+                };
+                Self::Change(some.into_iter().map(change).collect(), at(now))
             }
             31 => Self::Expired(instant, few),
             32 => Self::Page(random.index(4), random.index(6), few),

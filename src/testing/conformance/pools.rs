@@ -1,13 +1,15 @@
 //! Pools: their sizes and their counters.
 
-use super::world::{World, at, limit, pool, sized, task, to};
+use super::world::{World, at, limit, pool, rows, sized, task, to};
 use crate::admission::Undefined;
+use crate::admission::limits::LimitSpec;
 use crate::bounds::MAX_SLOTS;
 use crate::id::PoolName;
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{DEFAULT_POOL_SLOTS, PoolRecord, PoolSpec, PoolStats, Slots};
 use crate::store::Store;
-use crate::task::TaskState;
+use crate::store::contract::SurveyQuery;
+use crate::task::{NewTask, TaskState};
 
 cases!("pools":
     a_store_is_born_with_the_default_pool,
@@ -24,6 +26,8 @@ cases!("pools":
     a_pool_in_use_is_not_deleted,
     a_deleted_pool_can_come_back,
     stats_sum_slots_by_state,
+    all_pools_of_a_task_come_and_go_together,
+    a_grant_needs_room_in_every_pool_and_limit,
 );
 
 /// Tasks of this pool, one for each of these numbers of slots.
@@ -207,4 +211,82 @@ fn stats_sum_slots_by_state(store: &dyn Store) {
         Some(PoolStats::new(&record(PoolName::DEFAULT, DEFAULT_POOL_SLOTS, 0), 0, 0, 0, 0)),
     ];
     assert_eq!(stats, expected);
+}
+
+/// It needs 2 of `db` and 3 of `gpu`, and counts 4 against `api`.
+fn wide(name: &str) -> NewTask {
+    task(name)
+        .pool(pool("db"))
+        .pool_slots(2)
+        .also(pool("gpu"), 3)
+        .limit(limit("k"))
+        .limit_count(limit("api"), 4)
+}
+
+fn all_pools_of_a_task_come_and_go_together(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_pools(&[sized("db", 40), sized("gpu", 60)]));
+    let names = ["ends", "goes back", "retries", "keeps", "senses", "queued", "waits", "marked"];
+    let ids = world.insert(&names.map(wide));
+    let counted = || {
+        let pools = ["db", "gpu"].map(|name| world.used(&pool(name)));
+        let limits = world.read(|tx| tx.limits(&[limit("api"), limit("k")]));
+        assert_eq!(world.read(|tx| tx.audit()), []);
+        (pools, limits.into_iter().map(|limit| limit.map_or(0, |limit| limit.used)).collect::<Vec<_>>())
+    };
+    assert_eq!(
+        world.task(ids[0]).lane,
+        rows(&[wide("x")])[0].lane,
+        "what it needs is stored as it was asked for"
+    );
+    let leases = world.run(&ids[..5]);
+    world.admit(&ids[5..6]);
+    assert_eq!(counted(), ([12, 18], vec![24, 6]));
+    let stats = world.read(|tx| tx.pool_stats(&["db", "gpu"].map(pool)));
+    let stats: Vec<_> = stats.into_iter().flatten().map(|of| [of.running, of.queued, of.scheduled]).collect();
+    assert_eq!(stats, [[10, 2, 4], [15, 3, 6]]);
+
+    let mut keeps = to(leases[3], TaskState::Sensing);
+    keeps.keeps_slots = true;
+    let mut retries = to(leases[2], TaskState::UpForRetry);
+    retries.due = Some(at(90));
+    world.shift(&[
+        to(leases[0], TaskState::Success),
+        to(leases[1], TaskState::Scheduled),
+        retries,
+        keeps.clone(),
+    ]);
+    world.shift(&[to(leases[4], TaskState::Sensing)]);
+    assert_eq!(counted(), ([4, 6], vec![4, 1]), "one is queued, and one keeps its slots");
+    let stats = world.read(|tx| tx.pool_stats(&["db", "gpu"].map(pool)));
+    let stats: Vec<_> = stats.into_iter().flatten().map(|of| [of.queued, of.scheduled, of.sensing]).collect();
+    assert_eq!(stats, [[2, 6, 4], [3, 9, 6]]);
+    world.shift(&[to(LeaseRef::new(ids[7], 0), TaskState::Failed)]);
+    (keeps.to, keeps.keeps_slots) = (TaskState::Scheduled, false);
+    world.shift(&[keeps]);
+    assert_eq!(counted(), ([2, 3], vec![4, 1]));
+    let lanes = world.write(|tx| tx.survey(&SurveyQuery::new().promote(at(99), 9)));
+    assert_eq!(lanes.pools.len(), 2, "a survey names all pools of its lanes");
+    assert_eq!((lanes.lanes.len(), lanes.lanes[0].ready), (1, 4));
+}
+
+fn a_grant_needs_room_in_every_pool_and_limit(store: &dyn Store) {
+    let world = World(store);
+    let sizes = |db, gpu, api| {
+        world.write(|tx| {
+            tx.put_pools(&[sized("db", db), sized("gpu", gpu)])?;
+            tx.put_limits(&[LimitSpec::new(limit("api"), api).unwrap()])
+        });
+    };
+    let ids = world.insert(&[wide("a"), wide("b")]);
+    for (db, gpu, api) in [(3, 6, 8), (4, 5, 8), (4, 6, 7)] {
+        sizes(db, gpu, api);
+        assert!(!world.admit_if_room(&ids), "{db} {gpu} {api}");
+        assert!(world.admit_if_room(&ids[..1]) && world.task(ids[0]).state == TaskState::Queued);
+        world.shift(&[to(world.task(ids[0]).lease_ref(), TaskState::Scheduled)]);
+    }
+    world.write(|tx| tx.delete_pools_if_unused(&[pool("gpu")]));
+    assert!(!world.admit_if_room(&ids[..1]), "a pool that does not exist has no slots");
+    sizes(4, 6, 8);
+    assert!(world.admit_if_room(&ids));
 }

@@ -20,6 +20,7 @@ cases!("retention":
     age_and_number_of_requests_have_one_limit,
     ended_tasks_are_forgotten_before_an_instant,
     the_earliest_ended_are_forgotten_first,
+    each_end_is_forgotten_for_itself,
     tasks_that_did_not_end_stay,
     tasks_with_events_stay_and_hold_nobody_up,
     tasks_that_were_sensors_are_forgotten_by_an_instant_of_their_own,
@@ -134,12 +135,16 @@ fn ended_tasks_are_forgotten_before_an_instant(store: &dyn Store) {
     for (id, state) in ids.iter().zip([TaskState::Success, TaskState::Failed, TaskState::Skipped]) {
         end(world, *id, state, 50);
     }
-    assert_eq!(world.write(|tx| tx.forget_ended(at(50), at(50), 9)), 0, "at the instant itself they stay");
-    assert_eq!(world.write(|tx| tx.forget_ended(at(51), at(51), 9)), 3);
+    assert_eq!(
+        world.write(|tx| tx.forget_all_ended(at(50), at(50), 9)),
+        0,
+        "at the instant itself they stay"
+    );
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(51), at(51), 9)), 3);
     let left = world.read(|tx| tx.tasks_by_id(&ids));
     assert_eq!(left.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, false, true]);
     assert_eq!(world.read(|tx| tx.tasks(&["a", "b", "c"].map(key))), [None, None, None]);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(51), at(51), 9)), 0);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(51), at(51), 9)), 0);
 }
 
 fn the_earliest_ended_are_forgotten_first(store: &dyn Store) {
@@ -150,11 +155,34 @@ fn the_earliest_ended_are_forgotten_first(store: &dyn Store) {
     }
     let left =
         || -> Vec<bool> { world.read(|tx| tx.tasks_by_id(&ids)).iter().map(Option::is_some).collect() };
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 1)), 1);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), 1)), 1);
     assert_eq!(left(), [true, false, true, true], "of equal instants the first that arrived");
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 2)), 2);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), 2)), 2);
     assert_eq!(left(), [true, false, false, false]);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), usize::MAX)), 1);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), usize::MAX)), 1);
+}
+
+fn each_end_is_forgotten_for_itself(store: &dyn Store) {
+    let world = World(store);
+    let ids = world.plain(&["a", "b", "c", "d", "e"]);
+    let ends =
+        [TaskState::Failed, TaskState::Success, TaskState::Skipped, TaskState::Failed, TaskState::Failed];
+    for ((id, state), ended) in ids.iter().zip(ends).zip([10, 20, 30, 40, 50]) {
+        end(world, *id, state, ended);
+    }
+    let forget = |state, before, limit| {
+        let gone = world.write(|tx| tx.forget_ended(state, at(before), at(before), limit));
+        let left = world.read(|tx| tx.tasks_by_id(&ids));
+        (gone, left.iter().map(Option::is_some).collect::<Vec<_>>())
+    };
+    assert_eq!(forget(TaskState::Skipped, 30, 9), (0, vec![true; 5]), "at the instant itself it stays");
+    assert_eq!(forget(TaskState::Success, 99, 9), (1, vec![true, false, true, true, true]));
+    assert_eq!(forget(TaskState::Failed, 50, 1), (1, vec![false, false, true, true, true]), "the earliest");
+    assert_eq!(forget(TaskState::Failed, 50, 9), (1, vec![false, false, true, false, true]));
+    assert_eq!(forget(TaskState::Skipped, 99, 9), (1, vec![false, false, false, false, true]));
+    for state in TaskState::ALL.into_iter().filter(|state| !state.is_end()) {
+        assert_eq!(forget(state, 99, 9).0, 0, "{state} is no end");
+    }
 }
 
 fn tasks_that_did_not_end_stay(store: &dyn Store) {
@@ -172,7 +200,7 @@ fn tasks_that_did_not_end_stay(store: &dyn Store) {
     }
     moves[1].due = Some(at(45));
     world.shift(&moves);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 99)), 0);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), 99)), 0);
     assert!(world.read(|tx| tx.tasks_by_id(&ids)).iter().all(Option::is_some));
 }
 
@@ -190,11 +218,11 @@ fn tasks_with_events_stay_and_hold_nobody_up(store: &dyn Store) {
     }
     let left =
         || -> Vec<bool> { world.read(|tx| tx.tasks_by_id(&ids)).iter().map(Option::is_some).collect() };
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 1)), 1, "those that stay do not count");
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), 1)), 1, "those that stay do not count");
     assert_eq!(left(), [true, true, false]);
     let events = world.read(|tx| tx.events(0, 9));
     world.write(|tx| tx.acknowledge_events(&[events[0].seq]));
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), 9)), 1);
     assert_eq!(left(), [false, true, false]);
 }
 
@@ -209,11 +237,11 @@ fn tasks_that_were_sensors_are_forgotten_by_an_instant_of_their_own(store: &dyn 
     }
     let left =
         || -> Vec<bool> { world.read(|tx| tx.tasks_by_id(&ids)).iter().map(Option::is_some).collect() };
-    assert_eq!(world.write(|tx| tx.forget_ended(at(60), at(40), 2)), 2, "those that stay do not count");
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(60), at(40), 2)), 2, "those that stay do not count");
     assert_eq!(left(), [false, true, true, false, true]);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(60), at(40), 9)), 0, "not at the instant itself");
-    assert_eq!(world.write(|tx| tx.forget_ended(at(40), at(99), 9)), 0, "both instants bind sensors");
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(41), 9)), 3);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(60), at(40), 9)), 0, "not at the instant itself");
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(40), at(99), 9)), 0, "both instants bind sensors");
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(41), 9)), 3);
 }
 
 fn what_events_keep_is_counted(store: &dyn Store) {
@@ -244,7 +272,7 @@ fn sensors_go_with_their_tasks(store: &dyn Store) {
     world.write(|tx| tx.end_sensors_if_waiting(&[sensors[0].lease_ref()]));
     end(world, ids[0], TaskState::Success, 50);
     let last = world.read(|tx| tx.sensor_changes()).last;
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), 9)), 1);
     let left = world.read(|tx| tx.sensors(&["a", "b"].map(key)));
     assert_eq!(left, [None, Some(sensors[1].clone())]);
     let watch = Watch { tasks: ["a", "b"].map(key).to_vec(), ..Watch::default() };
@@ -259,7 +287,7 @@ fn a_follower_can_tell_that_it_missed_an_end(store: &dyn Store) {
     let cursor = world.read(|tx| tx.sensor_changes()).last;
     let forgotten = || world.read(|tx| tx.sensor_changes()).last_forgotten;
     end(world, ids[2], TaskState::Success, 40);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(45), at(45), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(45), at(45), 9)), 1);
     assert_eq!(forgotten(), 0, "a task that never was a sensor");
     let refs = sensors.iter().map(|sensor| sensor.lease_ref()).rev().collect::<Vec<_>>();
     let ended = world.write(|tx| tx.end_sensors_if_waiting(&refs));
@@ -268,9 +296,9 @@ fn a_follower_can_tell_that_it_missed_an_end(store: &dyn Store) {
     end(world, ids[0], TaskState::Success, 50);
     end(world, ids[1], TaskState::Success, 60);
     assert_eq!(forgotten(), 0);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(55), at(55), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(55), at(55), 9)), 1);
     assert_eq!(forgotten(), changes[1], "that of the deleted one, which is ahead of the cursor");
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), 9)), 1);
     assert_eq!(forgotten(), changes[1], "it never goes back");
     assert!(forgotten() <= world.read(|tx| tx.sensor_changes()).last);
 }
@@ -281,7 +309,7 @@ fn a_forgotten_key_is_new_again(store: &dyn Store) {
     world.sense(&[old]);
     world.write(|tx| tx.end_sensors_if_waiting(&[LeaseRef::new(old, 1)]));
     end(world, old, TaskState::Failed, 50);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 1);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), 9)), 1);
     let new = world.insert(&[task("a").limit(limit("l"))])[0];
     assert!(new > old, "a number is never given twice");
     let task = world.task(new);
@@ -311,7 +339,7 @@ fn a_lane_is_made_again_for_new_and_for_cleared_tasks(store: &dyn Store) {
     assert_eq!(world.run(&ids[..1]).len(), 1, "the cleared task is granted from it");
     assert_eq!(world.read(|tx| tx.audit()), []);
     end(world, ids[0], TaskState::Success, 60);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(99), at(99), 9)), 3);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), 9)), 3);
     world.insert(&[heavy("d")]);
     assert!(lane(world) >= first, "a number is never given to another lane");
     assert_eq!(world.read(|tx| tx.ready_lanes())[0].key, needs);
@@ -347,7 +375,7 @@ fn a_limit_key_is_known_while_a_task_that_has_not_ended_carries_it(store: &dyn S
     assert!(used.into_iter().flatten().all(|limit| limit.used == 1), "and counts against them");
     end(world, ids[0], TaskState::Success, 80);
     assert_eq!(known(), [false, false, true]);
-    assert_eq!(world.write(|tx| tx.forget_ended(at(75), at(75), 9)), 2);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(75), at(75), 9)), 2);
     assert_eq!((known(), world.read(|tx| tx.audit())), (vec![false, false, true], vec![]));
     world.write(|tx| tx.delete_limits(std::slice::from_ref(&bounded)));
     assert_eq!(known(), [false; 3], "nothing kept it but its maximum");
@@ -360,7 +388,7 @@ fn what_a_transaction_forgot_it_can_insert_anew(store: &dyn Store) {
     let needs = [task("b").pool_slots(3), task("c").limit(limit("l")), task("d").limit(limit("m"))];
     let tasks = world.write(|tx| {
         assert_eq!(tx.tasks_by_id(&[id])?.len(), 1);
-        assert_eq!(tx.forget_ended(at(99), at(99), 9)?, 1);
+        assert_eq!(tx.forget_all_ended(at(99), at(99), 9)?, 1);
         tx.insert_tasks_if_absent(&rows(&needs))?;
         tx.tasks(&["b", "c", "d"].map(key))
     });

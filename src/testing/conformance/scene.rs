@@ -1,12 +1,13 @@
 //! A store in which every write has something to change.
 
 use crate::error::StoreResult;
+use crate::feed::Consumer;
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskId};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, SensorRecord};
-use crate::store::contract::{EventNote, Forget, ShardLease, ShardWrite, StoreTx};
-use crate::task::TaskState;
+use crate::store::contract::{Change, EventNote, Forget, ShardLease, ShardWrite, StoreTx};
+use crate::task::{Feed, TaskState};
 
 use super::snapshot::Watch;
 use super::steps::Steps;
@@ -18,6 +19,7 @@ use crate::admission::limits::LimitSpec;
 
 pub(super) struct Scene {
     pub(super) ready: TaskId,
+    pub(super) ended: TaskId,
     pub(super) queued: LeaseRef,
     pub(super) running: LeaseRef,
     pub(super) sensing: SensorRecord,
@@ -37,6 +39,11 @@ pub(super) fn run(id: &str) -> RunRecord {
 pub(super) fn landed() -> Ending {
     let (reason, to) = (EndReason::Landed, TaskState::Success);
     Ending { reason, to, value: Some("here".into()), message: None }
+}
+
+fn consumer(name: &str) -> Consumer {
+    let (seen_at, until) = (at(3), at(4));
+    Consumer { name: holder(name), cursor: 1, seen_at, lost: 0, dropped: false, reader: 5, until }
 }
 
 impl Scene {
@@ -63,7 +70,7 @@ impl Scene {
             carrying("queued"),
             carrying("running"),
             carrying("sensing"),
-            carrying("ended"),
+            carrying("ended").feed(Feed::Ends),
         ]);
         let queued = world.admit_as(&request(), &ids[2..3], at(10))[0].lease_ref();
         let running = world.run(&ids[3..4])[0];
@@ -73,12 +80,14 @@ impl Scene {
         world.shift(&[ending]);
         world.write(|tx| {
             tx.note_events(&[EventNote::new(sensing.clone(), at(40), landed())])?;
+            tx.number_changes(99)?;
+            tx.put_consumer(&consumer("h"))?;
             tx.put_worker(&worker("h", at(1000)))?;
             let lease = ShardLease::new(3, Some(holder("h")), 1, at(1000));
             tx.put_shards_if_unchanged(&[ShardWrite::new(0, lease)])?;
             tx.put_runs(&[run("open"), run("closed").closed(at(200), RunStatus::Completed)])
         });
-        Self { ready: ids[0], queued, running, sensing }
+        Self { ready: ids[0], ended: ids[5], queued, running, sensing }
     }
 
     /// Every method that writes, each with an effect.
@@ -95,9 +104,19 @@ impl Scene {
             }),
             ("start_if_queued", |tx, scene| tx.start_if_queued(&[scene.queued], at(70)).map(drop)),
             ("renew_if_leased", |tx, scene| tx.renew_if_leased(&[scene.running], at(2000)).map(drop)),
+            ("cancel_if_leased", |tx, scene| tx.cancel_if_leased(&[scene.running], at(90), "why").map(drop)),
             ("move_if", |tx, scene| tx.move_if(&[to(scene.running, TaskState::Failed)]).map(drop)),
+            ("change_if", |tx, scene| {
+                let to = rows(&[task("ready").priority(5)]).remove(0);
+                let lease =
+                    LeaseRef::new(scene.ready, tx.tasks_by_id(&[scene.ready])?[0].as_ref().unwrap().epoch);
+                tx.change_if(&[Change::new(lease, TaskState::Scheduled, to)]).map(drop)
+            }),
+            ("delete_if", |tx, scene| {
+                tx.delete_if(&[(LeaseRef::new(scene.ended, 1), TaskState::Success)]).map(drop)
+            }),
             ("grant_if_open that forgets", |tx, _| tx.forget_requests(Forget::before(at(11), 9)).map(drop)),
-            ("forget_ended", |tx, _| tx.forget_ended(at(61), at(61), 9).map(drop)),
+            ("forget_ended", |tx, _| tx.forget_all_ended(at(61), at(61), 9).map(drop)),
             ("put_pools", |tx, _| tx.put_pools(&[sized("db", 1), sized("new", 1)])),
             ("delete_pools_if_unused", |tx, _| tx.delete_pools_if_unused(&[pool("idle")]).map(drop)),
             ("put_limits", |tx, _| tx.put_limits(&[LimitSpec::new(limit("new"), 1).unwrap()])),
@@ -119,6 +138,9 @@ impl Scene {
                 tx.acknowledge_events(&[seq]).map(drop)
             }),
             ("forget_events", |tx, _| tx.forget_events(at(i64::MAX), 9).map(drop)),
+            ("forget_feed", |tx, _| tx.forget_feed(9, at(0), 9).map(drop)),
+            ("put_consumer", |tx, _| tx.put_consumer(&consumer("new"))),
+            ("delete_consumer", |tx, _| tx.delete_consumer(&holder("h")).map(drop)),
             ("put_worker", |tx, _| tx.put_worker(&worker("new", at(9)))),
             ("forget_workers", |tx, _| tx.forget_workers(at(1001), 9).map(drop)),
             ("delete_worker", |tx, _| tx.delete_worker(&holder("h"))),

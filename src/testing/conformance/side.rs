@@ -11,9 +11,9 @@ use crate::error::StoreResult;
 use crate::lease::{LeaseRef, TaskId};
 use crate::run::RunRecord;
 use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
-use crate::store::contract::{EventNote, Move, Promote, StoreTx, WhichSensors};
+use crate::store::contract::{Change, EventNote, Move, Promote, StoreTx, WhichSensors};
 use crate::store::{Inserted, Store};
-use crate::task::{TaskRecord, TaskState};
+use crate::task::{NewTask, TaskRecord, TaskState};
 
 /// A store numbers tasks, lanes, changes and events as it likes, as long as the numbers rise.
 pub(super) struct Side<'a> {
@@ -165,10 +165,23 @@ impl Side<'_> {
             }
             Op::Start(leases, now) => say(tx.start_if_queued(&self.leases(leases), *now)?),
             Op::Renew(leases, until) => say(tx.renew_if_leased(&self.leases(leases), *until)?),
+            Op::Cancel(leases, deadline, message) => {
+                say(tx.cancel_if_leased(&self.leases(leases), *deadline, message)?)
+            }
             Op::Move(moves) => {
                 let mut moves = moves.clone();
                 moves.iter_mut().for_each(|wanted| wanted.task = self.lease(&wanted.task));
                 say(tx.move_if(&moves)?)
+            }
+            Op::Change(asked, now) => {
+                let change = |(lease, from, new): &(LeaseRef, TaskState, NewTask)| {
+                    Change::new(self.lease(lease), *from, new.check(*now).unwrap())
+                };
+                say(tx.change_if(&asked.iter().map(change).collect::<Vec<_>>())?)
+            }
+            Op::Delete(tasks) => {
+                let tasks: Vec<_> = tasks.iter().map(|(lease, from)| (self.lease(lease), *from)).collect();
+                say(tx.delete_if(&tasks)?)
             }
             Op::Sense(leases, what, now) => {
                 let leases = self.leases(leases);
@@ -211,7 +224,7 @@ impl Side<'_> {
                 say(tx.acknowledge_events(&places.iter().map(seq).collect::<Vec<_>>())?)
             }
             Op::ForgetRequests(forget) => say(tx.forget_requests(*forget)?),
-            Op::ForgetEnded(before, sensors, limit) => say(tx.forget_ended(*before, *sensors, *limit)?),
+            Op::ForgetEnded(before, sensors, limit) => say(tx.forget_all_ended(*before, *sensors, *limit)?),
             Op::ForgetEvents(before, limit) => {
                 say((tx.kept_by_events(*before, *limit)?, tx.forget_events(*before, *limit)?))
             }

@@ -1,8 +1,9 @@
 //! Everything that can be seen of a store, in one value.
 
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
-use crate::admission::{Candidate, Lane, LanePage, Subject};
+use crate::admission::{Candidate, Lane, LaneId, LanePage, Subject};
 use crate::error::StoreResult;
+use crate::feed::{Consumer, TaskEvent};
 use crate::id::{LimitKey, RequestId, TaskKey};
 use crate::lease::LeaseRef;
 use crate::pool::{PoolRecord, PoolStats};
@@ -14,7 +15,7 @@ use crate::store::ReadTx;
 use crate::store::contract::{
     LeasesByLane, SensorQuery, ShardLease, StoreTx, SurveyQuery, WhichSensors, Worker,
 };
-use crate::task::TaskRecord;
+use crate::task::{PastAttempt, TaskRecord};
 use crate::time::Timestamp;
 
 use super::steps::Steps;
@@ -35,6 +36,8 @@ pub struct Watch {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     pub(super) tasks: Vec<Option<TaskRecord>>,
+    /// What is kept of the attempts of these tasks.
+    pub(super) attempts: Vec<Vec<PastAttempt>>,
     pub(super) lanes: Vec<Lane>,
     pub(super) candidates: Vec<Candidate>,
     pub(super) next: [Option<Timestamp>; 2],
@@ -55,6 +58,8 @@ pub struct Snapshot {
     pub(super) last_change: u64,
     pub(super) forgotten_change: u64,
     pub(super) events: Vec<SensorEvent>,
+    pub(super) feed: (Vec<TaskEvent>, u64),
+    pub(super) consumers: Vec<Consumer>,
     pub(super) workers: Vec<Worker>,
     pub(super) shards: Vec<ShardLease>,
     pub(super) runs: Vec<RunRecord>,
@@ -108,15 +113,16 @@ impl Snapshot {
         &self.pools
     }
 
-    /// Counts the ids of tasks and lanes from 1 where a task that was never granted shows them. Their order
-    /// and distances stay.
+    /// Counts the ids of tasks from 1 where a task that was never granted shows them; their order and distances stay.
+    /// Counts lanes from 1, in order: a transaction that failed may have drawn a number for one.
     pub(in crate::testing) fn numbered_from_one(mut self) -> Self {
         let tasks = self.tasks.iter().flatten().map(|task| task.id.0).min().map_or(0, |first| first - 1);
-        let lanes = self.lanes.iter().map(|lane| lane.id.0).min().map_or(0, |first| first - 1);
+        let lanes: Vec<LaneId> = self.lanes.iter().map(|lane| lane.id).collect();
+        let number = |id: LaneId| LaneId(1 + lanes.iter().filter(|lane| **lane < id).count() as i64);
         self.tasks.iter_mut().flatten().for_each(|task| task.id.0 -= tasks);
-        self.lanes.iter_mut().for_each(|lane| lane.id.0 -= lanes);
+        self.lanes.iter_mut().for_each(|lane| lane.id = number(lane.id));
         for candidate in &mut self.candidates {
-            candidate.lane.0 -= lanes;
+            candidate.lane = number(candidate.lane);
             candidate.order.id.0 -= tasks;
         }
         self
@@ -145,6 +151,7 @@ impl Snapshot {
         let names: Vec<_> = pools.iter().map(|pool| pool.spec.name.clone()).collect();
         Ok(Self {
             tasks: tx.tasks(&watch.tasks)?,
+            attempts: attempts(tx, watch)?,
             lanes,
             candidates: tx.candidates(&pages)?,
             next: [survey.next_due, tx.next_expiry()?],
@@ -164,6 +171,8 @@ impl Snapshot {
             last_change: tx.sensor_changes()?.last,
             forgotten_change: tx.sensor_changes()?.last_forgotten,
             events: tx.events(0, 10_000)?,
+            feed: (tx.feed(0, 10_000)?, tx.feed_last()?),
+            consumers: tx.consumers()?,
             workers: tx.live_workers(first)?,
             shards: tx.shard_leases()?,
             runs: tx.active_runs(&ActiveQuery::new(first, last))?,
@@ -171,4 +180,9 @@ impl Snapshot {
             audit: tx.audit()?,
         })
     }
+}
+
+fn attempts(tx: &mut dyn StoreTx, watch: &Watch) -> StoreResult<Vec<Vec<PastAttempt>>> {
+    let ids: Vec<_> = tx.tasks(&watch.tasks)?.into_iter().flatten().map(|task| task.id).collect();
+    tx.attempts(&ids)
 }

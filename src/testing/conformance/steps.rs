@@ -6,7 +6,7 @@ use crate::error::StoreResult;
 use crate::id::{Holder, RequestId};
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{Forget, GrantBatch, StoreTx, SurveyQuery};
-use crate::task::TaskRecord;
+use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 pub(super) trait Steps {
@@ -23,6 +23,12 @@ pub(super) trait Steps {
         expires_at: Timestamp,
     ) -> StoreResult<Vec<TaskRecord>>;
     fn forget_requests(&mut self, forget: Forget) -> StoreResult<usize>;
+    fn forget_all_ended(
+        &mut self,
+        before: Timestamp,
+        sensors_before: Timestamp,
+        limit: usize,
+    ) -> StoreResult<usize>;
 }
 
 impl Steps for dyn StoreTx + '_ {
@@ -60,6 +66,20 @@ impl Steps for dyn StoreTx + '_ {
     fn forget_requests(&mut self, forget: Forget) -> StoreResult<usize> {
         let holder = holder("h");
         Ok(self.grant_if_open(&nothing(&holder).forget(forget))?.forgotten)
+    }
+
+    /// However they ended.
+    fn forget_all_ended(
+        &mut self,
+        before: Timestamp,
+        sensors_before: Timestamp,
+        limit: usize,
+    ) -> StoreResult<usize> {
+        let mut gone = 0;
+        for state in TaskState::ALL.into_iter().filter(|state| state.is_end()) {
+            gone += self.forget_ended(state, before, sensors_before, limit - gone)?;
+        }
+        Ok(gone)
     }
 }
 

@@ -4,18 +4,19 @@ use super::{FaultStore, When};
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
 use crate::admission::{Candidate, LanePage, QueueRecord, Serving, Subject, Undefined};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
+use crate::feed::{Consumer, TaskEvent};
 use crate::id::{Holder, LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use crate::store::contract::{
-    EventNote, GrantBatch, Granted, Held, LeasesByLane, Move, Overdue, PoolTx, Promote, RunTx, SensorChanges,
-    SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskTx, Wait,
-    Worker,
+    Change, EventNote, FeedTx, GrantBatch, Granted, Held, LeasesByLane, Move, Overdue, PoolTx, Promote,
+    RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey,
+    SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked, Worker,
 };
 use crate::store::{Discrepancy, Inserted};
-use crate::task::{TaskInsert, TaskRecord};
+use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 /// Counts every call.
@@ -71,15 +72,23 @@ impl TaskTx for FaultTx<'_> {
         fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
         fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;
         fn start_if_queued(leases: &[LeaseRef], now: Timestamp) -> Vec<Option<Started>>;
+        fn cancel_if_leased(leases: &[LeaseRef], deadline: Timestamp, message: &str) -> Vec<Option<Timestamp>>;
         fn move_if(moves: &[Move]) -> Vec<bool>;
+        fn attempts(tasks: &[TaskId]) -> Vec<Vec<PastAttempt>>;
+        fn change_if(changes: &[Change]) -> Vec<bool>;
+        fn delete_if(tasks: &[(LeaseRef, TaskState)]) -> Vec<bool>;
         fn end_if_leased(ends: &[Move]) -> Vec<Option<bool>>;
         fn put_serving(serving: &Serving, forget: Timestamp) -> ();
         fn serving() -> Vec<Serving>;
         fn queues() -> Vec<QueueRecord>;
+        fn walk_tasks(walk: &TaskWalk<'_>) -> Walked;
+        fn count_tasks(cap: usize) -> TaskSums;
         fn next_expiry() -> Option<Timestamp>;
         fn serialize(names: &[&str]) -> ();
-        fn forget_ended(before: Timestamp, sensors_before: Timestamp, limit: usize) -> usize;
+        fn leases_of(holder: &Holder, after: Option<TaskId>, limit: usize) -> Vec<TaskRecord>;
+        fn forget_ended(state: TaskState, before: Timestamp, sensors_before: Timestamp, limit: usize) -> usize;
         fn audit() -> Vec<Discrepancy>;
+        fn repair_counters() -> Vec<Discrepancy>;
     }
 
     fn hold_tasks(&mut self, ids: &[TaskId], wait: Wait) -> StoreResult<Vec<Held>> {
@@ -150,6 +159,18 @@ impl SensorTx for FaultTx<'_> {
         fn live_workers(now: Timestamp) -> Vec<Worker>;
         fn shard_leases() -> Vec<ShardLease>;
         fn put_shards_if_unchanged(writes: &[ShardWrite]) -> Vec<bool>;
+    }
+}
+
+impl FeedTx for FaultTx<'_> {
+    pass_on! {
+        fn feed(after: u64, limit: usize) -> Vec<TaskEvent>;
+        fn feed_last() -> u64;
+        fn forget_feed(accepted: u64, before: Timestamp, limit: usize) -> usize;
+        fn consumers() -> Vec<Consumer>;
+        fn hold_consumer(name: &Holder) -> Option<Consumer>;
+        fn put_consumer(consumer: &Consumer) -> ();
+        fn delete_consumer(name: &Holder) -> bool;
     }
 }
 

@@ -11,9 +11,11 @@
 //!
 //! | rule | violated when |
 //! |---|---|
-//! | [`Rule::Capacity`] | leases that were surely held together need more slots than the pool can have had since the first of them was asked for |
+//! | [`Rule::Capacity`] | leases that were surely held together need more slots of a pool, or count more against a limit, than there can have been since the first of them was asked for |
 //! | [`Rule::Exclusion`] | two leases of one task were surely held together, or one epoch was granted twice |
 //! | [`Rule::Fencing`] | a lease was renewed, finished or reaped after it surely had ended, or after a later one of its task was granted |
+//! | [`Rule::Tokens`] | more calls than the rate of a key allows were made and returned within some window: see [`History::rate`] |
+//! | [`Rule::Pauses`] | something was granted by a call that was made while what it belongs to was surely paused, and returned before that can have been resumed |
 //!
 //! Pokes are checked by [`pokes`].
 //!
@@ -22,14 +24,16 @@
 //! ```
 //! use stationmaster::testing::history::{Event, Grant, History, Operation, Rule};
 //!
-//! let grant = |task, epoch| Grant { task, epoch, pool: "db".into(), slots: 1, expires_at: 1000 };
+//! let grant = |task, epoch| Grant::new(task, epoch, "db", 1, 1000);
 //! let mut history = History::new([("db", Some(1))]);
 //! history.push(Event { invoked: 1, returned: Some(2), operation: Operation::Admit(vec![grant(7, 1)]) });
 //! history.push(Event { invoked: 3, returned: Some(4), operation: Operation::Admit(vec![grant(8, 1)]) });
 //! assert_eq!(history.check().unwrap_err().rule, Rule::Capacity);
 //! ```
 
+mod pauses;
 pub mod pokes;
+mod tokens;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -53,6 +57,23 @@ pub struct Grant {
     pub slots: u32,
     /// When it expires unless renewed.
     pub expires_at: Instant,
+    /// What else it takes, by name: slots of other pools, and counts against limit keys. With 0 the task only belongs
+    /// to it: to its queue, or to the family of a key.
+    #[serde(default)]
+    pub also: Vec<(String, u32)>,
+}
+
+impl Grant {
+    /// Creates a grant that takes slots of one pool alone.
+    pub fn new(task: i64, epoch: i64, pool: &str, slots: u32, expires_at: Instant) -> Self {
+        Self { task, epoch, pool: pool.to_owned(), slots, expires_at, also: Vec::new() }
+    }
+
+    /// Returns all that it takes, or belongs to.
+    fn takes(&self) -> impl Iterator<Item = (&str, u32)> {
+        let also = self.also.iter().map(|(name, count)| (name.as_str(), *count));
+        std::iter::once((self.pool.as_str(), self.slots)).chain(also)
+    }
 }
 
 /// A lease that an operation was about.
@@ -75,8 +96,10 @@ pub enum Operation {
     End(Vec<LeaseId>),
     /// Leases ended because they had expired. Without a return: unknown, so empty.
     Reap(Vec<LeaseId>),
-    /// A pool's size set; none is unlimited.
+    /// A pool's size or a limit's maximum set; none is unlimited.
     Resize(String, Option<u32>),
+    /// What is named was paused, or resumed with `false`.
+    Pause(String, bool),
 }
 
 /// One operation of one process.
@@ -94,8 +117,12 @@ pub struct Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
-    /// No pool is oversubscribed.
+    /// No pool and no limit is oversubscribed.
     Capacity,
+    /// No rate is exceeded, in no window of any length.
+    Tokens,
+    /// What is paused is not granted.
+    Pauses,
     /// No task has two leases.
     Exclusion,
     /// An ended lease does nothing.
@@ -134,7 +161,7 @@ pub struct Summary {
     pub grants: usize,
     /// Leases ended by their holders.
     pub ended: usize,
-    /// Leases ended by a reaper.
+    /// Leases ended by upkeep.
     pub reaped: usize,
     /// Operations whose process died before they returned.
     pub unknown: usize,
@@ -145,6 +172,7 @@ pub struct Summary {
 pub struct History {
     events: Vec<Event>,
     sizes: HashMap<String, Vec<Size>>,
+    rates: HashMap<String, tokens::Rate>,
 }
 
 /// A size that a pool may have had.
@@ -180,7 +208,13 @@ impl History {
     pub fn new<'p>(pools: impl IntoIterator<Item = (&'p str, Option<u32>)>) -> Self {
         let first = |slots| vec![Size { invoked: 0, returned: Some(0), slots }];
         let sizes = pools.into_iter().map(|(pool, slots)| (pool.to_owned(), first(slots))).collect();
-        Self { events: Vec::new(), sizes }
+        Self { events: Vec::new(), sizes, rates: HashMap::new() }
+    }
+
+    /// Adds a rate of a key: so many starts in a period, in the unit of the instants, with this burst. A window of
+    /// length t then has at most `burst + starts * t / period` grants.
+    pub fn rate(&mut self, key: &str, starts: u32, period: Instant, burst: u32) {
+        self.rates.insert(key.to_owned(), tokens::Rate { starts, period, burst });
     }
 
     /// Adds an operation; the order does not matter.
@@ -202,6 +236,8 @@ impl History {
         let summary = self.follow(&mut leases)?;
         check_exclusion(&leases)?;
         self.check_capacity(&leases)?;
+        self.check_tokens()?;
+        self.check_pauses()?;
         Ok(summary)
     }
 
@@ -242,7 +278,7 @@ impl History {
                 Operation::Renew(ids, _) => (ids, false),
                 Operation::End(ids) => (ids, true),
                 Operation::Reap(ids) => (ids, true),
-                Operation::Admit(_) | Operation::Resize(..) => continue,
+                Operation::Admit(_) | Operation::Resize(..) | Operation::Pause(..) => continue,
             };
             for id in ids {
                 let Some(held) = leases.get_mut(id) else { continue };
@@ -269,24 +305,27 @@ impl History {
     }
 
     fn check_capacity(&self, leases: &BTreeMap<LeaseId, Held<'_>>) -> Result<(), Violation> {
-        let mut by_pool: HashMap<&str, Vec<&Held<'_>>> = HashMap::new();
+        let mut by_pool: HashMap<&str, Vec<(&Held<'_>, u32)>> = HashMap::new();
         for held in leases.values().filter(|held| held.from < held.until()) {
-            by_pool.entry(&held.grant.pool).or_default().push(held);
+            let is_limited = |name: &str| name == held.grant.pool || self.sizes.contains_key(name);
+            for (name, count) in held.grant.takes().filter(|(name, count)| *count > 0 && is_limited(name)) {
+                by_pool.entry(name).or_default().push((held, count));
+            }
         }
         for (pool, mut leases) in by_pool {
-            leases.sort_by_key(|held| held.from);
-            let mut together: Vec<&Held<'_>> = Vec::new();
-            for held in leases {
+            leases.sort_by_key(|(held, _)| held.from);
+            let mut together: Vec<(&Held<'_>, u32)> = Vec::new();
+            for (held, count) in leases {
                 let at = held.from;
-                together.retain(|other| other.until() > at);
-                together.push(held);
-                let used: u64 = together.iter().map(|held| u64::from(held.grant.slots)).sum();
-                let since = together.iter().map(|held| held.invoked).min().unwrap_or(at);
+                together.retain(|(other, _)| other.until() > at);
+                together.push((held, count));
+                let used: u64 = together.iter().map(|(_, count)| u64::from(*count)).sum();
+                let since = together.iter().map(|(held, _)| held.invoked).min().unwrap_or(at);
                 if let Some(most) = self.most(pool, since, at)
                     && used > u64::from(most)
                 {
-                    let ids: Vec<LeaseId> = together.iter().map(|held| held.id).collect();
-                    let what = format!("pool {pool} had {used} of at most {most} slots taken, by {ids:?}");
+                    let ids: Vec<LeaseId> = together.iter().map(|(held, _)| held.id).collect();
+                    let what = format!("{pool} had {used} of at most {most} taken, by {ids:?}");
                     return Err(Violation { rule: Rule::Capacity, at, what });
                 }
             }
@@ -358,7 +397,7 @@ mod tests {
     use super::*;
 
     fn grant(task: i64, epoch: i64, pool: &str, slots: u32, expires_at: Instant) -> Grant {
-        Grant { task, epoch, pool: pool.into(), slots, expires_at }
+        Grant::new(task, epoch, pool, slots, expires_at)
     }
 
     fn event(invoked: Instant, returned: Instant, operation: Operation) -> Event {
@@ -382,12 +421,30 @@ mod tests {
     }
 
     fn check(events: Vec<Event>) -> Result<Summary, Violation> {
-        let mut history = History::new([("one", Some(1)), ("three", Some(3)), ("wide", None)]);
+        let mut history =
+            History::new([("one", Some(1)), ("three", Some(3)), ("wide", None), ("key", Some(2))]);
+        history.rate("rate", 2, 10, 3);
         events.into_iter().for_each(|event| history.push(event));
         history.check()
     }
 
     const FAR: Instant = 1_000_000;
+
+    /// A grant of a task of the wide pool.
+    fn also(task: i64, also: &[(&str, u32)]) -> Grant {
+        let also = also.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        Grant { also, ..grant(task, 1, "wide", 1, FAR) }
+    }
+
+    /// Starts by these calls, of a key with a rate of 2 in 10 and a burst of 3.
+    fn starts<const N: usize>(calls: [(Instant, Instant); N]) -> Vec<Event> {
+        let start = |(task, (invoked, returned))| admit(invoked, returned, &[also(task, &[("rate", 1)])]);
+        (1..).zip(calls).map(start).collect()
+    }
+
+    fn pause(invoked: Instant, returned: Instant, is_paused: bool) -> Event {
+        event(invoked, returned, Operation::Pause("queue".into(), is_paused))
+    }
 
     #[test]
     fn accepts_what_may_have_happened() {
@@ -425,6 +482,14 @@ mod tests {
                 admit(30, 40, &[grant(1, 1, "one", 2, FAR)]),
             ],
             vec![admit(1, 2, &[grant(1, 1, "wide", 1_000, FAR), grant(2, 1, "wide", 1_000, FAR)])],
+            // Keys, one with a maximum and one that nothing limits.
+            vec![admit(1, 2, &[also(1, &[("key", 2)]), also(2, &[("free", 99)])])],
+            // The burst, then one in each five; and calls that may have been made later or earlier.
+            starts([(1, 1), (1, 1), (1, 1), (6, 6), (11, 11), (16, 16)]),
+            starts([(1, 1), (1, 1), (1, 1), (2, 6), (3, 11)]),
+            // Resumed in time, and paused by a call that began before.
+            vec![pause(1, 2, true), pause(3, 4, false), admit(3, 9, &[also(1, &[("queue", 0)])])],
+            vec![pause(3, 9, true), admit(5, 6, &[also(1, &[("queue", 0)])])],
             // Two calls at once, in either order.
             vec![
                 admit(1, 9, &[grant(1, 1, "one", 1, FAR)]),
@@ -438,7 +503,8 @@ mod tests {
 
     #[test]
     fn rejects_broken_histories() {
-        use Rule::{Capacity, Exclusion, Fencing};
+        use Rule::{Capacity, Exclusion, Fencing, Pauses, Tokens};
+        let of_queue = |invoked, returned| admit(invoked, returned, &[also(1, &[("queue", 0)])]);
         let first = || admit(1, 2, &[grant(1, 1, "one", 1, 50)]);
         let resize = |at, slots| event(at, at + 1, Operation::Resize("one".into(), Some(slots)));
         let reap = |invoked, returned, of: &[(i64, i64)]| event(invoked, returned, Operation::Reap(ids(of)));
@@ -464,6 +530,12 @@ mod tests {
                 ],
             ),
             (Capacity, vec![admit(1, 2, &[grant(1, 1, "nowhere", 1, FAR)])]),
+            (Capacity, vec![admit(1, 2, &[also(1, &[("key", 2)]), also(2, &[("key", 1)])])]),
+            (Tokens, starts([(1, 1), (1, 1), (1, 1), (2, 5)])),
+            (Tokens, vec![admit(1, 1, &[1, 2, 3, 4].map(|task| also(task, &[("rate", 7)])))]),
+            (Tokens, starts([(1, 1), (50, 51), (50, 51), (50, 51), (51, 54)])),
+            (Pauses, vec![pause(1, 2, true), of_queue(3, 4)]),
+            (Pauses, vec![pause(1, 2, false), pause(3, 4, true), of_queue(5, 6), pause(7, 8, false)]),
             (Exclusion, vec![first(), admit(60, 61, &[grant(1, 1, "one", 1, FAR)])]),
             (
                 Exclusion,

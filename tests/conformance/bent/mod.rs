@@ -17,18 +17,20 @@ use stationmaster::Timestamp;
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
 use stationmaster::admission::{QueueRecord, Subject, Undefined};
 use stationmaster::error::{Result, StoreResult};
+use stationmaster::feed::{Consumer, TaskEvent};
 use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
 use stationmaster::lease::{LeaseRef, Renewal, TaskId};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorRecord};
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
-    Candidate, EventNote, GrantBatch, Granted, LanePage, LeasesByLane, Move, Overdue, PoolTx, Promote,
-    RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving, ShardLease, ShardWrite, Started,
-    StoreTx, Survey, SurveyQuery, TaskInsert, TaskTx, WhichSensors, Worker,
+    Candidate, Change, EventNote, FeedTx, GrantBatch, Granted, LanePage, LeasesByLane, Move, Overdue, PoolTx,
+    Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving, ShardLease, ShardWrite,
+    Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichSensors,
+    Worker,
 };
 use stationmaster::store::{Discrepancy, Inserted, Store, StoreInfo, Tx, TxMode};
-use stationmaster::task::TaskRecord;
+use stationmaster::task::{PastAttempt, TaskRecord, TaskState};
 use stationmaster::testing::raw;
 
 /// What is got wrong.
@@ -49,6 +51,13 @@ pub(crate) enum Fault {
     GrantsWithoutTheStart,
     StartsWhatIsRecorded,
     MovesKeepTheirSlots,
+    MovesKeepNoSlots,
+    SurveysWithoutWhatKeepsSlots,
+    CancelsUnderAnyEpoch,
+    CancelsLater,
+    CancelsWithoutTheMessage,
+    TellsNoDeadline,
+    RenewsBeyondTheDeadline,
     RenewsUnderAnyEpoch,
     RenewsOnlyWhatIsNotExpired,
     RefusesToRenewForLess,
@@ -57,6 +66,15 @@ pub(crate) enum Fault {
     MovesFromAnyState,
     MovesUnderAnyEpoch,
     MovesTellNoFinish,
+    ChangesUnderAnyEpoch,
+    ChangesFromAnyState,
+    ChangesWithinTheLane,
+    ChangesKeepTheDueInstant,
+    DeletesUnderAnyEpoch,
+    DeletesFromAnyState,
+    DeletesWithTheEvents,
+    AttemptsBackwards,
+    AttemptsWithoutTheEarliest,
     PromotesOneTooEarly,
     PromotesOneTooLate,
     PromotesOneTooMany,
@@ -85,13 +103,19 @@ pub(crate) enum Fault {
     SaysThatThereWasRoom,
     SaysThatThereWasNoRoom,
     ExpiresOneTooLate,
+    LeasesIgnoreThePlace,
+    LeasesOneTooMany,
     ForgetsOneTooMany,
+    ForgetsHoweverTheyEnded,
     ForgetsSensorsWithTheRest,
     ActiveRunsStopExclusive,
     ActiveRunsInAnyOrder,
     NamespacesAreIgnored,
     EventsBackwards,
     EventsIgnoreThePlace,
+    FeedIgnoresThePlace,
+    ForgetsTheFeedByAgeAlone,
+    MovesTellNothing,
     EndsSensorsUnderAnyEpoch,
     ChangesIgnoreTheShard,
     ChangesLeaveOutWhatEnded,
@@ -108,6 +132,10 @@ pub(crate) enum Fault {
     CountIgnoresTheFilter,
     SilentOneTooEarly,
     PagesByStartAlone,
+    WalksLoseTheLastOfAPage,
+    WalksTurnAround,
+    WalksReadWithoutEnd,
+    CountsRetriesAsScheduled,
 }
 
 /// A store that passes every call on to another one.
@@ -181,7 +209,10 @@ impl TaskTx for BentTx<'_> {
 
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {
         let mut query = query.clone();
-        let survey = self.tx.survey(&ticks::bent_query(self.fault, &mut query))?;
+        let mut survey = self.tx.survey(&ticks::bent_query(self.fault, &mut query))?;
+        if self.fault == Fault::SurveysWithoutWhatKeepsSlots {
+            survey.lanes.retain(|lane| !lane.keeps_slots);
+        }
         ticks::bent_survey(self, &query, survey)
     }
 
@@ -203,6 +234,28 @@ impl TaskTx for BentTx<'_> {
             queues.iter_mut().for_each(|queue| queue.waiting += queue.leased);
         }
         Ok(queues)
+    }
+
+    fn walk_tasks(&mut self, walk: &TaskWalk<'_>) -> StoreResult<Walked> {
+        let mut walk = walk.clone();
+        if self.fault == Fault::WalksReadWithoutEnd {
+            walk.most_read = usize::MAX;
+        }
+        let mut walked = self.tx.walk_tasks(&walk)?;
+        match self.fault {
+            Fault::WalksLoseTheLastOfAPage if walked.next.is_some() => drop(walked.found.pop()),
+            Fault::WalksTurnAround => walked.found.reverse(),
+            _ => {}
+        }
+        Ok(walked)
+    }
+
+    fn count_tasks(&mut self, cap: usize) -> StoreResult<TaskSums> {
+        let mut sums = self.tx.count_tasks(cap)?;
+        if self.fault == Fault::CountsRetriesAsScheduled {
+            sums.counted.retain(|(state, _)| *state != TaskState::UpForRetry);
+        }
+        Ok(sums)
     }
 
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
@@ -273,7 +326,39 @@ impl TaskTx for BentTx<'_> {
                         .collect();
                 self.tx.renew_if_leased(&left, expires_at)
             }
+            Fault::TellsNoDeadline => {
+                let mut renewals = self.tx.renew_if_leased(leases, expires_at)?;
+                let asked = renewals.iter_mut().filter(|renewal| matches!(renewal, Renewal::Cancelled(_)));
+                asked.for_each(|renewal| *renewal = Renewal::Renewed);
+                Ok(renewals)
+            }
+            Fault::RenewsBeyondTheDeadline => {
+                let mut renewals = self.tx.renew_if_leased(leases, expires_at)?;
+                for renewal in &mut renewals {
+                    if let Renewal::Cancelled(deadline) = renewal {
+                        *deadline = expires_at.max(*deadline);
+                    }
+                }
+                Ok(renewals)
+            }
             _ => self.tx.renew_if_leased(leases, expires_at),
+        }
+    }
+
+    fn cancel_if_leased(
+        &mut self,
+        leases: &[LeaseRef],
+        deadline: Timestamp,
+        message: &str,
+    ) -> StoreResult<Vec<Option<Timestamp>>> {
+        match self.fault {
+            Fault::CancelsUnderAnyEpoch => {
+                let fresh = self.refreshed(leases)?;
+                self.tx.cancel_if_leased(&fresh, deadline, message)
+            }
+            Fault::CancelsLater => self.tx.cancel_if_leased(leases, later(deadline, 1), message),
+            Fault::CancelsWithoutTheMessage => self.tx.cancel_if_leased(leases, deadline, ""),
+            _ => self.tx.cancel_if_leased(leases, deadline, message),
         }
     }
 
@@ -294,10 +379,63 @@ impl TaskTx for BentTx<'_> {
         if self.fault == Fault::MovesKeepTheirSlots {
             moves.iter_mut().for_each(|wanted| wanted.keeps_slots = true);
         }
+        if self.fault == Fault::MovesKeepNoSlots {
+            let goes_on = |wanted: &&mut Move| wanted.to == TaskState::Scheduled;
+            moves.iter_mut().filter(goes_on).for_each(|wanted| wanted.keeps_slots = false);
+        }
         if self.fault == Fault::MovesTellNoFinish {
             moves.iter_mut().for_each(|wanted| wanted.finished = false);
         }
         self.tx.move_if(&moves)
+    }
+
+    fn attempts(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<Vec<PastAttempt>>> {
+        let mut kept = self.tx.attempts(tasks)?;
+        match self.fault {
+            Fault::AttemptsBackwards => kept.iter_mut().for_each(|kept| kept.reverse()),
+            Fault::AttemptsWithoutTheEarliest => {
+                kept.iter_mut().filter(|kept| kept.len() == 16).for_each(|kept| drop(kept.remove(0)));
+            }
+            _ => {}
+        }
+        Ok(kept)
+    }
+
+    fn change_if(&mut self, changes: &[Change]) -> StoreResult<Vec<bool>> {
+        let mut changes = changes.to_vec();
+        let refs: Vec<LeaseRef> = changes.iter().map(|wanted| wanted.task).collect();
+        let ids: Vec<TaskId> = refs.iter().map(|task| task.id).collect();
+        let fresh = self.refreshed(&refs)?;
+        for ((wanted, fresh), task) in changes.iter_mut().zip(fresh).zip(self.tx.tasks_by_id(&ids)?) {
+            match (self.fault, task) {
+                (Fault::ChangesUnderAnyEpoch, _) => wanted.task = fresh,
+                (Fault::ChangesFromAnyState, Some(task)) => wanted.from = task.state,
+                (Fault::ChangesWithinTheLane, Some(task)) => wanted.to.lane = task.lane,
+                (Fault::ChangesKeepTheDueInstant, Some(task)) => wanted.to.due = task.due,
+                _ => {}
+            }
+        }
+        self.tx.change_if(&changes)
+    }
+
+    fn delete_if(&mut self, tasks: &[(LeaseRef, TaskState)]) -> StoreResult<Vec<bool>> {
+        let mut tasks = tasks.to_vec();
+        let refs: Vec<LeaseRef> = tasks.iter().map(|(task, _)| *task).collect();
+        let ids: Vec<TaskId> = refs.iter().map(|task| task.id).collect();
+        let fresh = self.refreshed(&refs)?;
+        for ((wanted, fresh), task) in tasks.iter_mut().zip(fresh).zip(self.tx.tasks_by_id(&ids)?) {
+            match (self.fault, task) {
+                (Fault::DeletesUnderAnyEpoch, _) => wanted.0 = fresh,
+                (Fault::DeletesFromAnyState, Some(task)) => wanted.1 = task.state,
+                _ => {}
+            }
+        }
+        if self.fault == Fault::DeletesWithTheEvents {
+            let events = self.tx.events(0, usize::MAX)?;
+            let of = events.iter().filter(|event| ids.contains(&event.id)).map(|event| event.seq);
+            self.tx.acknowledge_events(&of.collect::<Vec<_>>())?;
+        }
+        self.tx.delete_if(&tasks)
     }
 
     fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
@@ -307,17 +445,42 @@ impl TaskTx for BentTx<'_> {
         }
     }
 
+    fn leases_of(
+        &mut self,
+        holder: &Holder,
+        after: Option<TaskId>,
+        limit: usize,
+    ) -> StoreResult<Vec<TaskRecord>> {
+        match self.fault {
+            Fault::LeasesIgnoreThePlace => self.tx.leases_of(holder, None, limit),
+            Fault::LeasesOneTooMany => self.tx.leases_of(holder, after, limit.saturating_add(1)),
+            _ => self.tx.leases_of(holder, after, limit),
+        }
+    }
+
     fn forget_ended(
         &mut self,
+        state: TaskState,
         before: Timestamp,
         sensors_before: Timestamp,
         limit: usize,
     ) -> StoreResult<usize> {
+        let limit = limit.saturating_add(usize::from(self.fault == Fault::ForgetsOneTooMany));
         match self.fault {
-            Fault::ForgetsOneTooMany => self.tx.forget_ended(before, sensors_before, limit.saturating_add(1)),
-            Fault::ForgetsSensorsWithTheRest => self.tx.forget_ended(before, before, limit),
-            _ => self.tx.forget_ended(before, sensors_before, limit),
+            Fault::ForgetsSensorsWithTheRest => self.tx.forget_ended(state, before, before, limit),
+            Fault::ForgetsHoweverTheyEnded => {
+                let mut gone = 0;
+                for state in TaskState::ALL.into_iter().filter(|state| state.is_end()) {
+                    gone += self.tx.forget_ended(state, before, sensors_before, limit - gone)?;
+                }
+                Ok(gone)
+            }
+            _ => self.tx.forget_ended(state, before, sensors_before, limit),
         }
+    }
+
+    fn repair_counters(&mut self) -> StoreResult<Vec<Discrepancy>> {
+        self.tx.repair_counters()
     }
 
     fn audit(&mut self) -> StoreResult<Vec<Discrepancy>> {
@@ -436,5 +599,29 @@ impl SensorTx for BentTx<'_> {
             }
         }
         self.tx.put_shards_if_unchanged(&writes)
+    }
+}
+
+impl FeedTx for BentTx<'_> {
+    pass_on! {
+        fn feed_last() -> u64;
+        fn consumers() -> Vec<Consumer>;
+        fn hold_consumer(name: &Holder) -> Option<Consumer>;
+        fn put_consumer(consumer: &Consumer) -> ();
+        fn delete_consumer(name: &Holder) -> bool;
+    }
+
+    fn feed(&mut self, after: u64, limit: usize) -> StoreResult<Vec<TaskEvent>> {
+        let after = if self.fault == Fault::FeedIgnoresThePlace { 0 } else { after };
+        let mut events = self.tx.feed(after, limit)?;
+        if self.fault == Fault::MovesTellNothing {
+            events.retain(|event| event.state.is_end());
+        }
+        Ok(events)
+    }
+
+    fn forget_feed(&mut self, accepted: u64, before: Timestamp, limit: usize) -> StoreResult<usize> {
+        let accepted = if self.fault == Fault::ForgetsTheFeedByAgeAlone { 0 } else { accepted };
+        self.tx.forget_feed(accepted, before, limit)
     }
 }

@@ -15,12 +15,12 @@ use stationmaster::error::{Error, Result, StoreErrorKind};
 use stationmaster::id::SensorKind;
 use stationmaster::ops::{Cleared, Finish, Finished, Mark, Marked};
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
-use stationmaster::service::{Admitter, Reaper, Service};
+use stationmaster::service::{Admitter, Service, Upkeep};
 use stationmaster::store::contract::Ending;
 use stationmaster::store::postgres::tokio_postgres::Error as PgError;
 use stationmaster::store::{Durability, PostgresStore, Tx};
 use stationmaster::task::{LeaseLoss, TaskRecord, TaskState};
-use stationmaster::testing::history::{Grant, LeaseId, Operation};
+use stationmaster::testing::history::{LeaseId, Operation};
 use stationmaster::{LeaseRef, NewTask, Renewal, TaskId, TaskKey};
 
 use super::{LIMITS, POOLS, pool};
@@ -28,7 +28,7 @@ use crate::place::postgres::{Database, Level};
 use crate::postgres_server::Plain;
 use crate::postgres_server::host::Notify;
 use crate::respawn::say;
-use crate::worker::{Commit, Diary, Line, Random, ids, write};
+use crate::worker::{Commit, Diary, Line, Random, grant, ids, write};
 
 #[derive(Serialize, Deserialize)]
 pub struct Orders {
@@ -74,7 +74,7 @@ struct Host {
     level: &'static str,
     store: Arc<PostgresStore>,
     admitter: Admitter,
-    reaper: Reaper,
+    upkeep: Upkeep,
     connection: Plain,
     random: Random,
     diary: Diary,
@@ -105,7 +105,7 @@ pub fn work(orders: Orders) {
     let mut host = Host {
         connection: connect(&orders.database.url),
         admitter,
-        reaper: Reaper::new(store.clone()).grace(Duration::ZERO),
+        upkeep: Upkeep::new(store.clone()).grace(Duration::ZERO),
         store,
         random: Random(orders.seed),
         diary: Diary::default(),
@@ -176,14 +176,7 @@ impl Host {
         let Self { diary, admitter, .. } = self;
         let granted = diary.call(Operation::Admit(vec![]), || {
             let granted = admitter.admit(SystemClock.now(), 8)?.granted;
-            let grants = granted.iter().map(|task| Grant {
-                task: task.id.0,
-                epoch: task.epoch,
-                pool: task.lane.pool.to_string(),
-                slots: task.lane.slots,
-                expires_at: task.lease.as_ref().unwrap().expires_at.as_micros().unsigned_abs(),
-            });
-            let grants = Operation::Admit(grants.collect());
+            let grants = Operation::Admit(granted.iter().map(grant).collect());
             Ok((granted, grants))
         })?;
         assert!(granted.is_sorted_by_key(TaskRecord::order), "a tick grants out of order: {granted:?}");
@@ -193,9 +186,9 @@ impl Host {
     }
 
     fn reap(&mut self) -> Result<()> {
-        let Self { diary, reaper, .. } = self;
+        let Self { diary, upkeep, .. } = self;
         let has_reaped = diary.call(Operation::Reap(vec![]), || {
-            let reaped = reaper.tick(SystemClock.now())?.reaped;
+            let reaped = upkeep.tick(SystemClock.now())?.reaped;
             let leases: Vec<LeaseRef> = reaped.iter().map(|reaped| reaped.task.lease_ref()).collect();
             Ok((!leases.is_empty(), Operation::Reap(ids(&leases))))
         })?;

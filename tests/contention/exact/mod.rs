@@ -18,7 +18,7 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::Result;
 use stationmaster::ops::{Finish, Mark};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::service::{Admitter, Reaper, Service};
+use stationmaster::service::{Admitter, Service, Upkeep};
 use stationmaster::store::PostgresStore;
 use stationmaster::task::TaskState;
 use stationmaster::testing::history::{History, LeaseId, Summary};
@@ -253,7 +253,7 @@ fn run(server: &OwnServer, schema: &str, levels: &[Level], length: Duration) -> 
 fn drain(store: &Arc<PostgresStore>, plain: &Plain, schema: &str) {
     define(store, 1_000).unwrap();
     let mut admitter = Admitter::new(store.clone(), "last".try_into().unwrap());
-    let mut reaper = Reaper::new(store.clone()).grace(Duration::ZERO);
+    let mut upkeep = Upkeep::new(store.clone()).grace(Duration::ZERO);
     let count = |from: &str| {
         plain.number(&format!("SELECT count(*) FROM {from}").replace("sm.", &format!("{schema}.")))
     };
@@ -264,7 +264,7 @@ fn drain(store: &Arc<PostgresStore>, plain: &Plain, schema: &str) {
     {
         assert!(began.elapsed() < Duration::from_secs(120), "tasks are passed over");
         let now = SystemClock.now();
-        reaper.tick(now).unwrap();
+        upkeep.tick(now).unwrap();
         let granted = admitter.tick(now).unwrap().granted;
         let ends: Vec<Finish> = granted.iter().map(|task| Finish::success(task.lease_ref())).collect();
         store.write(|tx| tx.finish(now, &ends)).unwrap();

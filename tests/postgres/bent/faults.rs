@@ -42,7 +42,7 @@ faults! {
         "stepped::beats::a_stale_holder_beside_the_new_one" says "Queued";
     "an enqueue tells of no task", "tx/enqueue_one.sql":
         "SELECT lane, (due IS NULL)::int, 1, 0, 0," => "SELECT lane, (due IS NULL)::int, 0, 0, 0,",
-        "stepped::ends::a_reaper_passes_over_what_is_being_ended" says "LaneTasks";
+        "stepped::ends::upkeep_passes_over_what_is_being_ended" says "LaneTasks";
     "a fold applies a delta twice", "tx/fold.sql":
         "was.used - back.slots AS used" => "was.used - 2 * back.slots AS used",
         "stepped::fold::an_effect_is_folded_before_its_cause" says "Pool {";
@@ -84,7 +84,7 @@ faults! {
         "LIMIT page.most FOR UPDATE SKIP LOCKED) ready" => "LIMIT page.most OFFSET 0) ready",
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "Conflict";
     "a grant takes the half of a plan", "tx/tick/grant.sql":
-        "WHERE $14::bigint = 0 OR (SELECT count(*) FROM locked) = cardinality($1::bigint[])" => "WHERE $14::bigint < 2",
+        "CROSS JOIN wanted WHERE is_whole" => "CROSS JOIN wanted",
         "bounds::ticks_grant_what_a_look_at_all_rows_says" says "Conflict";
     "promotion counts twice", "tx/promote.sql":
         "coalesce(was.ready, 0) + more.count AS ready" => "coalesce(was.ready, 0) + 2 * more.count AS ready",
@@ -95,18 +95,24 @@ faults! {
     "promotion forgets what it passed over", "tx/promote.sql":
         "ARRAY(SELECT no FROM left_early UNION ALL SELECT no FROM passed WHERE nth <= 32)" => "ARRAY(SELECT no FROM left_early)",
         "stepped::bounds::a_locked_due_task_that_is_rolled_back" says "before the bound of ticks";
-    "a reaper does not look a second time", "tx/still_expired.sql":
+    "upkeep does not look a second time", "tx/still_expired.sql":
         "WHERE beat.expires_at > lease.expires_at" => "WHERE beat.expires_at > lease.expires_at AND beat.expires_at < 0",
         "stepped::beats::all_orders_of_renew_and_reap" says "told that it lasts";
+    "the next expiry is beyond a deadline", "tx/next_expiry.sql":
+        "least(first.cancel_at, greatest(first.expires_at, beat.expires_at))" => "greatest(first.expires_at, beat.expires_at)",
+        "stepped::cancels::renewals_and_an_open_cancel_do_not_wait_for_each_other" says "left == right";
+    "a renewal tells no deadline", "tx/renew.sql":
+        "bool_or(is_renewed), max(cancel_at)" => "bool_or(is_renewed), NULL::bigint",
+        "stepped::cancels::renewals_and_an_open_cancel_do_not_wait_for_each_other" says "left == right";
     "a renewal asks for no lock", "tx/renew.sql":
         "FOR KEY SHARE SKIP LOCKED" => "OFFSET 0",
         "stepped::beats::all_orders_of_renew_and_reap" says "told that it lasts";
     "a renewal keeps its last beat alone", "tx/renew.sql":
         "(beat.expires_at, beat.id) < (latest.expires_at, latest.id)" => "beat.id < (SELECT max(id) FROM sm.beat last WHERE last.no = latest.no)",
         "stepped::beats::two_renewals_of_one_lease" says "an earlier instant changes nothing";
-    "a reaper waits for rows", "tx/lock_expired.sql":
+    "upkeep waits for rows", "tx/lock_expired.sql":
         "FOR UPDATE SKIP LOCKED" => "FOR UPDATE",
-        "stepped::ends::a_reaper_passes_over_what_is_being_ended" says "Busy";
+        "stepped::ends::upkeep_passes_over_what_is_being_ended" says "Busy";
     "retention waits for rows", "tx/forget_ended.sql":
         "FOR UPDATE OF idle SKIP LOCKED" => "FOR UPDATE OF idle",
         "stepped::retention::a_locked_task_is_passed_over" says "Busy";

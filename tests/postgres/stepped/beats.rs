@@ -30,7 +30,7 @@ fn granted(scene: &Scene, name: &str) -> LeaseRef {
     lease.lease_ref()
 }
 
-/// How many leases a reaper ends that looks at this second.
+/// How many leases upkeep ends that looks at this second.
 fn reaped(scene: &Scene, second: u64) -> usize {
     scene.store.write(|tx| tx.reap(later(second), 10)).unwrap().len()
 }
@@ -48,7 +48,7 @@ fn renewal(scene: &Scene, level: &str, lease: LeaseRef, until: u64) -> Steps {
     vec![begin(level), Box::new(move |hand| hand.sql(&beat)), Box::new(move |hand| hand.sql(&renew))]
 }
 
-/// A reaper that locks what has expired at this second, and then does all of it.
+/// Upkeep that locks what has expired at this second, and then does all of it.
 fn reaping(scene: &Scene, second: u64) -> Steps {
     let lock = scene.sql(LOCK_EXPIRED, &[&later(second).as_micros().to_string(), "9"]);
     let reap = move |hand: &Hand| {
@@ -61,18 +61,18 @@ fn reaping(scene: &Scene, second: u64) -> Steps {
 #[test]
 fn all_orders_of_renew_and_reap() {
     let scene = Scene::new();
-    let (holder, reaper) = (Hand::new(&scene.scratch.0), Hand::new(&scene.scratch.0));
+    let (holder, upkeep) = (Hand::new(&scene.scratch.0), Hand::new(&scene.scratch.0));
     for level in LEVELS {
         let (mut held, mut lost) = (0, 0);
         for (nth, order) in orders::all(4, 4).iter().enumerate() {
             let of = format!("{level} {nth}");
             let lease = running(&scene, &of);
             let mut renews = Actor::new(&holder, renewal(&scene, level, lease, 200));
-            let mut reaps = Actor::new(&reaper, reaping(&scene, 100));
+            let mut reaps = Actor::new(&upkeep, reaping(&scene, 100));
             orders::run(order, &mut renews, &mut reaps);
             assert!(!renews.has_waited && !reaps.has_waited, "{of}");
             let told = renews.said.last().unwrap().clone();
-            let is_confirmed = renews.has_committed && told.is_ok_and(|told| told.ends_with("|t"));
+            let is_confirmed = renews.has_committed && told.is_ok_and(|told| told.ends_with("|t|"));
             let state = scene.task(&of).state;
             let holds = state == TaskState::Running;
             assert!(holds || !is_confirmed, "{of}, told that it lasts: {:?} {:?}", renews.said, reaps.said);
@@ -152,7 +152,7 @@ fn two_renewals_of_one_lease() {
                 for at in 0..3 {
                     for (hand, steps) in hands.iter().zip(&mut steps) {
                         let told = (steps[at])(hand).done();
-                        assert!(at < 2 || told.ends_with("|t"), "{level}: {told}");
+                        assert!(at < 2 || told.ends_with("|t|"), "{level}: {told}");
                     }
                 }
                 hands[commits_first].sql("COMMIT").done();

@@ -67,7 +67,7 @@ fn all_pairs_of_two_ends() {
     }
 }
 
-/// The ends of which two run in all orders. A reaper passes over what the other one holds.
+/// The ends of which two run in all orders. Upkeep passes over what the other one holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Finish,
@@ -112,7 +112,7 @@ fn all_orders_of_two_ends() {
     for level in LEVELS {
         for (at, first) in [Finish, Reap, Mark, Register].into_iter().enumerate() {
             for second in [Finish, Reap, Mark, Register].into_iter().skip(at) {
-                // A reaper runs at READ COMMITTED alone.
+                // Upkeep runs at READ COMMITTED alone.
                 if level != "READ COMMITTED" && [first, second].contains(&Reap) {
                     continue;
                 }
@@ -139,9 +139,9 @@ fn all_orders_of_two_ends() {
     assert!(waited > 100, "{waited}");
 }
 
-/// The reaper passes over a lease that a host is ending, and ends it if the host rolls back.
+/// Upkeep passes over a lease that a host is ending, and ends it if the host rolls back.
 #[test]
-fn a_reaper_passes_over_what_is_being_ended() {
+fn upkeep_passes_over_what_is_being_ended() {
     for level in LEVELS {
         let scene = Scene::new();
         let lease = scene.admitted(&["t"])[0];

@@ -2,8 +2,10 @@
 
 mod beats;
 mod bounds;
+mod cancels;
 mod definitions;
 mod ends;
+mod feed;
 mod fold;
 mod hand;
 mod keys;

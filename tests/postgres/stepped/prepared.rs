@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stationmaster::admission::IfExists;
 use stationmaster::error::StoreErrorKind;
-use stationmaster::service::{Reaper, Service};
+use stationmaster::service::{Service, Upkeep};
 use stationmaster::store::PostgresStore;
 use stationmaster::{LeaseRef, Renewal, TaskState};
 
@@ -81,7 +81,7 @@ fn whatever_is_prepared_others_pass() {
         assert_eq!(scene.admitted(&["free"]).len(), 1);
         let store =
             PostgresStore::connect(&server.url(), scene.scratch.options()).map(std::sync::Arc::new).unwrap();
-        Reaper::new(store.clone()).tick(now()).unwrap();
+        Upkeep::new(store.clone()).tick(now()).unwrap();
         store.write(|tx| tx.forget_ended(now() + Duration::from_secs(1), Duration::ZERO, 9)).unwrap();
         scene.audit();
 

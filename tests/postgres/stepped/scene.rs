@@ -53,13 +53,14 @@ pub enum Verb {
     CancelReady,
     CancelLeased,
     CancelSensing,
+    AskToStop,
     Clear,
     RecordRun,
     CloseRun,
     BeatRun,
 }
 
-pub const VERBS: [Verb; 16] = [
+pub const VERBS: [Verb; 17] = [
     Verb::Enqueue,
     Verb::EnqueueInNewLane,
     Verb::Start,
@@ -72,6 +73,7 @@ pub const VERBS: [Verb; 16] = [
     Verb::CancelReady,
     Verb::CancelLeased,
     Verb::CancelSensing,
+    Verb::AskToStop,
     Verb::Clear,
     Verb::RecordRun,
     Verb::CloseRun,
@@ -156,6 +158,7 @@ impl Scene {
             Verb::GiveBack,
             Verb::Register,
             Verb::CancelLeased,
+            Verb::AskToStop,
         ]);
         let sensing = names(&[Verb::EndSensor, Verb::CancelSensing]);
         let ended = names(&[Verb::Clear]);
@@ -249,6 +252,9 @@ impl Verb {
             }
             Self::CancelReady | Self::CancelLeased | Self::CancelSensing => {
                 tx.mark(now(), &[Mark::new(key(name), TaskState::Failed, "m")]).map(|done| text(&done))
+            }
+            Self::AskToStop => {
+                tx.cancel(now(), Duration::from_secs(30), &[key(name)], "m").map(|done| text(&done))
             }
             Self::Clear => tx.clear(now(), &[key(name)]).map(|done| text(&done)),
             Self::RecordRun => tx

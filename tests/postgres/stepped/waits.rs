@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stationmaster::Timestamp;
 use stationmaster::admission::IfExists;
-use stationmaster::service::{Admitter, Reaper, Service};
+use stationmaster::service::{Admitter, Service, Upkeep};
 
 use super::hand::{Hand, Step, until_one_waits};
 use super::scene::{LEVELS, Scene, VERBS, Verb, later, now, task};
@@ -72,7 +72,7 @@ fn services_pass_whoever_is_open() {
         assert_eq!(free.len(), 1);
         scene.store.write(|tx| tx.finish(now(), &[stationmaster::ops::Finish::success(free[0])])).unwrap();
         let store = Arc::new(scene.scratch.open(|options| options));
-        Reaper::new(store).tick(now()).unwrap();
+        Upkeep::new(store).tick(now()).unwrap();
         scene
             .store
             .write(|tx| {

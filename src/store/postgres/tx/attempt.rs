@@ -10,6 +10,7 @@ use super::super::wire::ask;
 use super::retention::OLD_NAMES;
 use super::{Db, clamp, first, insert, row};
 use crate::error::{StoreError, StoreErrorKind};
+use crate::id::Holder;
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::contract::{Held, Move, Started, Wait};
 use crate::store::sql::codes::{Code, mask, task_state};
@@ -20,6 +21,7 @@ use crate::time::Timestamp;
 pub(super) const START: &str = statement!("start.sql");
 pub(super) const BEAT: &str = statement!("beat.sql");
 pub(super) const RENEW: &str = statement!("renew.sql");
+pub(super) const CANCEL: &str = statement!("cancel.sql");
 pub(super) const MOVE: &str = statement!("move.sql");
 pub(super) const END: &str = statement!("end.sql");
 pub(super) const END_ONE: &str = statement!("end_one.sql");
@@ -28,6 +30,7 @@ pub(super) const STILL_EXPIRED: &str = statement!("still_expired.sql");
 pub(super) const LOCK_TASKS: &str = statement!("lock_tasks.sql");
 pub(super) const LOCK_FREE_TASKS: &str = statement!("lock_free_tasks.sql");
 pub(super) const SERIALIZE: &str = statement!("serialize.sql");
+pub(super) const LEASES_OF: &str = statement!("leases_of.sql");
 pub(super) const NEXT_EXPIRY: &str = statement!("next_expiry.sql");
 
 const BEFORE_LOCKS: &str = "SAVEPOINT stationmaster_locks";
@@ -87,11 +90,35 @@ impl Db<'_> {
         ])?;
         let mut renewals = HashMap::with_capacity(rows.len());
         for row in &rows {
-            let renewal = if row::value(row, 2)? { Renewal::Renewed } else { Renewal::Busy };
+            let deadline: Option<i64> = row::value(row, 3)?;
+            let renewal = match (row::value(row, 2)?, deadline) {
+                (false, _) => Renewal::Busy,
+                (true, None) => Renewal::Renewed,
+                (true, Some(deadline)) => Renewal::Cancelled(Timestamp::from_micros(deadline)),
+            };
             renewals.insert((row::value(row, 0)?, row::value(row, 1)?), renewal);
         }
         let renewal = |lease| renewals.get(&numbers(lease)).copied().unwrap_or(Renewal::Lost);
         Ok(leases.iter().map(renewal).collect())
+    }
+
+    pub(super) fn cancel_if_leased(
+        &mut self,
+        leases: &[LeaseRef],
+        deadline: Timestamp,
+        message: &str,
+    ) -> Outcome<Vec<Option<Timestamp>>> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (ids, epochs): (Vec<i64>, Vec<i64>) = leases.iter().map(numbers).unzip();
+        let mut deadlines = HashMap::with_capacity(leases.len());
+        let message = escape(message).into_owned();
+        for row in self.one(ask!(CANCEL, ids, epochs, deadline.as_micros(), message))? {
+            let lease: (i64, i64) = (row::value(&row, 0)?, row::value(&row, 1)?);
+            deadlines.insert(lease, Timestamp::from_micros(row::value(&row, 2)?));
+        }
+        Ok(leases.iter().map(|lease| deadlines.get(&numbers(lease)).copied()).collect())
     }
 
     pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<bool>> {
@@ -115,7 +142,7 @@ impl Db<'_> {
             each(|change| change.task.id.0),
             each(|change| change.task.epoch),
             each(|change| mask(change.from)),
-            each(|change| task_state(change.to, change.due)),
+            each(|change| task_state(change.to, change.due, false)),
             instants(|change| change.due),
             each(|change| change.keeps_slots.into()),
             each(|change| change.forgive.into()),
@@ -124,6 +151,7 @@ impl Db<'_> {
             moves.iter().map(|change| change.finished.then(|| change.to.code())).collect::<Vec<_>>(),
             texts(moves, |change| &change.message),
             texts(moves, |change| &change.value),
+            instants(|change| change.at),
         );
         for row in self.one(statement)? {
             if let Some(answer) = answers.get_mut(row::place(&row, 0)?) {
@@ -190,6 +218,18 @@ impl Db<'_> {
         }
     }
 
+    /// The order of the rows is the statement's.
+    pub(super) fn leases_of(
+        &mut self,
+        holder: &Holder,
+        after: Option<TaskId>,
+        limit: usize,
+    ) -> Outcome<Vec<TaskRecord>> {
+        let after = after.map_or(i64::MIN, |id| id.0);
+        let rows = self.one(ask!(LEASES_OF, holder.as_str(), after, clamp(limit)))?;
+        rows.iter().map(|row| row::task(self, row)).collect()
+    }
+
     /// The tasks with these numbers, in the order of their expiry.
     fn of_leases(&mut self, rows: &[Row]) -> Outcome<Vec<TaskRecord>> {
         let ids = rows.iter().map(|row| row::value(row, 0).map(TaskId)).collect::<Outcome<Vec<_>>>()?;
@@ -254,7 +294,7 @@ impl Db<'_> {
         }
     }
 
-    /// Reapers ask this in each tick, and so forget what hosts that never call [`Self::serialize`] in a
+    /// Upkeep asks this in each tick, and so forgets what hosts that never call [`Self::serialize`] in a
     /// transaction of the store's own would leave behind.
     pub(super) fn next_expiry(&mut self, writes: bool) -> Outcome<Option<Timestamp>> {
         let rows = match self.is_own && writes {

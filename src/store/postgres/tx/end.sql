@@ -32,8 +32,17 @@ to_idle AS (
     told, result
   FROM ended
 ),
+-- What the feed tells.
+told AS (
+  INSERT INTO sm.feed_inbox (no, attempt, at, state, map_index, namespace, workflow, run, task, value, message)
+  SELECT ended.no, ended.attempt, ended.at, ended.state, task.map_index, task.namespace, task.workflow, task.run,
+    task.task, ended.result, ended.told
+  FROM ended
+  CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = ended.no OFFSET 0) task
+  WHERE ended.runs & 2 <> 0
+),
 appended AS (
   INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came)
   SELECT lane, 0, -count(*), sum(slots)::bigint, count(*), 0 FROM ended GROUP BY lane
 )
-SELECT place, started = 1 AND runs IS NOT NULL FROM ended
+SELECT place, started = 1 AND coalesce(runs, 0) & 1 = 1 FROM ended

@@ -16,7 +16,15 @@ to_idle AS (
     $3::bigint, $5::text, $6::text
   FROM gone
 ),
+told AS (
+  INSERT INTO sm.feed_inbox (no, attempt, at, state, map_index, namespace, workflow, run, task, value, message)
+  SELECT gone.no, gone.attempt, gone.at, $3::bigint, task.map_index, task.namespace, task.workflow, task.run,
+    task.task, $6::text, $5::text
+  FROM gone
+  CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = gone.no OFFSET 0) task
+  WHERE gone.runs & 2 <> 0
+),
 appended AS (
   INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came) SELECT lane, 0, -1, slots, 1, 0 FROM gone
 )
-SELECT 1::bigint, started = 1 AND runs IS NOT NULL FROM gone
+SELECT 1::bigint, started = 1 AND coalesce(runs, 0) & 1 = 1 FROM gone

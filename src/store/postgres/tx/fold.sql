@@ -48,6 +48,7 @@ touched AS MATERIALIZED (
 -- missing.
 lanes AS MATERIALIZED (
   SELECT touched.*, coalesce(lane.pool, touched.pool) AS of_pool, coalesce(lane.limits, touched.limits) AS of_limits,
+    coalesce(lane.slots, touched.lane_slots) AS of_slots,
     lane.digest IS NULL AS is_new,
     coalesce(
       (lane.pool, lane.slots, lane.limits, CASE WHEN lane.digest IS NOT NULL THEN coalesce(lane.queue, '') END)
@@ -110,7 +111,11 @@ lane_uses AS (
 -- lease is open.
 pools AS MATERIALIZED (
   SELECT back.pool, was.at, was.used - back.slots AS used
-  FROM (SELECT of_pool AS pool, sum(slots)::bigint AS slots FROM lanes WHERE slots > 0 GROUP BY of_pool) back
+  FROM (
+    SELECT part.pool, sum(lanes.slots / lanes.of_slots * part.slots)::bigint AS slots
+    FROM lanes CROSS JOIN LATERAL sm._pools_of(lanes.of_pool, lanes.of_slots, lanes.of_limits) part
+    WHERE lanes.slots > 0 GROUP BY part.pool
+  ) back
   LEFT JOIN LATERAL (
     SELECT ctid AS at, used FROM sm.pool_use WHERE pool_use.name = back.pool
     ORDER BY version DESC LIMIT 1) was ON true
@@ -123,14 +128,14 @@ limits AS MATERIALIZED (
   SELECT change.key, was.at, coalesce(was.used, 0) - change.leases AS used,
     coalesce(was.lanes, 0) + change.lanes AS lanes
   FROM (
-    SELECT carried.key, sum(lane.leases)::bigint AS leases, sum(lane.more)::bigint AS lanes
+    SELECT carried.key, sum(lane.leases * carried.count)::bigint AS leases, sum(lane.more)::bigint AS lanes
     FROM (
       SELECT of_limits, leases,
         CASE WHEN is_new AND NOT is_empty AND pool IS NOT NULL THEN 1 WHEN is_empty AND NOT is_new THEN -1 ELSE 0 END
           AS more
       FROM lanes
     ) lane
-    CROSS JOIN LATERAL json_array_elements_text(lane.of_limits::json) carried (key)
+    CROSS JOIN LATERAL sm._carried(lane.of_limits) carried
     WHERE lane.leases > 0 OR lane.more <> 0
     GROUP BY carried.key
   ) change

@@ -1,12 +1,12 @@
--- Deletes tasks that ended, with their sensors, earliest first, and returns how many. Rows that somebody else
+-- Deletes tasks that ended in one state, with their sensors, earliest first, and returns how many. Rows that somebody else
 -- has locked are passed over. Tasks stay while events are there, or while an event or the last change of their
 -- sensor waits for a number. With them go heartbeats that were committed after their task was gone: those before
 -- the first task.
--- $1: those that ended before this instant; $2: the same for those that were sensors; $3: how many.
+-- $1: those that ended before this instant; $2: the same for those that were sensors; $3: how many; $4: the state.
 WITH
 old AS MATERIALIZED (
   SELECT idle.no FROM sm.idle
-  WHERE idle.state >= 6 AND idle.ended_at < $1::bigint
+  WHERE idle.state >= 6 AND idle.state = $4::bigint AND idle.ended_at < $1::bigint
     AND (idle.ended_at < $2::bigint OR NOT EXISTS (
       SELECT FROM sm.sensor WHERE sensor.no = idle.no OFFSET 0))
     AND NOT EXISTS (SELECT FROM sm.event WHERE event.no = idle.no OFFSET 0)
@@ -19,6 +19,7 @@ old AS MATERIALIZED (
 gone AS (DELETE FROM sm.idle WHERE no = ANY (ARRAY(SELECT no FROM old)) RETURNING no),
 tasks AS (DELETE FROM sm.task WHERE no = ANY (ARRAY(SELECT no FROM gone))),
 beats AS (DELETE FROM sm.beat WHERE no = ANY (ARRAY(SELECT no FROM gone))),
+attempts AS (DELETE FROM sm.attempt WHERE no = ANY (ARRAY(SELECT no FROM gone))),
 stray_beats AS (
   DELETE FROM sm.beat WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM sm.beat

@@ -12,7 +12,9 @@ use crate::error::StoreError;
 use crate::id::TaskKey;
 use crate::lease::TaskId;
 use crate::store::Inserted;
-use crate::store::sql::codes::{Code, lease_loss};
+use crate::store::sql::codes::lease_loss;
+use crate::store::sql::needs;
+use crate::store::sql::records;
 use crate::store::sql::statement::statement;
 use crate::task::{TaskInsert, TaskRecord};
 use crate::time::Timestamp;
@@ -59,12 +61,12 @@ impl Keys {
 
 /// Lanes as four arrays.
 #[derive(Default)]
-struct Lanes<'k> {
+pub(super) struct Lanes<'k> {
     places: HashMap<&'k LaneKey, i64>,
-    pools: Vec<String>,
-    slots: Vec<i64>,
-    limits: Vec<String>,
-    queues: Vec<Option<String>>,
+    pub(super) pools: Vec<String>,
+    pub(super) slots: Vec<i64>,
+    pub(super) limits: Vec<String>,
+    pub(super) queues: Vec<Option<String>>,
 }
 
 /// The queue of a lane as it is stored: none at all for the default one.
@@ -74,13 +76,13 @@ fn queue(lane: &LaneKey) -> Option<String> {
 
 impl<'k> Lanes<'k> {
     /// Returns the place of a lane, counted from 1.
-    fn place(&mut self, key: &'k LaneKey) -> Outcome<i64> {
+    pub(super) fn place(&mut self, key: &'k LaneKey) -> Outcome<i64> {
         if let Some(place) = self.places.get(key) {
             return Ok(*place);
         }
         self.pools.push(key.pool.as_str().into());
         self.slots.push(key.slots.into());
-        self.limits.push(serde_json::to_string(&key.limits)?);
+        self.limits.push(needs::to_text(key)?);
         self.queues.push(queue(key));
         let place = clamp(self.pools.len());
         self.places.insert(key, place);
@@ -99,7 +101,7 @@ struct Fresh<'t> {
 }
 
 /// A task's policy as it is stored: none at all for that of never.
-fn retry(task: &TaskInsert) -> Outcome<Option<String>> {
+pub(super) fn retry(task: &TaskInsert) -> Outcome<Option<String>> {
     let retries_any = task.retry != RetryPolicy::none();
     Ok(retries_any.then(|| serde_json::to_string(&task.retry)).transpose()?)
 }
@@ -118,7 +120,7 @@ fn enqueue_one(task: &TaskInsert) -> Outcome<Statement> {
         row::map_index_value(task.key.map_index),
         i64::from(task.priority),
         lease_loss(task.lease_loss),
-        task.attempt_runs.code(),
+        records::notes(task),
         task.enqueued_at.as_micros(),
         ready_at(task),
         task.key.namespace.as_str(),
@@ -129,7 +131,7 @@ fn enqueue_one(task: &TaskInsert) -> Outcome<Statement> {
         escape(&task.payload).into_owned(),
         task.lane.pool.as_str(),
         i64::from(task.lane.slots),
-        serde_json::to_string(&task.lane.limits)?,
+        needs::to_text(&task.lane)?,
         queue(&task.lane),
     ))
 }
@@ -161,7 +163,7 @@ fn enqueue(tasks: &[Fresh<'_>]) -> Outcome<Statement> {
         dates.push(task.logical_date.as_micros());
         priorities.push(i64::from(task.priority));
         losses.push(lease_loss(task.lease_loss));
-        attempt_runs.push(task.attempt_runs.code());
+        attempt_runs.push(records::notes(task));
         enqueued.push(task.enqueued_at.as_micros());
         ready.push(ready_at(task));
         retries.push(retry(task)?);

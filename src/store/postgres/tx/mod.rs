@@ -2,9 +2,12 @@
 
 mod attempt;
 mod audit;
+mod change;
 mod event;
+mod feed;
 mod fold;
 mod insert;
+mod list;
 mod notify;
 mod pool;
 mod promote;

@@ -2,17 +2,18 @@
 -- first moves it: the row is gone for the next one, at every isolation level. What the task held comes back
 -- through deltas, one a lane, computed from the rows that were deleted. Returns the places of the moves that
 -- were made, counted from 1.
--- $1 to $12, of each move: number, epoch, states as bits, new state, due, 1 if it keeps its slots, attempts
--- to forgive, leases lost or NULL, ended at or NULL, the state that it finished in or NULL, message, value.
+-- $1 to $13, of each move: number, epoch, states as bits, new state, due, 1 if it may keep its slots, attempts
+-- to forgive, leases lost or NULL, ended at or NULL, the state that it finished in or NULL, message, value, when it
+-- happens if it has no end.
 -- A call whose tasks may stand in several tables has locked them before: here the rows of each table are
 -- locked in order, one table after the other.
 WITH
 given AS MATERIALIZED (
   SELECT * FROM unnest(
     $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
-    $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[]
+    $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::bigint[]
   ) WITH ORDINALITY given (
-    no, epoch, allowed, state, due, keeps, forgive, lost, ended_at, finished, message, value, place
+    no, epoch, allowed, state, due, keeps, forgive, lost, ended_at, finished, message, value, at, place
   )
 ),
 sorted AS MATERIALIZED (
@@ -60,27 +61,31 @@ held_ready AS MATERIALIZED (
 readied AS (DELETE FROM sm.ready WHERE ctid = ANY (ARRAY(SELECT at FROM held_ready)) RETURNING ready.*),
 was AS MATERIALIZED (
   SELECT no, epoch, lane, 1 + started AS state, slots AS held, 1 AS leases, ready_at, attempt, forgiven, lost,
-    queued_at, first_started_at, started_at, ended_at
+    queued_at, first_started_at, started_at, ended_at, holder
   FROM leased
   UNION ALL
   SELECT no, epoch, lane, state, coalesce(slots, 0), 0, ready_at, attempt, forgiven, lost,
-    queued_at, first_started_at, started_at, ended_at
+    queued_at, first_started_at, started_at, ended_at, NULL
   FROM idled
   UNION ALL
   SELECT no, epoch, lane, 0, 0, 0, ready_at, attempt, forgiven, lost,
-    queued_at, first_started_at, started_at, ended_at
+    queued_at, first_started_at, started_at, ended_at, NULL
   FROM readied
 ),
--- Of several moves of one task the first counts that its state allows. A ready task holds nothing.
+-- Of several moves of one task the first counts that its state allows. What is ready and keeps its slots stands in
+-- idle, as what waits for an instant.
 hit AS MATERIALIZED (
   SELECT DISTINCT ON (was.no)
-    given.place, was.no, was.epoch, was.lane, was.state AS was, given.state, given.due, was.leases,
-    CASE WHEN given.state = 0 THEN 0 ELSE was.held * given.keeps END AS kept, was.held,
+    given.place, was.no, was.epoch, was.lane, was.state AS was,
+    CASE WHEN given.state = 0 AND given.keeps = 1 AND was.held > 0 THEN 5 ELSE given.state END AS state, given.due,
+    was.leases, was.held * given.keeps AS kept, was.held,
     coalesce(greatest(given.due, given.ended_at), was.ready_at) AS ready_at, was.attempt,
     nullif(least(coalesce(was.forgiven, 0) + given.forgive, 4294967295), 0) AS forgiven,
     nullif(coalesce(given.lost, was.lost), 0) AS lost, was.queued_at, was.first_started_at, was.started_at,
     coalesce(given.ended_at, was.ended_at) AS ended_at, given.finished, given.message, given.value,
-    was.state >= 6 AND given.state < 6 AS again
+    was.state >= 6 AND given.state < 6 AS again, was.holder,
+    coalesce(given.ended_at, given.at, was.ready_at) AS happened_at,
+    was.state IN (1, 2) AND given.state IN (0, 3, 5, 7, 9) OR was.state = 4 AND given.state IN (3, 7, 9) AS is_kept
   FROM was
   JOIN given ON given.no = was.no AND given.epoch = was.epoch AND (given.allowed >> was.state::int) & 1 = 1
   ORDER BY was.no, given.place
@@ -92,7 +97,7 @@ placed AS MATERIALIZED (
   FROM hit
   LEFT JOIN LATERAL (
     SELECT rank, logical_date, map_index, pool, slots, limits, queue FROM sm.task
-    WHERE task.no = hit.no AND (hit.due IS NOT NULL OR hit.state = 0 OR hit.again)
+    WHERE task.no = hit.no AND (hit.due IS NOT NULL OR hit.state IN (0, 5) OR hit.again)
     OFFSET 0
   ) task ON true
 ),
@@ -112,20 +117,58 @@ to_idle AS (
     queued_at, first_started_at, started_at, ended_at, finished, message, value
   )
   SELECT no, state, epoch, lane,
-    CASE WHEN due IS NOT NULL THEN rank END, CASE WHEN due IS NOT NULL THEN logical_date END,
-    CASE WHEN due IS NOT NULL THEN map_index END, due, nullif(kept, 0), ready_at, attempt, forgiven, lost,
+    CASE WHEN due IS NOT NULL OR state = 5 THEN rank END, CASE WHEN due IS NOT NULL OR state = 5 THEN logical_date END,
+    CASE WHEN due IS NOT NULL OR state = 5 THEN map_index END, due, nullif(kept, 0), ready_at, attempt, forgiven, lost,
     queued_at, first_started_at, started_at, ended_at, finished, message, value
   FROM placed
   WHERE state <> 0
 ),
--- A task that had ended counts again. Its lane may be gone, so the delta names the needs.
+-- Attempts that did not succeed, and those of the latest 16 grants stay. Of one epoch the first is kept. A text is not
+-- cut within what stands for one character.
+kept_attempts AS (
+  INSERT INTO sm.attempt (
+    no, epoch, attempt, queued_at, started_at, ended_at, state, by_holder, holder, queue, message
+  )
+  SELECT no, epoch, attempt, queued_at, CASE WHEN was <> 1 THEN started_at END,
+    greatest(happened_at, queued_at, CASE WHEN was <> 1 THEN started_at END), CASE state WHEN 5 THEN 0 ELSE state END,
+    CASE WHEN finished IS NULL THEN 0 ELSE 1 END, holder,
+    (SELECT task.queue FROM sm.task WHERE task.no = hit.no),
+    CASE WHEN state NOT IN (0, 5) OR finished IS NULL THEN rtrim(left(message, 1000), chr(26)) END
+  FROM hit
+  WHERE is_kept
+  ON CONFLICT (no, epoch) DO NOTHING
+),
+old_attempts AS (
+  DELETE FROM sm.attempt WHERE ctid = ANY (ARRAY(
+    SELECT old.at
+    FROM (SELECT no, epoch FROM hit WHERE is_kept) hit
+    CROSS JOIN LATERAL (
+      SELECT ctid AS at FROM sm.attempt WHERE attempt.no = hit.no AND attempt.epoch <= hit.epoch - 16 OFFSET 0
+    ) old))
+),
+-- What the feed tells.
+told AS (
+  INSERT INTO sm.feed_inbox (no, attempt, at, state, map_index, namespace, workflow, run, task, value, message)
+  SELECT hit.no, hit.attempt, hit.happened_at, CASE hit.state WHEN 5 THEN 0 ELSE hit.state END, task.map_index,
+    task.namespace, task.workflow, task.run, task.task, hit.value, hit.message
+  FROM hit
+  CROSS JOIN LATERAL (
+    SELECT * FROM sm.task
+    WHERE task.no = hit.no AND task.attempt_runs & CASE WHEN hit.state >= 6 THEN 2 ELSE 4 END <> 0
+    OFFSET 0
+  ) task
+  WHERE hit.state >= 6 OR hit.was = 4 AND hit.state IN (0, 3, 5)
+),
+-- A task that had ended counts again. Its lane may be gone, so the delta names the needs, and a fresh number: the task's own
+-- may be that of a lane which it made and left by a change.
 appended AS (
   INSERT INTO sm.delta (
     lane, ready, tasks, slots, leases, came, rank, logical_date, map_index, no, due, first, pool, lane_slots,
     limits, queue
   )
   SELECT sums.lane, sums.came - sums.went, sums.begun - sums.ended, sums.slots, sums.leases, sums.came,
-    sums.head[1], sums.head[2], sums.head[3], sums.head[4], sums.due, sums.first, sums.pool, sums.lane_slots,
+    sums.head[1], sums.head[2], sums.head[3], sums.head[4], sums.due,
+    CASE WHEN sums.pool IS NOT NULL THEN nextval('sm.task_no') END, sums.pool, sums.lane_slots,
     sums.limits, sums.queue
   FROM (
     SELECT lane,
@@ -133,13 +176,13 @@ appended AS (
       count(*) FILTER (WHERE was >= 6) AS begun, count(*) FILTER (WHERE state >= 6) AS ended,
       sum(held - kept)::bigint AS slots, sum(leases)::bigint AS leases, min(due) AS due,
       min(ARRAY[rank, logical_date, map_index, no]) FILTER (WHERE state = 0) AS head,
-      min(no) FILTER (WHERE again) AS first, min(pool) FILTER (WHERE again) AS pool,
+      min(pool) FILTER (WHERE again) AS pool,
       min(slots) FILTER (WHERE again) AS lane_slots, min(limits) FILTER (WHERE again) AS limits,
       min(queue) FILTER (WHERE again) AS queue
     FROM placed
     GROUP BY lane
   ) sums
   WHERE sums.came > 0 OR sums.went > 0 OR sums.begun <> sums.ended OR sums.slots <> 0 OR sums.leases <> 0
-    OR sums.due IS NOT NULL OR sums.first IS NOT NULL
+    OR sums.due IS NOT NULL OR sums.pool IS NOT NULL
 )
 SELECT place FROM hit

@@ -101,7 +101,8 @@ pub(super) fn of_move(change: &Move) -> NewsSet {
     // A lease counts against limits, also if its slots are kept.
     let gives_back = match change.from {
         TaskState::Queued | TaskState::Running => true,
-        TaskState::Sensing => !change.keeps_slots,
+        // What is ready may have kept slots, too.
+        TaskState::Sensing | TaskState::Scheduled => !change.keeps_slots,
         _ => false,
     };
     let ready = if is_ready { News::Ready.into() } else { NewsSet::NONE };
@@ -134,10 +135,11 @@ mod tests {
 
     #[test]
     fn a_move_brings_what_it_frees_and_what_it_makes_ready() {
-        use TaskState::{Running, Scheduled, Sensing, Success};
+        use TaskState::{Failed, Running, Scheduled, Sensing, Success};
         let change = |from, to| Move::new(LeaseRef::new(TaskId(1), 1), from, to);
         assert_eq!(of_move(&change(Running, Success)), News::Capacity.into());
-        assert_eq!(of_move(&change(Scheduled, Success)), NewsSet::NONE);
+        assert_eq!(of_move(&change(Scheduled, Success)), News::Capacity.into(), "it may have kept slots");
+        assert_eq!(of_move(&change(Success, Failed)), NewsSet::NONE);
         assert_eq!(of_move(&change(Success, Scheduled)), News::Ready.into());
         let mut keeps = change(Running, Sensing);
         keeps.keeps_slots = true;

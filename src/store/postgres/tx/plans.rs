@@ -8,7 +8,8 @@ use super::super::migrate::migrate;
 use super::super::name::Schema;
 use super::super::options::PostgresOptions;
 use super::{
-    attempt, event, fold, insert, pool, promote, queue, retention, rules, run, sensor, tick, worker,
+    attempt, change, event, feed, fold, insert, pool, promote, queue, retention, rules, run, sensor, tick,
+    worker,
 };
 
 const HOT: &[(&str, &str)] = &[
@@ -31,16 +32,23 @@ const HOT: &[(&str, &str)] = &[
     ("named limits", tick::NAMED_LIMITS),
     ("candidates", tick::CANDIDATES),
     ("candidates, locked", tick::CANDIDATES_LOCKED),
+    ("candidates that kept their slots", tick::KEEPING),
+    ("candidates that kept their slots, locked", tick::KEEPING_LOCKED),
     ("grant", tick::GRANT),
     ("forget requests", tick::FORGET_REQUESTS),
     ("start", attempt::START),
     ("renew", attempt::RENEW),
+    ("cancel", attempt::CANCEL),
     ("move", attempt::MOVE),
+    ("change", change::CHANGE),
+    ("delete", change::DELETE),
+    ("attempts", change::ATTEMPTS),
     ("end", attempt::END),
     ("end one", attempt::END_ONE),
     ("beat", attempt::BEAT),
     ("lock expired", attempt::LOCK_EXPIRED),
     ("still expired", attempt::STILL_EXPIRED),
+    ("leases_of", attempt::LEASES_OF),
     ("next_expiry", attempt::NEXT_EXPIRY),
     ("forget_ended", retention::FORGET_ENDED),
     ("delete pools", pool::DELETE_POOLS),
@@ -80,6 +88,10 @@ const HOT: &[(&str, &str)] = &[
     ("acknowledge", event::ACKNOWLEDGE),
     ("forget events", event::FORGET),
     ("kept by events", event::KEPT),
+    ("feed", feed::FEED),
+    ("last of the feed", feed::LAST),
+    ("forget the feed", feed::FORGET),
+    ("hold a consumer", feed::HOLD),
     ("release shards", worker::RELEASE),
     ("live workers", worker::LIVE_WORKERS),
     ("forget_workers", worker::FORGET_WORKERS),
@@ -129,7 +141,10 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "folded limits",
     "start",
     "renew",
+    "cancel",
     "move",
+    "change",
+    "delete",
     "end",
     "expired",
     "lock expired",
@@ -225,12 +240,17 @@ const READ_WHOLE: &[&str] = &[
     "lane_use_empty",
     "lease_expiry",
     "idle_sensing",
+    // What is ready with slots that it kept: no more tasks than slots.
+    "idle_keeping",
     "pool_pkey",
     "task_limit_pkey",
     "namespace_pkey",
     "sensor_inbox_pkey",
     "sensor_inbox_deleted",
     "event_inbox_pkey",
+    "feed_inbox_pkey",
+    // Consumers are few.
+    "consumer_pkey",
     "run_beat_pkey",
     "numbers_pkey",
     "shard_pkey",
@@ -245,7 +265,7 @@ const READ_WHOLE: &[&str] = &[
 fn scans_whole_index(steps: &[String]) -> impl Iterator<Item = String> + '_ {
     steps.iter().enumerate().filter_map(|(at, step)| {
         let index = step.split_once(" using ")?.1.split(' ').next()?;
-        let details = steps[at + 1..].iter().take_while(|step| !step.contains("->"));
+        let details = steps[at + 1..].iter().take_while(|step| !step.trim_start().starts_with("->"));
         let bounded = details.into_iter().any(|detail| detail.contains("Index Cond"));
         (!bounded && !READ_WHOLE.contains(&index)).then(|| step.clone())
     })
@@ -289,8 +309,8 @@ const EMPTY: &str = "DELETE FROM sm.task; DELETE FROM sm.ready; DELETE FROM sm.l
     DELETE FROM sm.lane; DELETE FROM sm.lane_use; DELETE FROM sm.task_limit; DELETE FROM sm.limit_use;
     DELETE FROM sm.pool; DELETE FROM sm.pool_use; DELETE FROM sm.request; DELETE FROM sm.beat;
     DELETE FROM sm.sensor; DELETE FROM sm.sensor_change; DELETE FROM sm.sensor_inbox; DELETE FROM sm.event;
-    DELETE FROM sm.event_inbox; DELETE FROM sm.worker; DELETE FROM sm.shard; DELETE FROM sm.namespace;
-    DELETE FROM sm.level; DELETE FROM sm.run";
+    DELETE FROM sm.event_inbox; DELETE FROM sm.feed; DELETE FROM sm.feed_inbox; DELETE FROM sm.consumer; DELETE FROM sm.worker; DELETE FROM sm.shard; DELETE FROM sm.namespace;
+    DELETE FROM sm.level; DELETE FROM sm.run; DELETE FROM sm.attempt";
 
 /// Statistics may be of a moment when almost everything waited, or nothing did.
 #[test]
@@ -432,7 +452,7 @@ fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
     on("linear", async |client, schema| {
         let mut prepare = String::new();
         for (name, sql, nulls) in
-            [("fold", fold::FOLD, 1), ("promote", promote::PROMOTE, 2), ("grant", tick::GRANT, 19)]
+            [("fold", fold::FOLD, 1), ("promote", promote::PROMOTE, 2), ("grant", tick::GRANT, 20)]
         {
             let nulls = vec!["NULL"; nulls].join(", ");
             prepare.push_str(&format!(
@@ -469,7 +489,7 @@ fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
                 "fold(10000)".to_owned(),
                 "promote(1, 10000)".to_owned(),
                 format!(
-                    "\"grant\"('{numbers}', 'h', 9, 1, 'q', NULL, '{lanes}', '{zeros}', '{zeros}', '{zeros}', '{zeros}', '{{}}', '{{}}', 1, 1, '{{}}', '{{}}', '{{}}', '{{}}')"
+                    "\"grant\"('{numbers}', 'h', 9, 1, 'q', NULL, '{lanes}', '{zeros}', '{zeros}', '{zeros}', '{zeros}', '{{}}', '{{}}', 1, 1, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}')"
                 ),
             ] {
                 let answer = client

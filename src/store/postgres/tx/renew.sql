@@ -1,5 +1,5 @@
 -- The second half of a renewal, after beat.sql. Returns the numbers and epochs of the leases that there are,
--- and whether each is renewed. One that is not has been locked by somebody who ends it or reaps it. Of the
+-- whether each is renewed, and the deadline of one whose task was cancelled. One that is not has been locked by somebody who ends it or reaps it. Of the
 -- beats of what is renewed the latest stays.
 -- $1, $2: numbers and epochs, each once.
 WITH
@@ -38,14 +38,14 @@ old AS MATERIALIZED (
 ),
 gone AS (DELETE FROM sm.beat WHERE ctid = ANY (ARRAY(SELECT at FROM old)))
 -- Grouped and not looked up in `latest`: where `work_mem` is small, the server would walk it for each lease.
-SELECT no, epoch, bool_or(is_renewed)
+SELECT no, epoch, bool_or(is_renewed), max(cancel_at)
 FROM (
-  SELECT lease.no, lease.epoch, false AS is_renewed
+  SELECT lease.no, lease.epoch, false AS is_renewed, lease.cancel_at
   FROM given
   CROSS JOIN LATERAL (
-    SELECT no, epoch FROM sm.lease WHERE lease.no = given.no AND lease.epoch = given.epoch OFFSET 0
+    SELECT no, epoch, cancel_at FROM sm.lease WHERE lease.no = given.no AND lease.epoch = given.epoch OFFSET 0
   ) lease
   UNION ALL
-  SELECT no, epoch, true FROM latest
+  SELECT no, epoch, true, NULL FROM latest
 ) found
 GROUP BY no, epoch

@@ -3,7 +3,9 @@
 use super::super::error::Outcome;
 use super::super::wire::{Answer, ask};
 use super::{Db, clamp, first, row};
+use crate::store::sql::codes::Code;
 use crate::store::sql::statement::statement;
+use crate::task::TaskState;
 use crate::time::Timestamp;
 
 pub(super) const FORGET_ENDED: &str = statement!("forget_ended.sql");
@@ -13,11 +15,13 @@ pub(super) const FORGET_NAMES: &str = statement!("forget_names.sql");
 impl Db<'_> {
     pub(super) fn forget_ended(
         &mut self,
+        state: TaskState,
         before: Timestamp,
         sensors_before: Timestamp,
         limit: usize,
     ) -> Outcome<usize> {
-        let forget = ask!(FORGET_ENDED, before.as_micros(), sensors_before.as_micros(), clamp(limit));
+        let forget =
+            ask!(FORGET_ENDED, before.as_micros(), sensors_before.as_micros(), clamp(limit), state.code());
         let [attempt, number] = self.numbering(0);
         // A host's transaction may have a view in which a name is older than it is.
         let names = if self.is_own { ask!(OLD_NAMES) } else { ask!("SELECT FALSE") };

@@ -8,6 +8,7 @@ use super::super::text::unescape;
 use super::{Db, Digest};
 use crate::admission::LaneKey;
 use crate::id::QueueName;
+use crate::store::sql::needs;
 use crate::store::sql::records;
 use crate::store::sql::row::out_of_range;
 pub(super) use crate::store::sql::row::{
@@ -16,11 +17,11 @@ pub(super) use crate::store::sql::row::{
 use crate::task::TaskRecord;
 
 /// Where a statement's own columns begin, after those of a task.
-pub(super) const AFTER_TASK: usize = 36;
+pub(super) const AFTER_TASK: usize = 37;
 
 /// Where the digest of a task's lane stands, and where its needs begin.
 const LANE: usize = 6;
-const NEEDS: usize = 32;
+const NEEDS: usize = 33;
 
 pub(super) fn value<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Outcome<T> {
     Ok(row.try_get(at)?)
@@ -68,9 +69,9 @@ pub(super) fn place(row: &Row, at: usize) -> Outcome<usize> {
 
 /// What the tasks of a lane need, in four columns: pool, slots, limits, queue.
 pub(super) fn lane_key(row: &Row, at: usize) -> Outcome<LaneKey> {
-    let limits = serde_json::from_str(value(row, at + 2)?)?;
     let queue = maybe_name(row, at + 3)?.unwrap_or_else(QueueName::default_queue);
-    Ok(LaneKey { pool: name(row, at)?, slots: count(row, at + 1)?, limits, queue })
+    let lane = LaneKey::new(name(row, at)?, count(row, at + 1)?, Vec::new()).queue(queue);
+    Ok(needs::from_text(lane, value(row, at + 2)?)?)
 }
 
 /// Reads a task, as the statements `tasks_by_id` and `tasks_by_key` return it.

@@ -20,4 +20,4 @@ UPDATE sm.lease SET started = 1,
   first_started_at = coalesce(first_started_at,
     greatest($3::bigint, ready_at, queued_at, started_at, ended_at))
 WHERE no = ANY (ARRAY(SELECT no FROM held))
-RETURNING lease.no, lease.epoch, (SELECT attempt_runs FROM sm.task WHERE task.no = lease.no)
+RETURNING lease.no, lease.epoch, (SELECT attempt_runs & 1 FROM sm.task WHERE task.no = lease.no)

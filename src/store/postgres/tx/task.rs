@@ -4,14 +4,15 @@ use super::super::news::{News, NewsSet};
 use super::{PostgresBackend, notify};
 use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
 use crate::error::StoreResult;
-use crate::id::TaskKey;
+use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::TxMode;
 use crate::store::contract::{
-    GrantBatch, Granted, Held, Move, Overdue, Promote, Started, Survey, SurveyQuery, TaskTx, Wait,
+    Change, GrantBatch, Granted, Held, Move, Overdue, Promote, Started, Survey, SurveyQuery, TaskSums,
+    TaskTx, TaskWalk, Wait, Walked,
 };
 use crate::store::{Discrepancy, Inserted};
-use crate::task::{TaskInsert, TaskRecord};
+use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 impl TaskTx for PostgresBackend<'_> {
@@ -54,6 +55,14 @@ impl TaskTx for PostgresBackend<'_> {
         self.read(|db| db.queues())
     }
 
+    fn walk_tasks(&mut self, walk: &TaskWalk<'_>) -> StoreResult<Walked> {
+        self.read(|db| db.walk_tasks(walk))
+    }
+
+    fn count_tasks(&mut self, cap: usize) -> StoreResult<TaskSums> {
+        self.read(|db| db.count_tasks(cap))
+    }
+
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
         self.read(|db| db.candidates(pages))
     }
@@ -70,6 +79,19 @@ impl TaskTx for PostgresBackend<'_> {
         self.renew(|db| db.renew_if_leased(leases, expires_at))
     }
 
+    fn cancel_if_leased(
+        &mut self,
+        leases: &[LeaseRef],
+        deadline: Timestamp,
+        message: &str,
+    ) -> StoreResult<Vec<Option<Timestamp>>> {
+        let asked = |deadlines: &Vec<Option<Timestamp>>| match deadlines.iter().any(Option::is_some) {
+            true => News::Cancels.into(),
+            false => NewsSet::NONE,
+        };
+        self.tell_of(News::Cancels.into(), |db| db.cancel_if_leased(leases, deadline, message), asked)
+    }
+
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
         let may_bring = moves.iter().map(notify::of_move).collect();
         let moved = |answers: &Vec<bool>| notify::of_moved(moves, answers);
@@ -82,6 +104,23 @@ impl TaskTx for PostgresBackend<'_> {
             false => NewsSet::NONE,
         };
         self.tell_of(News::Capacity.into(), |db| db.end_if_leased(ends), ended)
+    }
+
+    fn attempts(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<Vec<PastAttempt>>> {
+        self.read(|db| db.attempts(tasks))
+    }
+
+    fn change_if(&mut self, changes: &[Change]) -> StoreResult<Vec<bool>> {
+        let may_bring = changes.iter().map(|change| notify::of_insert(&change.to)).collect();
+        let changed = |answers: &Vec<bool>| {
+            let changed = changes.iter().zip(answers).filter(|(_, changed)| **changed);
+            changed.map(|(change, _)| notify::of_insert(&change.to)).collect()
+        };
+        self.tell_of(may_bring, |db| db.change_if(changes), changed)
+    }
+
+    fn delete_if(&mut self, tasks: &[(LeaseRef, TaskState)]) -> StoreResult<Vec<bool>> {
+        self.write(|db| db.delete_if(tasks))
     }
 
     fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
@@ -101,16 +140,34 @@ impl TaskTx for PostgresBackend<'_> {
         self.write(|db| db.serialize(names))
     }
 
+    fn leases_of(
+        &mut self,
+        holder: &Holder,
+        after: Option<TaskId>,
+        limit: usize,
+    ) -> StoreResult<Vec<TaskRecord>> {
+        self.read(|db| db.leases_of(holder, after, limit))
+    }
+
     fn forget_ended(
         &mut self,
+        state: TaskState,
         before: Timestamp,
         sensors_before: Timestamp,
         limit: usize,
     ) -> StoreResult<usize> {
-        self.write(|db| db.forget_ended(before, sensors_before, limit))
+        self.write(|db| db.forget_ended(state, before, sensors_before, limit))
     }
 
     fn audit(&mut self) -> StoreResult<Vec<Discrepancy>> {
         self.read(|db| db.audit())
+    }
+
+    fn repair_counters(&mut self) -> StoreResult<Vec<Discrepancy>> {
+        let repaired = |counters: &Vec<Discrepancy>| match counters.is_empty() {
+            false => News::Capacity.into(),
+            true => NewsSet::NONE,
+        };
+        self.tell_of(News::Capacity.into(), |db| db.repair_counters(), repaired)
     }
 }

@@ -4,7 +4,7 @@ CREATE TABLE sm_counter (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0),
+INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0), ('feed', 0),
     ('forgotten', 0);
 
 -- slots: NULL is unlimited. keeps_slots: 0 give back, 1 keep.
@@ -59,8 +59,9 @@ CREATE TABLE sm_pause (
     PRIMARY KEY (kind, name)
 ) STRICT, WITHOUT ROWID;
 
--- limits: a JSON array of the keys, sorted. tasks: how many are in it that have not ended; ready: how many of them
--- are. ended: how many ended tasks had these needs. They are kept here, so the row stays until these are forgotten.
+-- limits: a JSON array of the keys, sorted; of a key with how much a task counts against it where that is not 1; and of the
+-- other pools, as objects. tasks: how many are in it that have not ended; ready: how many of them are in state 0.
+-- ended: how many ended tasks had these needs. They are kept here, so the row stays until these are forgotten.
 CREATE TABLE sm_lane (
     no     INTEGER PRIMARY KEY,
     pool   TEXT NOT NULL,
@@ -85,9 +86,9 @@ CREATE TABLE sm_serving (
     PRIMARY KEY (holder, queues)
 ) STRICT, WITHOUT ROWID;
 
--- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due,
--- 6 success, 7 failed, 8 skipped.
--- map_index: -1 is a task that is not mapped. events: how many of its events are not acknowledged. lease_loss: NULL is fail, else how many are requeued.
+-- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due, or, with no
+-- due instant, ready with slots that it kept, 6 success, 7 failed, 8 skipped, 9 cancelled. cancel_at: the deadline of a lease whose task was cancelled.
+-- map_index: -1 is a task that is not mapped. attempt_runs, bits: 1 its attempts are runs, 2 and 4 what the feed tells: ends, what else its sensor does. events: how many of its events are not acknowledged. lease_loss: NULL is fail, else how many are requeued.
 -- retry: NULL is never. finished: the state to which the holder's finish moved it when its last lease ended; NULL if
 -- something else ended that lease or moved the task since. The numbers stand before the texts, so that finding a row's state reads no long text.
 CREATE TABLE sm_task (
@@ -116,6 +117,7 @@ CREATE TABLE sm_task (
     started_at       INTEGER,
     ended_at         INTEGER,
     finished         INTEGER,
+    cancel_at        INTEGER,
     namespace        TEXT NOT NULL,
     workflow         TEXT NOT NULL,
     run              TEXT NOT NULL,
@@ -128,10 +130,34 @@ CREATE TABLE sm_task (
 ) STRICT;
 CREATE UNIQUE INDEX sm_task_key ON sm_task (namespace, workflow, run, task, map_index);
 CREATE INDEX sm_task_ready ON sm_task (lane, rank, logical_date, map_index) WHERE state = 0;
+CREATE INDEX sm_task_keeping ON sm_task (lane, rank, logical_date, map_index) WHERE state = 5 AND due IS NULL;
 CREATE INDEX sm_task_due ON sm_task (due, rank, logical_date, map_index) WHERE due IS NOT NULL;
 CREATE INDEX sm_task_lease ON sm_task (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX sm_task_sensing ON sm_task (lane) WHERE state = 4;
-CREATE INDEX sm_task_ended ON sm_task (ended_at) WHERE state >= 6 AND events = 0;
+CREATE INDEX sm_task_ended ON sm_task (state, ended_at) WHERE state >= 6 AND events = 0;
+
+-- For lists: see docs/listing.md. A task that is enqueued ready and succeeds is in the first of them alone.
+CREATE INDEX sm_task_holder ON sm_task (holder) WHERE holder IS NOT NULL;
+CREATE INDEX sm_task_retry ON sm_task (lane) WHERE state = 3;
+CREATE INDEX sm_task_later ON sm_task (lane) WHERE state = 5;
+CREATE INDEX sm_task_ended_told ON sm_task (state, ended_at) WHERE state >= 6 AND events > 0;
+
+-- Attempts that did not succeed, of the latest grants of a task. state: the one that followed. by_holder: 1 if its holder
+-- ended it.
+CREATE TABLE sm_attempt (
+    no         INTEGER NOT NULL,
+    epoch      INTEGER NOT NULL,
+    attempt    INTEGER NOT NULL,
+    queued_at  INTEGER,
+    started_at INTEGER,
+    ended_at   INTEGER NOT NULL,
+    state      INTEGER NOT NULL,
+    by_holder  INTEGER NOT NULL,
+    holder     TEXT,
+    queue      TEXT NOT NULL,
+    message    TEXT,
+    PRIMARY KEY (no, epoch)
+) STRICT, WITHOUT ROWID;
 
 -- Ticks that granted something. grants: a JSON array of [no, epoch].
 CREATE TABLE sm_request (
@@ -177,6 +203,32 @@ CREATE TABLE sm_event (
     value      TEXT,
     message    TEXT
 ) STRICT;
+
+-- The feed of ends, each with the key of its task, which may be gone. state: the one that the task moved to.
+CREATE TABLE sm_feed (
+    seq       INTEGER PRIMARY KEY,
+    no        INTEGER NOT NULL,
+    attempt   INTEGER NOT NULL,
+    at        INTEGER NOT NULL,
+    state     INTEGER NOT NULL,
+    map_index INTEGER NOT NULL,
+    namespace TEXT NOT NULL,
+    workflow  TEXT NOT NULL,
+    run       TEXT NOT NULL,
+    task      TEXT NOT NULL,
+    value     TEXT,
+    message   TEXT
+) STRICT;
+-- cursor: the last event that it accepted or lost. reader: whose turn it is, until that instant.
+CREATE TABLE sm_consumer (
+    name    TEXT PRIMARY KEY,
+    cursor  INTEGER NOT NULL,
+    seen_at INTEGER NOT NULL,
+    lost    INTEGER NOT NULL,
+    dropped INTEGER NOT NULL,
+    reader  INTEGER NOT NULL,
+    until   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- codes, shards: how it splits the shard codes. incarnation: which of the workers that had the name it is.
 CREATE TABLE sm_worker (

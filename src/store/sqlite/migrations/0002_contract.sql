@@ -5,12 +5,27 @@ CREATE VIEW sm_status AS
 SELECT t.no AS id, t.epoch, t.namespace, t.workflow, t.run, t.task, nullif(t.map_index, -1) AS map_index,
     CASE t.state
         WHEN 0 THEN 'scheduled' WHEN 5 THEN 'scheduled' WHEN 1 THEN 'queued' WHEN 2 THEN 'running'
-        WHEN 3 THEN 'up_for_retry' WHEN 4 THEN 'sensing' WHEN 6 THEN 'success' WHEN 7 THEN 'failed' ELSE 'skipped'
+        WHEN 3 THEN 'up_for_retry' WHEN 4 THEN 'sensing' WHEN 6 THEN 'success' WHEN 7 THEN 'failed' WHEN 8 THEN 'skipped'
+        ELSE 'cancelled'
     END AS state,
     lane.queue, lane.pool, lane.slots, lane.limits, t.priority, t.logical_date, t.due, t.attempt, t.forgiven, t.holder, t.expires_at,
     t.enqueued_at, t.queued_at, t.first_started_at, t.started_at, t.ended_at, t.retry, t.message, t.value, t.payload,
-    t.map_index AS map_key
+    t.map_index AS map_key, t.cancel_at
 FROM sm_task AS t JOIN sm_lane AS lane ON lane.no = t.lane;
+
+-- The limit keys that the tasks of a lane carry, and how much each counts against them.
+CREATE VIEW sm_carried AS
+SELECT sm_lane.no AS lane, iif(need.type = 'array', json_extract(need.value, '$[0]'), need.value) AS name,
+    iif(need.type = 'array', json_extract(need.value, '$[1]'), 1) AS more
+FROM sm_lane, json_each(sm_lane.limits) AS need WHERE need.type <> 'object';
+
+-- The pools that the tasks of a lane need, and the slots of each. In one list, because SQLite looks for a lane by its
+-- number in no union.
+CREATE VIEW sm_needed AS
+SELECT sm_lane.no AS lane, json_extract(need.value, '$.pool') AS pool, json_extract(need.value, '$.slots') AS slots
+FROM sm_lane,
+    json_each(json_insert(sm_lane.limits, '$[#]', json_object('pool', sm_lane.pool, 'slots', sm_lane.slots))) AS need
+WHERE need.type = 'object';
 
 CREATE VIEW sm_enqueue AS
 SELECT NULL AS at, NULL AS namespace, NULL AS workflow, NULL AS run, NULL AS task, NULL AS map_index, NULL AS pool,
@@ -111,7 +126,7 @@ BEGIN
         SELECT 1 FROM sm_task WHERE no = NEW.id AND epoch = NEW.epoch AND state IN (1, 2)
     );
     SELECT RAISE(ABORT, 'stationmaster: the attempts of this task are recorded as runs: start it through the crate')
-        FROM sm_task WHERE no = NEW.id AND attempt_runs <> 0;
+        FROM sm_task WHERE no = NEW.id AND attempt_runs & 1 <> 0;
     SELECT RAISE(ABORT, 'stationmaster: an instant is refused: use microseconds since 1970')
         WHERE typeof(NEW.at) <> 'integer' OR NEW.at NOT BETWEEN -8334601228800000000 AND 8210266876799999999;
     -- No instant is recorded that is earlier than one the task has already. When it was queued, none was later.
@@ -128,15 +143,15 @@ BEGIN
     SELECT RAISE(ABORT, 'stationmaster: finished like this before: roll back, and go on: what was committed then is stored')
         FROM sm_task WHERE no = NEW.id AND epoch = NEW.epoch AND state NOT IN (1, 2) AND CASE NEW.outcome
             WHEN 'success' THEN finished = 6 AND value IS NEW.value
-            WHEN 'failed' THEN finished IN (3, 7)
+            WHEN 'failed' THEN finished IN (3, 7, 9)
             WHEN 'skipped' THEN finished = 8
-            WHEN 'given_back' THEN finished = 0
+            WHEN 'given_back' THEN finished IN (0, 9)
         END;
     SELECT RAISE(ABORT, 'stationmaster: stale lease: roll back, and stop the work') WHERE NOT EXISTS (
         SELECT 1 FROM sm_task WHERE no = NEW.id AND epoch = NEW.epoch AND state IN (1, 2)
     );
     SELECT RAISE(ABORT, 'stationmaster: the attempts of this task are recorded as runs: finish it through the crate')
-        FROM sm_task WHERE no = NEW.id AND attempt_runs <> 0;
+        FROM sm_task WHERE no = NEW.id AND attempt_runs & 1 <> 0;
     SELECT RAISE(ABORT, 'stationmaster: an instant is refused: use microseconds since 1970')
         WHERE typeof(NEW.at) <> 'integer' OR NEW.at NOT BETWEEN -8334601228800000000 AND 8210266876799999999
             OR typeof(NEW.retry_at) NOT IN ('null', 'integer') OR NEW.retry_at NOT BETWEEN -8334601228800000000 AND 8210266876799999999;
@@ -147,94 +162,140 @@ BEGIN
         WHERE typeof(NEW.value) NOT IN ('null', 'text') OR typeof(NEW.message) NOT IN ('null', 'text')
             OR length(CAST(NEW.value AS BLOB)) > 1048576 OR length(CAST(NEW.message AS BLOB)) > 1048576;
 
-    UPDATE sm_pool SET used = used - (SELECT held_slots FROM sm_task WHERE no = NEW.id)
-        WHERE name = (SELECT pool FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id));
-    UPDATE sm_task_limit SET used = used - 1 WHERE key IN (
-        SELECT value FROM json_each(
-            (SELECT limits FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id))
+    -- A task holds slots of all its pools or of none.
+    UPDATE sm_pool SET used = used - (
+            SELECT slots FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id) AND pool = sm_pool.name
         )
-    );
+        WHERE (SELECT held_slots FROM sm_task WHERE no = NEW.id) > 0
+            AND name IN (SELECT pool FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id));
+    UPDATE sm_task_limit SET used = used - (
+            SELECT more FROM sm_carried WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id) AND name = sm_task_limit.key
+        )
+        WHERE key IN (SELECT name FROM sm_carried WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id));
     UPDATE sm_lane SET ready = ready + 1
-        WHERE NEW.outcome = 'given_back' AND no = (SELECT lane FROM sm_task WHERE no = NEW.id);
+        WHERE NEW.outcome = 'given_back' AND no = (SELECT lane FROM sm_task WHERE no = NEW.id AND cancel_at IS NULL);
+    -- An attempt that did not succeed is kept, and those of the latest 16 grants stay.
+    INSERT INTO sm_attempt (no, epoch, attempt, queued_at, started_at, ended_at, state, by_holder, holder, queue, message)
+        SELECT t.no, t.epoch, t.attempt, t.queued_at, iif(t.state = 2, t.started_at, NULL),
+            max(NEW.at, t.queued_at, iif(t.state = 2, t.started_at, t.queued_at)),
+            CASE WHEN t.cancel_at IS NOT NULL THEN 9 WHEN NEW.outcome = 'given_back' THEN 0
+                ELSE iif(NEW.retry_at IS NULL, 7, 3) END,
+            1, t.holder, lane.queue,
+            substr(CASE WHEN t.cancel_at IS NOT NULL THEN t.message WHEN NEW.outcome = 'failed' THEN NEW.message END, 1, 1000)
+        FROM sm_task AS t JOIN sm_lane AS lane ON lane.no = t.lane
+        WHERE t.no = NEW.id AND NEW.outcome IN ('failed', 'given_back')
+            AND NOT EXISTS (SELECT 1 FROM sm_attempt WHERE no = t.no AND epoch = t.epoch);
+    DELETE FROM sm_attempt WHERE no = NEW.id AND epoch <= NEW.epoch - 16;
+    -- A task that was cancelled is neither tried again nor given back: it ends, with the reason that it has.
     UPDATE sm_task SET
-            state = CASE NEW.outcome
-                WHEN 'success' THEN 6 WHEN 'skipped' THEN 8 WHEN 'given_back' THEN 0
-                ELSE iif(NEW.retry_at IS NULL, 7, 3)
+            (state, finished) = (SELECT became, became FROM (
+                SELECT CASE
+                    WHEN NEW.outcome = 'success' THEN 6 WHEN NEW.outcome = 'skipped' THEN 8
+                    WHEN cancel_at IS NOT NULL THEN 9 WHEN NEW.outcome = 'given_back' THEN 0
+                    ELSE iif(NEW.retry_at IS NULL, 7, 3)
+                END AS became
+            )),
+            due = iif(cancel_at IS NULL, NEW.retry_at, NULL),
+            ready_at = iif(NEW.outcome = 'given_back' AND cancel_at IS NULL, ready_at,
+                max(iif(cancel_at IS NULL, ifnull(NEW.retry_at, NEW.at), NEW.at), NEW.at, queued_at,
+                    ifnull(started_at, queued_at))),
+            ended_at = iif(NEW.outcome = 'given_back' AND cancel_at IS NULL, ended_at,
+                max(NEW.at, queued_at, ifnull(started_at, queued_at))),
+            forgiven = iif(NEW.outcome = 'given_back' AND cancel_at IS NULL, min(forgiven + 1, 4294967295), forgiven),
+            value = CASE
+                WHEN NEW.outcome = 'success' THEN NEW.value
+                WHEN NEW.outcome = 'given_back' AND cancel_at IS NULL THEN value
             END,
-            due = NEW.retry_at,
-            ready_at = iif(NEW.outcome = 'given_back', ready_at,
-                max(ifnull(NEW.retry_at, NEW.at), NEW.at, queued_at, ifnull(started_at, queued_at))),
-            ended_at = iif(NEW.outcome = 'given_back', ended_at, max(NEW.at, queued_at, ifnull(started_at, queued_at))),
-            forgiven = iif(NEW.outcome = 'given_back', min(forgiven + 1, 4294967295), forgiven),
-            value = CASE NEW.outcome WHEN 'given_back' THEN value WHEN 'success' THEN NEW.value END,
-            message = CASE NEW.outcome WHEN 'given_back' THEN message WHEN 'success' THEN NULL ELSE NEW.message END,
-            finished = CASE NEW.outcome
-                WHEN 'success' THEN 6 WHEN 'skipped' THEN 8 WHEN 'given_back' THEN 0
-                ELSE iif(NEW.retry_at IS NULL, 7, 3)
+            message = CASE
+                WHEN NEW.outcome = 'success' THEN NULL WHEN NEW.outcome = 'skipped' THEN NEW.message
+                WHEN NEW.outcome = 'given_back' OR cancel_at IS NOT NULL THEN message ELSE NEW.message
             END,
-            held_slots = 0, holder = NULL, expires_at = NULL
+            held_slots = 0, holder = NULL, expires_at = NULL, cancel_at = NULL
         WHERE no = NEW.id;
+    -- What the feed tells.
+    UPDATE sm_counter SET value = value + 1 WHERE name = 'feed' AND EXISTS (
+        SELECT 1 FROM sm_task WHERE no = NEW.id AND state >= 6 AND attempt_runs & 2
+    );
+    INSERT INTO sm_feed (seq, no, attempt, at, state, map_index, namespace, workflow, run, task, value, message)
+        SELECT (SELECT value FROM sm_counter WHERE name = 'feed'), no, attempt, ended_at, state, map_index, namespace,
+            workflow, run, task, value, message
+        FROM sm_task WHERE no = NEW.id AND state >= 6 AND attempt_runs & 2;
     -- A lane whose last task ended no longer names its limit keys.
     UPDATE sm_lane SET tasks = tasks - 1, ended = ended + 1
-        WHERE NEW.outcome <> 'given_back' AND NEW.retry_at IS NULL
-            AND no = (SELECT lane FROM sm_task WHERE no = NEW.id);
+        WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id AND state >= 6);
     UPDATE sm_task_limit SET lanes = lanes - 1
-        WHERE NEW.outcome <> 'given_back' AND NEW.retry_at IS NULL AND key IN (
-            SELECT value FROM json_each((
-                SELECT limits FROM sm_lane WHERE tasks = 0 AND no = (SELECT lane FROM sm_task WHERE no = NEW.id)
-            ))
+        WHERE key IN (
+            SELECT name FROM sm_carried JOIN sm_lane ON sm_lane.no = lane
+            WHERE tasks = 0 AND lane = (SELECT lane FROM sm_task WHERE no = NEW.id AND state >= 6)
         );
     DELETE FROM sm_task_limit
         WHERE defined = 0 AND used = 0 AND lanes = 0 AND key IN (
-            SELECT value FROM json_each((
-                SELECT limits FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id)
-            ))
+            SELECT name FROM sm_carried WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id)
         );
 END;
 
-CREATE VIEW sm_cancel AS SELECT NULL AS at, NULL AS id, NULL AS outcome, NULL AS message WHERE 0;
+CREATE VIEW sm_cancel AS
+SELECT NULL AS at, NULL AS id, NULL AS outcome, NULL AS message, NULL AS deadline WHERE 0;
 
-CREATE TRIGGER sm_cancel_insert INSTEAD OF INSERT ON sm_cancel
+-- Asks the holder of a lease to end its task. A deadline never rises.
+CREATE TRIGGER sm_cancel_ask INSTEAD OF INSERT ON sm_cancel
+WHEN NEW.deadline IS NOT NULL AND EXISTS (SELECT 1 FROM sm_task WHERE no = NEW.id AND state IN (1, 2))
 BEGIN
     SELECT RAISE(ABORT, 'stationmaster: an instant is refused: use microseconds since 1970')
-        WHERE typeof(NEW.at) <> 'integer' OR NEW.at NOT BETWEEN -8334601228800000000 AND 8210266876799999999;
-    SELECT RAISE(ABORT, 'stationmaster: an outcome is refused: use success, failed or skipped')
-        WHERE NEW.outcome IS NULL OR NEW.outcome NOT IN ('success', 'failed', 'skipped');
+        WHERE typeof(NEW.at) <> 'integer' OR NEW.at NOT BETWEEN -8334601228800000000 AND 8210266876799999999
+            OR typeof(NEW.deadline) <> 'integer' OR NEW.deadline NOT BETWEEN -8334601228800000000 AND 8210266876799999999;
+    SELECT RAISE(ABORT, 'stationmaster: an outcome is refused: use cancelled where there is a deadline')
+        WHERE NEW.outcome IS NOT 'cancelled';
+    SELECT RAISE(ABORT, 'stationmaster: message is refused: use text of at most 1048576 bytes')
+        WHERE typeof(NEW.message) <> 'text' OR length(CAST(NEW.message AS BLOB)) > 1048576;
+    UPDATE sm_task SET cancel_at = NEW.deadline, expires_at = min(expires_at, NEW.deadline), message = NEW.message
+        WHERE no = NEW.id AND ifnull(cancel_at > NEW.deadline, 1);
+END;
+
+CREATE TRIGGER sm_cancel_insert INSTEAD OF INSERT ON sm_cancel
+WHEN NEW.deadline IS NULL OR NOT EXISTS (SELECT 1 FROM sm_task WHERE no = NEW.id AND state IN (1, 2))
+BEGIN
+    SELECT RAISE(ABORT, 'stationmaster: an instant is refused: use microseconds since 1970')
+        WHERE typeof(NEW.at) <> 'integer' OR NEW.at NOT BETWEEN -8334601228800000000 AND 8210266876799999999
+            OR typeof(NEW.deadline) NOT IN ('null', 'integer') OR NEW.deadline NOT BETWEEN -8334601228800000000 AND 8210266876799999999;
+    SELECT RAISE(ABORT, 'stationmaster: an outcome is refused: use cancelled (which may have a deadline), success, failed or skipped')
+        WHERE NEW.outcome IS NULL OR NEW.outcome NOT IN ('success', 'failed', 'skipped', 'cancelled')
+            OR (NEW.deadline IS NOT NULL AND NEW.outcome <> 'cancelled');
     SELECT RAISE(ABORT, 'stationmaster: message is refused: use text of at most 1048576 bytes')
         WHERE typeof(NEW.message) <> 'text' OR length(CAST(NEW.message AS BLOB)) > 1048576;
     SELECT RAISE(ABORT, 'stationmaster: unknown task: none has this id')
         WHERE NOT EXISTS (SELECT 1 FROM sm_task WHERE no = NEW.id);
     SELECT RAISE(ABORT, 'stationmaster: cancelled like this before: roll back, and go on: what was committed then is stored')
         FROM sm_task WHERE no = NEW.id AND finished IS NULL AND message IS NEW.message
-            AND state = CASE NEW.outcome WHEN 'success' THEN 6 WHEN 'failed' THEN 7 ELSE 8 END;
+            AND state = CASE NEW.outcome WHEN 'success' THEN 6 WHEN 'failed' THEN 7 WHEN 'skipped' THEN 8 ELSE 9 END;
     SELECT RAISE(ABORT, 'stationmaster: cannot be cancelled: the task has ended')
         FROM sm_task WHERE no = NEW.id AND state >= 6;
     SELECT RAISE(ABORT, 'stationmaster: cannot be cancelled: the task is queued or running')
         FROM sm_task WHERE no = NEW.id AND state IN (1, 2);
     SELECT RAISE(ABORT, 'stationmaster: the attempts of this task are recorded as runs: cancel it through the crate')
-        FROM sm_task WHERE no = NEW.id AND state = 4 AND attempt_runs <> 0;
+        FROM sm_task WHERE no = NEW.id AND state = 4 AND attempt_runs & 1 <> 0;
 
-    UPDATE sm_pool SET used = used - (SELECT held_slots FROM sm_task WHERE no = NEW.id)
-        WHERE name = (SELECT pool FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id));
+    UPDATE sm_pool SET used = used - (
+            SELECT slots FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id) AND pool = sm_pool.name
+        )
+        WHERE (SELECT held_slots FROM sm_task WHERE no = NEW.id) > 0
+            AND name IN (SELECT pool FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id));
     UPDATE sm_lane SET tasks = tasks - 1, ended = ended + 1,
             ready = ready - (SELECT state = 0 FROM sm_task WHERE no = NEW.id)
         WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id);
     -- A lane whose last task ended no longer names its limit keys.
     UPDATE sm_task_limit SET lanes = lanes - 1
         WHERE key IN (
-            SELECT value FROM json_each((
-                SELECT limits FROM sm_lane WHERE tasks = 0 AND no = (SELECT lane FROM sm_task WHERE no = NEW.id)
-            ))
+            SELECT name FROM sm_carried JOIN sm_lane ON sm_lane.no = lane
+            WHERE tasks = 0 AND lane = (SELECT lane FROM sm_task WHERE no = NEW.id)
         );
     DELETE FROM sm_task_limit
         WHERE defined = 0 AND used = 0 AND lanes = 0 AND key IN (
-            SELECT value FROM json_each((
-                SELECT limits FROM sm_lane WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id)
-            ))
+            SELECT name FROM sm_carried WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id)
         );
     -- No instant is recorded that is earlier than one the task or its sensor has already.
     UPDATE sm_task SET
-            state = CASE NEW.outcome WHEN 'success' THEN 6 WHEN 'failed' THEN 7 ELSE 8 END, due = NULL,
+            state = CASE NEW.outcome WHEN 'success' THEN 6 WHEN 'failed' THEN 7 WHEN 'skipped' THEN 8 ELSE 9 END, due = NULL,
             (ended_at, ready_at) = (SELECT last, last FROM (
                 SELECT max(NEW.at, enqueued_at, iif(due IS NULL, ready_at, enqueued_at), ifnull(queued_at, enqueued_at),
                     ifnull(started_at, enqueued_at), ifnull(ended_at, enqueued_at), ifnull((
@@ -243,6 +304,23 @@ BEGIN
             )),
             message = NEW.message, value = NULL, finished = NULL, held_slots = 0
         WHERE no = NEW.id;
+    -- What the feed tells.
+    UPDATE sm_counter SET value = value + 1 WHERE name = 'feed' AND EXISTS (
+        SELECT 1 FROM sm_task WHERE no = NEW.id AND state >= 6 AND attempt_runs & 2
+    );
+    INSERT INTO sm_feed (seq, no, attempt, at, state, map_index, namespace, workflow, run, task, value, message)
+        SELECT (SELECT value FROM sm_counter WHERE name = 'feed'), no, attempt, ended_at, state, map_index, namespace,
+            workflow, run, task, value, message
+        FROM sm_task WHERE no = NEW.id AND state >= 6 AND attempt_runs & 2;
+    -- A sensor's attempt that did not succeed is kept.
+    INSERT INTO sm_attempt (no, epoch, attempt, queued_at, started_at, ended_at, state, by_holder, queue, message)
+        SELECT t.no, t.epoch, t.attempt, t.queued_at, t.started_at, t.ended_at, t.state, 0, lane.queue,
+            substr(t.message, 1, 1000)
+        FROM sm_task AS t JOIN sm_lane AS lane ON lane.no = t.lane
+        JOIN sm_sensor AS sensor ON sensor.no = t.no AND sensor.epoch = t.epoch AND sensor.state = 0
+        WHERE t.no = NEW.id AND t.state IN (7, 9)
+            AND NOT EXISTS (SELECT 1 FROM sm_attempt WHERE no = t.no AND epoch = t.epoch);
+    DELETE FROM sm_attempt WHERE no = NEW.id AND epoch <= (SELECT epoch FROM sm_task WHERE no = NEW.id) - 16;
     UPDATE sm_counter SET value = value + 1 WHERE name IN ('sensor', 'event') AND EXISTS (
         SELECT 1 FROM sm_sensor WHERE no = NEW.id AND epoch = (SELECT epoch FROM sm_task WHERE no = NEW.id) AND state = 0
     );

@@ -8,8 +8,10 @@ use super::super::error::{Fault, Outcome};
 use super::codes::{Code, from_task_state, task_state};
 use super::counters::LaneChanges;
 use super::{Db, clamp, row};
+use crate::core::task::attempt::is_kept;
 use crate::error::{StoreError, StoreErrorKind};
-use crate::lease::{LeaseRef, Renewal};
+use crate::id::Holder;
+use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::contract::{Move, Started};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
@@ -22,14 +24,23 @@ pub(super) const START: &str = concat!(
     ") WHERE no = ?1 AND epoch = ?2 AND state = 1"
 );
 /// A query of its own: a `RETURNING` would cost three times as much as this.
-pub(super) const RECORDS_ATTEMPTS: &str = "SELECT attempt_runs FROM sm_task WHERE no = ?1";
-pub(super) const RENEW: &str = "UPDATE sm_task SET expires_at = max(expires_at, ?3) WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL";
+pub(super) const RECORDS_ATTEMPTS: &str = "SELECT attempt_runs & 1 FROM sm_task WHERE no = ?1";
+pub(super) const RENEW: &str = "UPDATE sm_task SET expires_at = max(expires_at, ?3) \
+     WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL AND cancel_at IS NULL";
+/// For the few that the first renewal left out, because their tasks were cancelled.
+pub(super) const RENEW_CANCELLED: &str = "UPDATE sm_task SET expires_at = max(expires_at, min(?3, cancel_at)) \
+     WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL AND cancel_at IS NOT NULL";
+pub(super) const CANCEL: &str = "UPDATE sm_task SET cancel_at = ?3, expires_at = min(expires_at, ?3), message = ?4 \
+     WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL AND ifnull(cancel_at > ?3, 1)";
+pub(super) const CANCEL_AT: &str = "SELECT cancel_at FROM sm_task WHERE no = ?1 AND epoch = ?2";
 pub(super) const MOVE: &str = "UPDATE sm_task SET state = ?2, due = ?3, held_slots = ?4, \
      ready_at = coalesce(max(?3, ?6), ?3, ?6, ready_at), \
      forgiven = min(forgiven + ?5, 4294967295), lost = coalesce(?9, lost), ended_at = coalesce(?6, ended_at), \
-     message = ?7, value = ?8, finished = ?10, holder = NULL, expires_at = NULL WHERE no = ?1";
+     message = ?7, value = ?8, finished = ?10, holder = NULL, expires_at = NULL, cancel_at = NULL \
+     WHERE no = ?1";
 /// What a move of this task depends on, and returns.
-pub(super) const STANDING: &str = "SELECT epoch, state, lane, held_slots FROM sm_task WHERE no = ?1";
+pub(super) const STANDING: &str =
+    "SELECT epoch, state, lane, held_slots, attempt_runs FROM sm_task WHERE no = ?1";
 pub(super) const EXPIRED: &str = concat!(
     "SELECT ",
     row::task_columns!(),
@@ -38,24 +49,43 @@ pub(super) const EXPIRED: &str = concat!(
 pub(super) const NEXT_EXPIRY: &str =
     "SELECT expires_at FROM sm_task WHERE expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
 
-/// The table's state for a ready task.
-const READY: i64 = 0;
+/// Walks all leases: there are no more than slots, and an index by holder would be written with each grant. By
+/// expiry, so the numbers are sorted afterwards.
+pub(super) const LEASES_OF: &str = "SELECT no FROM sm_task INDEXED BY sm_task_lease \
+     WHERE expires_at IS NOT NULL AND holder = ?1 AND no > ?2";
+
+/// The table's state for a ready task that holds no slots.
+pub(super) const READY: i64 = 0;
 /// The table's least state for a task that ended: success, failed and skipped come last.
-const ENDED: i64 = 6;
+pub(super) const ENDED: i64 = 6;
 /// The table's states for a leased task: queued, running.
 const LEASED: [i64; 2] = [1, 2];
 
 /// What a move depends on in a task, and returns.
-struct Standing {
+pub(super) struct Standing {
     epoch: i64,
-    state: i64,
-    lane: i64,
-    held_slots: i64,
+    pub(super) state: i64,
+    pub(super) lane: i64,
+    pub(super) held_slots: i64,
+    /// What is written down besides its state.
+    notes: i64,
 }
 
 impl Standing {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self { epoch: row.get(0)?, state: row.get(1)?, lane: row.get(2)?, held_slots: row.get(3)? })
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            epoch: row.get(0)?,
+            state: row.get(1)?,
+            lane: row.get(2)?,
+            held_slots: row.get(3)?,
+            notes: row.get(4)?,
+        })
+    }
+
+    /// Returns true if the task is in this state under this epoch.
+    pub(super) fn fits(&self, task: LeaseRef, from: TaskState) -> bool {
+        // An unknown number is no state, so nothing is moved from it.
+        self.epoch == task.epoch && from_task_state(self.state).is_ok_and(|is| is == from)
     }
 }
 
@@ -85,10 +115,36 @@ impl Db<'_> {
         let mut statement = self.prepare(RENEW)?;
         let at = expires_at.as_micros();
         let renew = |lease: &LeaseRef| {
-            let renewed = statement.execute((lease.id.0, lease.epoch, at))? > 0;
-            Ok(if renewed { Renewal::Renewed } else { Renewal::Lost })
+            let arguments = (lease.id.0, lease.epoch, at);
+            if statement.execute(arguments)? > 0 {
+                return Ok(Renewal::Renewed);
+            }
+            if self.prepare(RENEW_CANCELLED)?.execute(arguments)? == 0 {
+                return Ok(Renewal::Lost);
+            }
+            Ok(self.cancel_at(lease)?.map_or(Renewal::Renewed, Renewal::Cancelled))
         };
         leases.iter().map(renew).collect()
+    }
+
+    pub(super) fn cancel_if_leased(
+        &mut self,
+        leases: &[LeaseRef],
+        deadline: Timestamp,
+        message: &str,
+    ) -> Outcome<Vec<Option<Timestamp>>> {
+        let mut statement = self.prepare(CANCEL)?;
+        let cancel = |lease: &LeaseRef| {
+            statement.execute((lease.id.0, lease.epoch, deadline.as_micros(), message))?;
+            self.cancel_at(lease)
+        };
+        leases.iter().map(cancel).collect()
+    }
+
+    fn cancel_at(&self, lease: &LeaseRef) -> Outcome<Option<Timestamp>> {
+        let mut statement = self.prepare(CANCEL_AT)?;
+        let found = statement.query_row((lease.id.0, lease.epoch), |row| row.get::<_, Option<i64>>(0));
+        Ok(found.optional()?.flatten().map(Timestamp::from_micros))
     }
 
     pub(super) fn move_if(&mut self, moves: &[Move]) -> Outcome<Vec<bool>> {
@@ -105,19 +161,21 @@ impl Db<'_> {
         for change in moves {
             let id = change.task.id.0;
             let was = standing.query_row([id], Standing::read).optional()?;
-            let fits = |was: &Standing| {
-                // An unknown number is no state, so nothing is moved from it.
-                was.epoch == change.task.epoch && from_task_state(was.state).is_ok_and(|is| is == change.from)
-            };
+            let was = was.filter(|was| was.fits(change.task, change.from));
             // Only the first of several moves of a task counts.
-            let Some(was) = was.filter(fits).filter(|_| moved.insert(id)) else {
+            let Some(was) = was.filter(|_| moved.insert(id)) else {
                 answers.push(false);
                 continue;
             };
+            if is_kept(change.from, change.to) {
+                self.keep_attempt(change)?;
+            }
+            self.tell(change, was.notes)?;
             let kept = if change.keeps_slots { was.held_slots } else { 0 };
+            let state = task_state(change.to, change.due, kept > 0);
             statement.execute(params![
                 id,
-                task_state(change.to, change.due),
+                state,
                 change.due.map(Timestamp::as_micros),
                 kept,
                 change.forgive,
@@ -128,8 +186,7 @@ impl Db<'_> {
                 change.finished.then(|| change.to.code()),
             ])?;
             answers.push(true);
-            let is_ready = change.to == TaskState::Scheduled && change.due.is_none();
-            changes.ready(was.lane, i64::from(is_ready) - i64::from(was.state == READY));
+            changes.ready(was.lane, i64::from(state == READY) - i64::from(was.state == READY));
             let ends = i64::from(change.to.is_end()) - i64::from(was.state >= ENDED);
             changes.tasks(was.lane, -ends, ends);
             changes.capacity(
@@ -150,6 +207,22 @@ impl Db<'_> {
             found.push(row::task(self, row)?);
         }
         Ok(found)
+    }
+
+    pub(super) fn leases_of(
+        &mut self,
+        holder: &Holder,
+        after: Option<TaskId>,
+        limit: usize,
+    ) -> Outcome<Vec<TaskRecord>> {
+        let after = after.map_or(i64::MIN, |id| id.0);
+        let mut ids = self
+            .prepare(LEASES_OF)?
+            .query_map((holder.as_str(), after), |row| row.get(0).map(TaskId))?
+            .collect::<Result<Vec<TaskId>, _>>()?;
+        ids.sort_unstable();
+        ids.truncate(limit);
+        Ok(self.tasks_by_id(&ids)?.into_iter().flatten().collect())
     }
 
     pub(super) fn next_expiry(&mut self) -> Outcome<Option<Timestamp>> {

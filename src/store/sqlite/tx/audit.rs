@@ -9,16 +9,17 @@ use super::Db;
 use crate::store::Discrepancy;
 use crate::store::sql::audit::{Counters, Pair, broken_task, events_differ};
 
-const SUMS: &str = "SELECT lane, sum(held_slots), sum(state IN (1, 2)), sum(state = 0), sum(state < 6), sum(state >= 6) \
+pub(super) const SUMS: &str = "SELECT lane, sum(held_slots), sum(state IN (1, 2)), sum(state = 0), sum(state < 6), sum(state >= 6) \
      FROM sm_task GROUP BY lane";
 const ENDED: &str = "SELECT no, ended FROM sm_lane";
-const POOLS: &str = "SELECT name, used FROM sm_pool";
-const LIMITS: &str = "SELECT key, used, lanes FROM sm_task_limit";
+pub(super) const POOLS: &str = "SELECT name, used FROM sm_pool";
+pub(super) const LIMITS: &str = "SELECT key, used, lanes FROM sm_task_limit";
 const BROKEN: &str = "SELECT no, state, held_slots, holder IS NOT NULL AND expires_at IS NOT NULL, \
-     (holder IS NULL) <> (expires_at IS NULL) FROM sm_task \
+     (holder IS NULL) <> (expires_at IS NULL), \
+     cancel_at IS NOT NULL AND (expires_at IS NULL OR expires_at > cancel_at) FROM sm_task \
      WHERE (state IN (1, 2)) <> (holder IS NOT NULL AND expires_at IS NOT NULL) \
-        OR (holder IS NULL) <> (expires_at IS NULL) OR (held_slots > 0 AND state NOT IN (1, 2, 4)) \
-        OR (state = 0 AND due IS NOT NULL) OR (state = 5 AND due IS NULL) \
+        OR (holder IS NULL) <> (expires_at IS NULL) OR (held_slots > 0 AND state NOT IN (1, 2, 4) AND NOT (state = 5 AND due IS NULL)) OR held_slots NOT IN (0, slots) \
+        OR (cancel_at IS NOT NULL AND (expires_at IS NULL OR expires_at > cancel_at)) OR (state = 0 AND due IS NOT NULL) OR (state = 5 AND due IS NULL AND held_slots = 0) \
      ORDER BY no";
 const EVENTS: &str = "SELECT task.no, events, ifnull(kept, 0) FROM sm_task task \
      LEFT JOIN (SELECT no, count(*) AS kept FROM sm_event GROUP BY no) event ON event.no = task.no \
@@ -64,7 +65,11 @@ impl Db<'_> {
         Ok(ended)
     }
 
-    fn each(&self, sql: &'static str, mut read: impl FnMut(&Row<'_>) -> Outcome<()>) -> Outcome<()> {
+    pub(super) fn each(
+        &self,
+        sql: &'static str,
+        mut read: impl FnMut(&Row<'_>) -> Outcome<()>,
+    ) -> Outcome<()> {
         let mut statement = self.prepare(sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {

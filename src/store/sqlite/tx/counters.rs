@@ -84,11 +84,14 @@ impl LaneChanges {
         let mut leases: HashMap<LimitKey, i64> = HashMap::new();
         for (lane, change) in self.0.iter().filter(|(_, change)| (change.slots, change.leases) != (0, 0)) {
             let key = db.lane(*lane)?;
-            for limit in key.limits.into_iter().filter(|_| change.leases != 0) {
-                *leases.entry(limit).or_default() += change.leases;
+            for (limit, count) in key.counted().filter(|_| change.leases != 0) {
+                let sum = leases.entry(limit.clone()).or_default();
+                *sum = sum.saturating_add(change.leases.saturating_mul(count.into()));
             }
-            let sum = slots.entry(key.pool).or_default();
-            *sum = sum.saturating_add(change.slots);
+            for (pool, more) in key.held(change.slots) {
+                let sum = slots.entry(pool.clone()).or_default();
+                *sum = sum.saturating_add(more);
+            }
         }
         let pools = slots.iter().filter(|(_, more)| **more != 0).map(|(name, more)| (name.as_str(), *more));
         let limits = leases.iter().map(|(key, more)| (key.as_str(), *more));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rusqlite::{OptionalExtension, params};
 
 use super::super::error::Outcome;
-use super::codes::{Code, lease_loss, task_state};
+use super::codes::{lease_loss, task_state};
 use super::counters::LaneChanges;
 use super::row::map_index_value;
 use super::{Db, row};
@@ -14,6 +14,7 @@ use crate::backoff::RetryPolicy;
 use crate::id::TaskKey;
 use crate::lease::TaskId;
 use crate::store::Inserted;
+use crate::store::sql::records;
 use crate::task::{TaskInsert, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
@@ -79,7 +80,7 @@ impl Db<'_> {
             let (namespace, workflow, run, name, map_index) = key_values(&task.key);
             let inserted = insert.execute(params![
                 last + 1,
-                task_state(TaskState::Scheduled, task.due),
+                task_state(TaskState::Scheduled, task.due, false),
                 task.due.map(Timestamp::as_micros),
                 lane,
                 task.lane.slots,
@@ -88,7 +89,7 @@ impl Db<'_> {
                 map_index,
                 task.priority,
                 lease_loss(task.lease_loss),
-                task.attempt_runs.code(),
+                records::notes(task),
                 task.enqueued_at.as_micros(),
                 task.due.unwrap_or(task.enqueued_at).as_micros(),
                 namespace,

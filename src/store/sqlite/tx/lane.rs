@@ -7,8 +7,12 @@ use rusqlite::OptionalExtension;
 use super::super::error::Outcome;
 use super::{Db, row};
 use crate::admission::{Lane, LaneId, LaneKey};
+use crate::store::sql::needs;
 
 pub(super) const READY_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 ORDER BY no";
+/// What waits in each lane with slots that it kept. There are no more such tasks than slots.
+pub(super) const KEEPING_LANES: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_keeping \
+     WHERE state = 5 AND due IS NULL GROUP BY lane";
 pub(super) const LANE: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane WHERE no = ?1";
 pub(super) const LANE_NO: &str =
     "SELECT no FROM sm_lane WHERE pool = ?1 AND slots = ?2 AND limits = ?3 AND queue = ?4";
@@ -21,9 +25,8 @@ pub(super) const DELETE_LIMIT: &str =
     "DELETE FROM sm_task_limit WHERE key = ?1 AND defined = 0 AND used = 0 AND lanes = 0";
 
 fn lane(row: &rusqlite::Row<'_>) -> Outcome<Lane> {
-    let limits = serde_json::from_str(row.get_ref(3)?.as_str()?)?;
-    let key =
-        LaneKey { pool: row::name(row, 1)?, slots: row::count(row, 2)?, limits, queue: row::name(row, 5)? };
+    let key = LaneKey::new(row::name(row, 1)?, row::count(row, 2)?, Vec::new()).queue(row::name(row, 5)?);
+    let key = needs::from_text(key, row.get_ref(3)?.as_str()?)?;
     Ok(Lane::new(LaneId(row.get(0)?), key, row::number(row, 4)?))
 }
 
@@ -45,7 +48,7 @@ impl Db<'_> {
 
     /// Returns the number of the lane, if it exists.
     pub(super) fn lane_no(&self, key: &LaneKey) -> Outcome<Option<i64>> {
-        let limits = serde_json::to_string(&key.limits)?;
+        let limits = needs::to_text(key)?;
         let mut statement = self.prepare(LANE_NO)?;
         Ok(statement
             .query_row((key.pool.as_str(), key.slots, limits, key.queue.as_str()), |row| row.get(0))
@@ -54,7 +57,7 @@ impl Db<'_> {
 
     /// Creates the lane. Its limit keys become known with its first task.
     pub(super) fn new_lane(&mut self, key: &LaneKey) -> Outcome<i64> {
-        let limits = serde_json::to_string(&key.limits)?;
+        let limits = needs::to_text(key)?;
         let id = self.counter("lane")? + 1;
         self.set_counter("lane", id)?;
         self.prepare(NEW_LANE)?.execute((id, key.pool.as_str(), key.slots, limits, key.queue.as_str()))?;
@@ -90,15 +93,28 @@ impl Db<'_> {
         Ok(())
     }
 
+    /// Returns the lanes with ready tasks, by number.
     pub(super) fn ready_lanes(&mut self) -> Outcome<Vec<Lane>> {
+        let mut lanes = self.keeping_lanes()?;
         let mut statement = self.prepare(READY_LANES)?;
         let mut rows = statement.query([])?;
-        let mut lanes = Vec::new();
         while let Some(row) = rows.next()? {
             let found = lane(row)?;
             self.lanes.insert(found.id.0, found.key.clone());
             lanes.push(found);
         }
+        Ok(lanes)
+    }
+
+    pub(super) fn keeping_lanes(&mut self) -> Outcome<Vec<Lane>> {
+        let mut statement = self.prepare(KEEPING_LANES)?;
+        let mut rows = statement.query([])?;
+        let mut lanes = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (id, ready) = (row.get(0)?, row::number(row, 1)?);
+            lanes.push(Lane::new(LaneId(id).keeping(), self.lane(id)?, ready).keeps_slots(true));
+        }
+        lanes.sort_unstable_by_key(|lane| lane.id);
         Ok(lanes)
     }
 

@@ -2,14 +2,19 @@
 
 mod attempt;
 mod audit;
+mod change;
 mod counters;
 mod event;
+mod feed;
 mod grant;
+mod history;
 mod insert;
 mod lane;
+mod list;
 mod pool;
 mod promote;
 mod queue;
+mod repair;
 mod retention;
 mod row;
 mod rules;

@@ -5,16 +5,17 @@ use rusqlite::Connection;
 use super::super::prefix::Prefix;
 use super::super::schema::migrate_inside;
 use super::{
-    attempt, counters, event, grant, insert, lane, pool, retention, rules, run, sensor, tick, worker,
+    attempt, change, counters, event, grant, history, insert, lane, list, pool, retention, rules, run,
+    sensor, tick, worker,
 };
 
 const HOT: &[(&str, &str)] = &[
     ("promote_due", super::promote::PROMOTE),
     ("overdue", super::promote::OVERDUE),
     ("next_due, but for some", super::promote::DUE_AFTER),
-    ("first candidates", tick::FIRST_CANDIDATES),
-    ("equal candidates", tick::EQUAL_CANDIDATES),
-    ("later candidates", tick::LATER_CANDIDATES),
+    ("first candidates", tick::CANDIDATES[0]),
+    ("equal candidates", tick::CANDIDATES[1]),
+    ("later candidates", tick::CANDIDATES[2]),
     ("ready_lanes", lane::READY_LANES),
     ("lane", lane::LANE),
     ("lane number", lane::LANE_NO),
@@ -34,10 +35,20 @@ const HOT: &[(&str, &str)] = &[
     ("forget requests up to one", retention::FORGET_REQUESTS_UP_TO),
     ("start", attempt::START),
     ("renew", attempt::RENEW),
+    ("renew what was cancelled", attempt::RENEW_CANCELLED),
+    ("cancel", attempt::CANCEL),
+    ("deadline of a cancel", attempt::CANCEL_AT),
     ("move", attempt::MOVE),
+    ("change", change::CHANGE),
+    ("keep attempt", history::KEEP),
+    ("forget attempts", history::FORGET),
+    ("attempts", history::ATTEMPTS),
+    ("delete attempts", history::DELETE_ATTEMPTS),
+    ("whether a task has events", change::HAS_EVENTS),
     ("what a move depends on", attempt::STANDING),
     ("whether attempts are recorded", attempt::RECORDS_ATTEMPTS),
     ("expired", attempt::EXPIRED),
+    ("leases_of", attempt::LEASES_OF),
     ("next_expiry", attempt::NEXT_EXPIRY),
     ("forgettable", retention::FORGETTABLE),
     ("delete task", retention::DELETE_TASK),
@@ -94,6 +105,32 @@ const HOT: &[(&str, &str)] = &[
     ("page in all", run::statements::PAGE.all),
     ("page of places", run::statements::PAGE_PLACES.named),
     ("page of places in all", run::statements::PAGE_PLACES.all),
+    ("tasks by number", list::NUMBERS),
+    ("tasks of a namespace", list::KEYS_OF_NAMESPACE),
+    ("tasks of a workflow", list::KEYS_OF_WORKFLOW),
+    ("tasks of a run", list::KEYS_OF_RUN),
+    ("tasks due at an instant", list::DUE_EQUAL),
+    ("tasks due later", list::DUE_BEHIND),
+    ("retries of a lane", list::RETRIES[0]),
+    ("retries of lanes", list::RETRIES[1]),
+    ("sensors of a lane", list::SENSING[0]),
+    ("sensors of lanes", list::SENSING[1]),
+    ("later tasks of a lane", list::LATER[0]),
+    ("later tasks of lanes", list::LATER[1]),
+    ("ready tasks of equal order", list::READY_EQUAL),
+    ("ready tasks of a lane", list::READY_IN_LANE),
+    ("ready tasks of lanes", list::READY_BEHIND),
+    ("leases of a holder", list::LEASES_OF),
+    ("leases of holders", list::LEASES_BEHIND),
+    ("ends at an instant", list::ENDS[0]),
+    ("ends before an instant", list::ENDS[1]),
+    ("ends with events at an instant", list::ENDS_TOLD[0]),
+    ("ends with events before an instant", list::ENDS_TOLD[1]),
+    ("lanes from one on", list::LANES),
+    ("count sensors", list::COUNT_SENSING),
+    ("count retries", list::COUNT_RETRIES),
+    ("count ends", list::COUNT_ENDS),
+    ("count ends with events", list::COUNT_ENDS_TOLD),
 ];
 
 /// Read as a whole by intention: what was asked for, and lists as long as the answer.
@@ -167,7 +204,7 @@ fn statistics_of_the_host_change_no_plan() {
 fn the_check_sees_scans_and_sorts() {
     let conn = Connection::open_in_memory().unwrap();
     migrate_inside(&conn, &Prefix::default()).unwrap();
-    for bad in ["SELECT no FROM sm_task WHERE holder = 'x'", "SELECT no FROM sm_task ORDER BY payload"] {
+    for bad in ["SELECT no FROM sm_task WHERE message = 'x'", "SELECT no FROM sm_task ORDER BY payload"] {
         assert!(plan(&conn, bad).iter().any(|step| complaint("bad", step).is_some()), "{bad}");
     }
 }
@@ -176,13 +213,29 @@ fn the_check_sees_scans_and_sorts() {
 fn candidates_are_read_from_the_index_alone_and_from_the_place_they_continue_at() {
     let conn = Connection::open_in_memory().unwrap();
     migrate_inside(&conn, &Prefix::default()).unwrap();
-    for (sql, range) in [
-        (tick::FIRST_CANDIDATES, "(lane=?)"),
-        (tick::EQUAL_CANDIDATES, "(lane=? AND rank=? AND logical_date=? AND map_index=? AND rowid>?)"),
-        (tick::LATER_CANDIDATES, "(lane=? AND (rank,logical_date,map_index)>(?,?,?))"),
+    let ranges = [
+        "(lane=?)",
+        "(lane=? AND rank=? AND logical_date=? AND map_index=? AND rowid>?)",
+        "(lane=? AND (rank,logical_date,map_index)>(?,?,?))",
+    ];
+    for (pages, index) in [
+        (tick::CANDIDATES, "COVERING INDEX sm_task_ready"),
+        (tick::KEEPING_CANDIDATES, "INDEX sm_task_keeping"),
     ] {
+        for (sql, range) in pages.into_iter().zip(ranges) {
+            assert_eq!(plan(&conn, sql), [format!("SEARCH sm_task USING {index} {range}")]);
+        }
+    }
+}
+
+/// There are no more tasks in it than slots, and usually none.
+#[test]
+fn what_keeps_its_slots_is_read_from_an_index_of_only_that() {
+    let conn = Connection::open_in_memory().unwrap();
+    migrate_inside(&conn, &Prefix::default()).unwrap();
+    for sql in [lane::KEEPING_LANES, grant::KEEPING] {
         let plan = plan(&conn, sql);
-        assert_eq!(plan, [format!("SEARCH sm_task USING COVERING INDEX sm_task_ready {range}")]);
+        assert!(plan.iter().any(|step| step.contains("INDEX sm_task_keeping")), "{plan:?}");
     }
 }
 
@@ -192,12 +245,56 @@ fn what_can_be_forgotten_is_read_from_an_index_of_only_that() {
     let conn = Connection::open_in_memory().unwrap();
     migrate_inside(&conn, &Prefix::default()).unwrap();
     let plan = plan(&conn, retention::FORGETTABLE);
-    let tasks = "SEARCH sm_task USING INDEX sm_task_ended (ended_at<?)";
+    let tasks = "SEARCH sm_task USING INDEX sm_task_ended (state=? AND ended_at<?)";
     let sensor = "SEARCH sensor USING INTEGER PRIMARY KEY (rowid=?)";
     assert_eq!(plan, [tasks, "CORRELATED SCALAR SUBQUERY 1", sensor]);
     let sql = "SELECT sql FROM sqlite_schema WHERE name = 'sm_task_ended'";
     let index: String = conn.query_row(sql, [], |row| row.get(0)).unwrap();
     assert!(index.ends_with("WHERE state >= 6 AND events = 0"), "{index}");
+}
+
+/// A list reads from the place where it goes on, and nothing before it.
+#[test]
+fn lists_are_read_by_ranges_alone() {
+    let conn = Connection::open_in_memory().unwrap();
+    migrate_inside(&conn, &Prefix::default()).unwrap();
+    for (sql, range) in [
+        (list::NUMBERS, "INTEGER PRIMARY KEY (rowid<?)"),
+        (
+            list::KEYS_OF_NAMESPACE,
+            "INDEX sm_task_key (namespace=? AND (workflow,run,task,map_index)>(?,?,?,?))",
+        ),
+        (
+            list::KEYS_OF_WORKFLOW,
+            "INDEX sm_task_key (namespace=? AND workflow=? AND (run,task,map_index)>(?,?,?))",
+        ),
+        (
+            list::KEYS_OF_RUN,
+            "INDEX sm_task_key (namespace=? AND workflow=? AND run=? AND (task,map_index)>(?,?))",
+        ),
+        (
+            list::DUE_EQUAL,
+            "INDEX sm_task_due (due=? AND rank=? AND logical_date=? AND map_index=? AND rowid>?)",
+        ),
+        (list::DUE_BEHIND, "INDEX sm_task_due ((due,rank,logical_date,map_index)>(?,?,?,?) AND due<?)"),
+        (list::RETRIES[0], "INDEX sm_task_retry (lane=? AND rowid>?)"),
+        (list::RETRIES[1], "INDEX sm_task_retry (lane>?)"),
+        (list::SENSING[0], "INDEX sm_task_sensing (lane=? AND rowid>?)"),
+        (list::LATER[0], "INDEX sm_task_later (lane=? AND rowid>?)"),
+        (
+            list::READY_EQUAL,
+            "INDEX sm_task_ready (lane=? AND rank=? AND logical_date=? AND map_index=? AND rowid>?)",
+        ),
+        (list::READY_IN_LANE, "INDEX sm_task_ready (lane=? AND (rank,logical_date,map_index)>(?,?,?))"),
+        (list::READY_BEHIND, "INDEX sm_task_ready (lane>?)"),
+        (list::LEASES_OF, "INDEX sm_task_holder (holder=? AND rowid>?)"),
+        (list::LEASES_BEHIND, "INDEX sm_task_holder (holder>?)"),
+        (list::ENDS[0], "INDEX sm_task_ended (state=? AND ended_at=? AND rowid<?)"),
+        (list::ENDS[1], "INDEX sm_task_ended (state=? AND ended_at>? AND ended_at<?)"),
+        (list::ENDS_TOLD[1], "INDEX sm_task_ended_told (state=? AND ended_at>? AND ended_at<?)"),
+    ] {
+        assert_eq!(plan(&conn, sql), [format!("SEARCH sm_task USING {range}")], "{sql}");
+    }
 }
 
 /// What a window reads is bounded by indexes on every side: there is no row to be read and refused but by the

@@ -103,24 +103,30 @@ impl Db<'_> {
         let mut sums: HashMap<PoolName, Sums> = HashMap::new();
         for lane in self.ready_lanes()? {
             let ready = i64::try_from(lane.ready).unwrap_or(i64::MAX);
-            let slots = i64::from(lane.key.slots).saturating_mul(ready);
-            let sum = &mut sums.entry(lane.key.pool).or_default().scheduled;
-            *sum = sum.saturating_add(slots);
+            for (pool, slots) in lane.key.pools() {
+                let sum = &mut sums.entry(pool.clone()).or_default().scheduled;
+                *sum = sum.saturating_add(i64::from(slots).saturating_mul(ready));
+            }
         }
         let mut statement = self.prepare(LEASED_SLOTS)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let sums = sums.entry(self.lane(row.get(0)?)?.pool).or_default();
-            let sum = if row.get::<_, i64>(1)? == 1 { &mut sums.queued } else { &mut sums.running };
-            *sum = sum.saturating_add(row.get(2)?);
+            let (lane, is_queued) = (self.lane(row.get(0)?)?, row.get::<_, i64>(1)? == 1);
+            for (pool, slots) in lane.held(row.get(2)?) {
+                let sums = sums.entry(pool.clone()).or_default();
+                let sum = if is_queued { &mut sums.queued } else { &mut sums.running };
+                *sum = sum.saturating_add(slots);
+            }
         }
         let mut statement = self.prepare(SENSING_SLOTS)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let lane = self.lane(row.get(0)?)?;
-            let slots = i64::from(lane.slots).saturating_mul(row.get(1)?);
-            let sum = &mut sums.entry(lane.pool).or_default().sensing;
-            *sum = sum.saturating_add(slots);
+            let tasks: i64 = row.get(1)?;
+            for (pool, slots) in lane.pools() {
+                let sum = &mut sums.entry(pool.clone()).or_default().sensing;
+                *sum = sum.saturating_add(tasks.saturating_mul(slots.into()));
+            }
         }
         Ok(sums)
     }

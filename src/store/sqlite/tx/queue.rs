@@ -47,6 +47,11 @@ impl Db<'_> {
             let queue = QueueRecord::new(name.clone(), row::number(row, 1)?, row::number(row, 2)?, 0, 0);
             queues.insert(name, queue);
         }
+        for lane in self.keeping_lanes()? {
+            if let Some(queue) = queues.get_mut(&lane.key.queue) {
+                queue.ready += lane.ready;
+            }
+        }
         for (sql, is_sensing) in [(LEASES, false), (SENSING_SLOTS, true)] {
             let mut statement = self.prepare(sql)?;
             let mut rows = statement.query([])?;

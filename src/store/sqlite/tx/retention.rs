@@ -8,7 +8,8 @@ use super::{Db, clamp};
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::Forget;
-use crate::task::TaskRecord;
+use crate::store::sql::codes::Code;
+use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 const NOTE_REQUEST: &str = "INSERT INTO sm_request (id, at, grants) VALUES (?1, ?2, ?3) \
@@ -25,7 +26,7 @@ pub(super) const LATEST_BEYOND: &str =
 pub(super) const FORGET_REQUESTS_UP_TO: &str = "DELETE FROM sm_request WHERE no IN \
      (SELECT no FROM sm_request WHERE (at, id) <= (?1, ?2) ORDER BY at, id LIMIT ?3)";
 pub(super) const FORGETTABLE: &str = "SELECT no, lane FROM sm_task INDEXED BY sm_task_ended \
-     WHERE state >= 6 AND events = 0 AND ended_at < ?1 \
+     WHERE state >= 6 AND events = 0 AND state = ?4 AND ended_at < ?1 \
        AND (ended_at < ?2 OR NOT EXISTS (SELECT 1 FROM sm_sensor sensor WHERE sensor.no = sm_task.no)) \
      ORDER BY ended_at, no LIMIT ?3";
 pub(super) const DELETE_SENSOR: &str = "DELETE FROM sm_sensor WHERE no = ?1 RETURNING changed";
@@ -73,32 +74,27 @@ impl Db<'_> {
 
     pub(super) fn forget_ended(
         &mut self,
+        state: TaskState,
         before: Timestamp,
         sensors_before: Timestamp,
         limit: usize,
     ) -> Outcome<usize> {
         let ended = self
             .prepare(FORGETTABLE)?
-            .query_map((before.as_micros(), sensors_before.as_micros(), clamp(limit)), |row| {
+            .query_map((before.as_micros(), sensors_before.as_micros(), clamp(limit), state.code()), |row| {
                 Ok((row.get(0)?, row.get(1)?))
             })?
             .collect::<Result<Vec<(i64, i64)>, _>>()?;
-        let (mut sensor, mut task) = (self.prepare(DELETE_SENSOR)?, self.prepare(DELETE_TASK)?);
+        let mut task = self.prepare(DELETE_TASK)?;
         let mut changes = LaneChanges::default();
-        let mut last_change = None;
         for (id, lane) in &ended {
-            let changed: Option<i64> = sensor.query_row([id], |row| row.get(0)).optional()?;
-            last_change = last_change.max(changed);
             task.execute([id])?;
             changes.tasks(*lane, 0, -1);
         }
-        if let Some(last) = last_change
-            && last > self.counter("forgotten")?
-        {
-            self.set_counter("forgotten", last)?;
-        }
-        drop((sensor, task));
+        drop(task);
+        let gone: Vec<i64> = ended.iter().map(|(id, _)| *id).collect();
+        self.delete_rows_of(&gone)?;
         changes.write(self)?;
-        Ok(ended.len())
+        Ok(gone.len())
     }
 }

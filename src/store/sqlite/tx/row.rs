@@ -15,7 +15,8 @@ macro_rules! task_columns {
     () => {
         "no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, state, due, epoch, \
          held_slots, expires_at, attempt, forgiven, lease_loss, attempt_runs, enqueued_at, queued_at, \
-         first_started_at, started_at, ended_at, holder, retry, message, value, payload, ready_at, lost, finished"
+         first_started_at, started_at, ended_at, holder, retry, message, value, payload, ready_at, lost, finished, \
+         cancel_at"
     };
 }
 pub(super) use task_columns;
@@ -35,7 +36,7 @@ macro_rules! recorded_at {
 pub(super) use recorded_at;
 
 /// Where a statement's own columns begin, after [`task_columns`].
-pub(super) const AFTER_TASK: usize = 32;
+pub(super) const AFTER_TASK: usize = 33;
 
 impl ReadRow for Row<'_> {
     type Fault = Fault;

@@ -3,13 +3,14 @@
 use super::SqliteBackend;
 use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
 use crate::error::StoreResult;
-use crate::id::TaskKey;
+use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
-    GrantBatch, Granted, Move, Overdue, Promote, Started, Survey, SurveyQuery, TaskTx,
+    Change, GrantBatch, Granted, Move, Overdue, Promote, Started, Survey, SurveyQuery, TaskSums, TaskTx,
+    TaskWalk, Walked,
 };
 use crate::store::{Discrepancy, Inserted};
-use crate::task::{TaskInsert, TaskRecord};
+use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 impl TaskTx for SqliteBackend<'_> {
@@ -52,8 +53,29 @@ impl TaskTx for SqliteBackend<'_> {
         self.write(|db| db.renew_if_leased(leases, expires_at))
     }
 
+    fn cancel_if_leased(
+        &mut self,
+        leases: &[LeaseRef],
+        deadline: Timestamp,
+        message: &str,
+    ) -> StoreResult<Vec<Option<Timestamp>>> {
+        self.write(|db| db.cancel_if_leased(leases, deadline, message))
+    }
+
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
         self.write(|db| db.move_if(moves))
+    }
+
+    fn attempts(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<Vec<PastAttempt>>> {
+        self.read(|db| db.attempts(tasks))
+    }
+
+    fn change_if(&mut self, changes: &[Change]) -> StoreResult<Vec<bool>> {
+        self.write(|db| db.change_if(changes))
+    }
+
+    fn delete_if(&mut self, tasks: &[(LeaseRef, TaskState)]) -> StoreResult<Vec<bool>> {
+        self.write(|db| db.delete_if(tasks))
     }
 
     fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
@@ -72,20 +94,42 @@ impl TaskTx for SqliteBackend<'_> {
         self.read(|db| db.queues())
     }
 
+    fn walk_tasks(&mut self, walk: &TaskWalk<'_>) -> StoreResult<Walked> {
+        self.read(|db| db.walk_tasks(walk))
+    }
+
+    fn count_tasks(&mut self, cap: usize) -> StoreResult<TaskSums> {
+        self.read(|db| db.count_tasks(cap))
+    }
+
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>> {
         self.read(|db| db.next_expiry())
     }
 
+    fn leases_of(
+        &mut self,
+        holder: &Holder,
+        after: Option<TaskId>,
+        limit: usize,
+    ) -> StoreResult<Vec<TaskRecord>> {
+        self.read(|db| db.leases_of(holder, after, limit))
+    }
+
     fn forget_ended(
         &mut self,
+        state: TaskState,
         before: Timestamp,
         sensors_before: Timestamp,
         limit: usize,
     ) -> StoreResult<usize> {
-        self.write(|db| db.forget_ended(before, sensors_before, limit))
+        self.write(|db| db.forget_ended(state, before, sensors_before, limit))
     }
 
     fn audit(&mut self) -> StoreResult<Vec<Discrepancy>> {
         self.read(|db| db.audit())
+    }
+
+    fn repair_counters(&mut self) -> StoreResult<Vec<Discrepancy>> {
+        self.write(|db| db.repair_counters())
     }
 }

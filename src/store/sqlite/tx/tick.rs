@@ -14,14 +14,31 @@ use crate::store::contract::{Survey, SurveyQuery, WhichPools};
 use crate::time::Timestamp;
 
 pub(super) const READY_AT: &str = "SELECT ready_at FROM sm_task WHERE no = ?1";
-pub(super) const FIRST_CANDIDATES: &str = "SELECT rank, logical_date, map_index, no FROM sm_task \
-     WHERE lane = ?1 AND state = 0 ORDER BY rank, logical_date, map_index, no LIMIT ?2";
-pub(super) const EQUAL_CANDIDATES: &str = "SELECT rank, logical_date, map_index, no FROM sm_task \
-     WHERE lane = ?1 AND state = 0 AND rank = ?3 AND logical_date = ?4 AND map_index = ?5 AND no > ?6 \
-     ORDER BY no LIMIT ?2";
-pub(super) const LATER_CANDIDATES: &str = "SELECT rank, logical_date, map_index, no FROM sm_task \
-     WHERE lane = ?1 AND state = 0 AND (rank, logical_date, map_index) > (?3, ?4, ?5) \
-     ORDER BY rank, logical_date, map_index, no LIMIT ?2";
+/// The pages of ready tasks in this state: the first, and a continued one in two parts.
+macro_rules! pages {
+    ($which:literal) => {
+        [
+            concat!(
+                "SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = ?1 AND ",
+                $which,
+                " ORDER BY rank, logical_date, map_index, no LIMIT ?2"
+            ),
+            concat!(
+                "SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = ?1 AND ",
+                $which,
+                " AND rank = ?3 AND logical_date = ?4 AND map_index = ?5 AND no > ?6 ORDER BY no LIMIT ?2"
+            ),
+            concat!(
+                "SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = ?1 AND ",
+                $which,
+                " AND (rank, logical_date, map_index) > (?3, ?4, ?5) ORDER BY rank, logical_date, map_index, no LIMIT ?2"
+            ),
+        ]
+    };
+}
+pub(super) const CANDIDATES: [&str; 3] = pages!("state = 0");
+/// Those that still hold slots which they kept.
+pub(super) const KEEPING_CANDIDATES: [&str; 3] = pages!("state = 5 AND due IS NULL");
 
 impl Db<'_> {
     pub(super) fn survey(&mut self, query: &SurveyQuery) -> Outcome<Survey> {
@@ -40,7 +57,8 @@ impl Db<'_> {
             survey.pools = match query.pools {
                 WhichPools::All => self.all_pools()?,
                 WhichPools::Named => {
-                    let names: BTreeSet<&PoolName> = survey.lanes.iter().map(|lane| &lane.key.pool).collect();
+                    let names: BTreeSet<&PoolName> =
+                        survey.lanes.iter().flat_map(|lane| lane.key.pools()).map(|(pool, _)| pool).collect();
                     self.pools(names)?.into_iter().flatten().collect()
                 }
             };
@@ -75,20 +93,21 @@ impl Db<'_> {
     /// Reads a page of a lane. A continued page is read in two parts, because SQLite does not seek to a rowid
     /// within a row value: rows that equal the place except for the number, and rows after it.
     fn page_of_lane(&mut self, page: &LanePage, found: &mut Vec<Candidate>) -> Outcome<()> {
-        let (lane, limit) = (page.lane, clamp(page.limit));
+        let (id, lane, limit) = (page.lane, page.lane.assigned().0, clamp(page.limit));
+        let [first, equal, later] = if id.keeps_slots() { KEEPING_CANDIDATES } else { CANDIDATES };
         let Some(after) = page.after else {
-            let mut statement = self.prepare(FIRST_CANDIDATES)?;
-            return read(statement.query((lane.0, limit))?, lane, found);
+            let mut statement = self.prepare(first)?;
+            return read(statement.query((lane, limit))?, id, found);
         };
         let before = found.len();
         let (rank, date, index) =
             (after.rank, after.logical_date.as_micros(), map_index_value(after.map_index));
-        let mut equal = self.prepare(EQUAL_CANDIDATES)?;
-        read(equal.query((lane.0, limit, rank, date, index, after.id.0))?, lane, found)?;
+        let mut equal = self.prepare(equal)?;
+        read(equal.query((lane, limit, rank, date, index, after.id.0))?, id, found)?;
         let left = limit - clamp(found.len() - before);
         if left > 0 {
-            let mut later = self.prepare(LATER_CANDIDATES)?;
-            read(later.query((lane.0, left, rank, date, index))?, lane, found)?;
+            let mut later = self.prepare(later)?;
+            read(later.query((lane, left, rank, date, index))?, id, found)?;
         }
         Ok(())
     }

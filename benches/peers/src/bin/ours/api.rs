@@ -12,7 +12,7 @@ use stationmaster::id::RequestId;
 use stationmaster::ops::{AdmitRequest, Finish, Finished, Mark};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::service::{Admitter, LoopHandle, Reaper, drive};
+use stationmaster::service::{Admitter, LoopHandle, Upkeep, drive};
 pub use stationmaster::store::postgres::Wake;
 use stationmaster::store::postgres::tokio_postgres::Transaction;
 use stationmaster::store::postgres::{self, Change, Listening, PostgresOptions, Schema};
@@ -208,9 +208,9 @@ impl Ours {
     }
 
     /// Reaps for ever.
-    pub fn drive_reaper(&self) {
-        let mut reaper = Reaper::new(Arc::clone(&self.store)).grace(Duration::from_secs(5));
-        self.drive(&mut reaper);
+    pub fn drive_upkeep(&self) {
+        let mut upkeep = Upkeep::new(Arc::clone(&self.store)).grace(Duration::from_secs(5));
+        self.drive(&mut upkeep);
     }
 
     fn drive<S: stationmaster::service::Service>(&self, service: &mut S) {

@@ -109,7 +109,7 @@ fn singly(ours: &Ours, most: usize) {
 fn load(ours: &Ours, most: usize) {
     let long = leases(&grant(ours, 1));
     scope(|scope| {
-        scope.spawn(|| ours.drive_reaper());
+        scope.spawn(|| ours.drive_upkeep());
         scope.spawn(|| {
             loop {
                 timed(&LONGEST_RENEWAL, || ours.renew(&long));
@@ -131,7 +131,7 @@ fn load(ours: &Ours, most: usize) {
 /// Every operation in turn, for one that is stopped in the middle of any.
 fn everything(ours: &Ours, most: usize) {
     scope(|scope| {
-        scope.spawn(|| ours.drive_reaper());
+        scope.spawn(|| ours.drive_upkeep());
         let (name, mut sent) = (format!("every-{}", std::process::id()), 0);
         loop {
             ours.enqueue(&name, sent..sent + most as u64, Due::Now);

@@ -65,16 +65,58 @@ CREATE TABLE sm.event_inbox (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX event_inbox_of ON sm.event_inbox (no);
 
--- The last number of a sensor's change and that of an event; forgotten: the highest last change of a sensor that
+-- The feed of ends, each with the key of its task, which may be gone. state: the one that the task moved to. The identity of
+-- the inbox is drawn by the statement that has locked the task's row, so what happens to one task keeps its order.
+CREATE TABLE sm.feed (
+    seq       BIGINT PRIMARY KEY,
+    no        BIGINT NOT NULL,
+    attempt   BIGINT NOT NULL,
+    at        BIGINT NOT NULL,
+    state     BIGINT NOT NULL,
+    map_index BIGINT NOT NULL,
+    namespace TEXT COLLATE "C" NOT NULL,
+    workflow  TEXT COLLATE "C" NOT NULL,
+    run       TEXT COLLATE "C" NOT NULL,
+    task      TEXT COLLATE "C" NOT NULL,
+    value     TEXT,
+    message   TEXT
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+CREATE TABLE sm.feed_inbox (
+    id        BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    no        BIGINT NOT NULL,
+    attempt   BIGINT NOT NULL,
+    at        BIGINT NOT NULL,
+    state     BIGINT NOT NULL,
+    map_index BIGINT NOT NULL,
+    namespace TEXT COLLATE "C" NOT NULL,
+    workflow  TEXT COLLATE "C" NOT NULL,
+    run       TEXT COLLATE "C" NOT NULL,
+    task      TEXT COLLATE "C" NOT NULL,
+    value     TEXT,
+    message   TEXT
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+-- cursor: the last event that it accepted or lost. reader: whose turn it is, until that instant.
+CREATE TABLE sm.consumer (
+    name    TEXT COLLATE "C" PRIMARY KEY,
+    cursor  BIGINT NOT NULL,
+    seen_at BIGINT NOT NULL,
+    lost    BIGINT NOT NULL,
+    dropped BIGINT NOT NULL,
+    reader  BIGINT NOT NULL,
+    until   BIGINT NOT NULL
+) WITH (fillfactor = 50);
+
+-- The last number of a sensor's change, that of an event and that of the feed; forgotten: the highest last change of a sensor that
 -- was deleted. Who holds the advisory lock of numbers inserts a version and deletes the one before: the newest
 -- is found first, however many dead ones an old snapshot keeps.
 CREATE TABLE sm.numbers (
     version   BIGINT PRIMARY KEY,
     sensor    BIGINT NOT NULL,
     event     BIGINT NOT NULL,
-    forgotten BIGINT NOT NULL
+    forgotten BIGINT NOT NULL,
+    feed      BIGINT NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
-INSERT INTO sm.numbers VALUES (0, 0, 0, 0);
+INSERT INTO sm.numbers VALUES (0, 0, 0, 0, 0);
 
 -- codes, shards: how it splits the shard codes. incarnation: which of the workers that had the name it is.
 CREATE TABLE sm.worker (

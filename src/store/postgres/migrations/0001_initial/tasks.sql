@@ -66,11 +66,11 @@ CREATE INDEX rate_use_at ON sm.rate_use (at);
 CREATE INDEX rate_use_full ON sm.rate_use (full_at, key);
 
 -- Lanes: made and removed under the tick lock, never changed. digest: of pool, slots, limits and queue, see
--- lane_digest. queue: NULL is the default one, here and everywhere. no: the lowest number of the tasks that made it, so it is known before the lane is.
+-- lane_digest. queue: NULL is the default one, here and everywhere. no: drawn like those of tasks, and that of the first task that was enqueued into a new lane, so it is known before the lane is.
 CREATE TABLE sm.lane (
     digest UUID PRIMARY KEY,
     no     BIGINT NOT NULL UNIQUE,
-    slots  BIGINT NOT NULL,
+    slots  BIGINT NOT NULL CHECK (slots > 0),
     pool   TEXT COLLATE "C" NOT NULL,
     limits TEXT COLLATE "C" NOT NULL,
     queue  TEXT COLLATE "C"
@@ -106,7 +106,7 @@ INSERT INTO sm.tick VALUES (1, '1:1:', -9223372036854775808, ARRAY[]::BIGINT[]);
 -- What transactions change about counters, until a tick folds it: one row per call and lane. Never updated.
 -- ready, tasks: how many more. slots, leases: what comes back. came: how many became ready; rank to no: the
 -- least place of these. due: the least instant waited for. pool, lane_slots, limits, queue: the lane's needs, where
--- tasks began to count; first: the lowest number of these.
+-- tasks began to count; first: the number of the lane, if it is new.
 CREATE TABLE sm.delta (
     xid          BIGINT NOT NULL DEFAULT txid_current(),
     id           BIGINT NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -122,7 +122,7 @@ CREATE TABLE sm.delta (
     no           BIGINT,
     due          BIGINT,
     first        BIGINT,
-    lane_slots   BIGINT,
+    lane_slots   BIGINT CHECK (lane_slots > 0),
     pool         TEXT COLLATE "C",
     limits       TEXT COLLATE "C",
     queue        TEXT COLLATE "C",
@@ -174,7 +174,8 @@ FROM more LEFT JOIN LATERAL (
   WHERE lane_use.digest = more.digest ORDER BY version DESC LIMIT 1) was ON true
 WHERE NOT EXISTS (SELECT FROM sm.lane WHERE lane.digest = more.digest OFFSET 0);
 
--- What never changes about a task. lane: the digest of its needs, which are the last columns.
+-- What never changes about a task. lane: the digest of its needs, which are the last columns. attempt_runs, bits: 1 its
+-- attempts are recorded as runs, 2 and 4 what the feed tells: its ends, what else its sensor does.
 CREATE SEQUENCE sm.task_no;
 CREATE TABLE sm.task (
     no           BIGINT PRIMARY KEY,
@@ -183,7 +184,7 @@ CREATE TABLE sm.task (
     logical_date BIGINT NOT NULL,
     map_index    BIGINT NOT NULL,
     priority     BIGINT NOT NULL,
-    slots        BIGINT NOT NULL,
+    slots        BIGINT NOT NULL CHECK (slots > 0),
     enqueued_at  BIGINT NOT NULL,
     lease_loss   BIGINT,
     attempt_runs BIGINT NOT NULL,
@@ -220,8 +221,8 @@ CREATE TABLE sm.ready (
     value            TEXT,
     PRIMARY KEY (lane, rank, logical_date, map_index, no)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
--- started: whether the holder began. runs: 1 if attempts are recorded as runs, or NULL. expires_at: when a reaper looks at it. A later beat of the same epoch
--- makes the lease last longer.
+-- started: whether the holder began. runs: attempt_runs of the task, or NULL if 0. expires_at: when upkeep looks at it. A later beat of the same epoch
+-- makes the lease last longer. cancel_at: the deadline of a task that was cancelled, beyond which no beat counts.
 CREATE TABLE sm.lease (
     no               BIGINT PRIMARY KEY,
     epoch            BIGINT NOT NULL,
@@ -239,13 +240,17 @@ CREATE TABLE sm.lease (
     lost             BIGINT,
     finished         BIGINT,
     runs             BIGINT,
+    cancel_at        BIGINT,
     holder           TEXT COLLATE "C" NOT NULL,
     message          TEXT,
     value            TEXT
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX lease_expiry ON sm.lease (expires_at, no);
--- state: 3 up_for_retry, 4 sensing, 5 scheduled and not yet due, 6 success, 7 failed, 8 skipped.
--- slots: what it keeps.
+-- For lists: see docs/listing.md. A lease keeps its holder, so updates of it stay HOT.
+CREATE INDEX lease_holder ON sm.lease (holder, no);
+-- state: 3 up_for_retry, 4 sensing, 5 scheduled and not yet due or, without a due instant, ready with slots that it
+-- kept, 6 success, 7 failed, 8 skipped, 9 cancelled. slots: what it keeps. rank to map_index: its place, where
+-- admission reads it here. So what is ready here is what has a place and no due instant.
 CREATE TABLE sm.idle (
     no               BIGINT PRIMARY KEY,
     state            BIGINT NOT NULL,
@@ -270,8 +275,29 @@ CREATE TABLE sm.idle (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX idle_due ON sm.idle (due, rank, logical_date, map_index, no) WHERE due IS NOT NULL;
 CREATE INDEX idle_keeps ON sm.idle (lane) WHERE slots IS NOT NULL;
-CREATE INDEX idle_sensing ON sm.idle (lane) WHERE state = 4;
-CREATE INDEX idle_ended ON sm.idle (ended_at, no) WHERE state >= 6;
+CREATE INDEX idle_keeping ON sm.idle (lane, rank, logical_date, map_index, no) WHERE due IS NULL AND rank IS NOT NULL;
+CREATE INDEX idle_sensing ON sm.idle (lane, no) WHERE state = 4;
+CREATE INDEX idle_ended ON sm.idle (state, ended_at, no) WHERE state >= 6;
+-- For lists. A task that is enqueued ready and succeeds is in none of them.
+CREATE INDEX idle_retry ON sm.idle (lane, no) WHERE state = 3;
+CREATE INDEX idle_later ON sm.idle (lane, no) WHERE state = 5;
+
+-- Attempts that did not succeed, of the latest grants of a task. state: the one that followed. by_holder: 1 if its holder
+-- ended it.
+CREATE TABLE sm.attempt (
+    no         BIGINT,
+    epoch      BIGINT,
+    attempt    BIGINT NOT NULL,
+    queued_at  BIGINT,
+    started_at BIGINT,
+    ended_at   BIGINT NOT NULL,
+    state      BIGINT NOT NULL,
+    by_holder  BIGINT NOT NULL,
+    holder     TEXT COLLATE "C",
+    queue      TEXT COLLATE "C",
+    message    TEXT,
+    PRIMARY KEY (no, epoch)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 
 -- Heartbeats, from the first renewal on. Only inserted; the latest expiry of an epoch counts.
 CREATE TABLE sm.beat (
@@ -301,6 +327,25 @@ CREATE TABLE sm.serving (
     until   BIGINT NOT NULL,
     PRIMARY KEY (holder, digest)
 ) WITH (fillfactor = 70);
+
+-- The limit keys that the tasks of a lane carry, and how much each counts against them: of a lane's
+-- limits, a JSON array of keys
+-- where a task counts 1, of arrays of key and count, and of the other pools that it needs. The server puts the bodies
+-- of both functions into the statements that call them.
+CREATE FUNCTION sm._carried(TEXT) RETURNS TABLE (key TEXT, count BIGINT)
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$SELECT CASE json_typeof(need) WHEN 'array' THEN need ->> 0 ELSE need #>> '{}' END,
+  CASE json_typeof(need) WHEN 'array' THEN (need ->> 1)::bigint ELSE 1 END
+FROM json_array_elements($1::json) given (need) WHERE json_typeof(need) <> 'object'$$;
+
+-- The pools that the tasks of a lane need, and the slots of each: of its pool, slots and limits.
+CREATE FUNCTION sm._pools_of(TEXT, BIGINT, TEXT) RETURNS TABLE (pool TEXT, slots BIGINT)
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$SELECT $1, $2
+UNION ALL
+SELECT need ->> 'pool', (need ->> 'slots')::bigint
+FROM json_array_elements((CASE WHEN $3 LIKE '%{%' THEN $3 END)::json) given (need)
+WHERE json_typeof(need) = 'object'$$;
 
 CREATE FUNCTION sm.lane_digest(pool TEXT, slots BIGINT, limits TEXT, queue TEXT) RETURNS UUID
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS

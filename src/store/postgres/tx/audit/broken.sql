@@ -1,5 +1,6 @@
 -- The tasks of a page that do not stand in one table, or whose rows contradict each other: number, how often it
--- stands, state, slots it holds, and whether its row names another lane than it is of, or other slots.
+-- stands, state, slots it holds, and whether its row names another lane than it is of, or other slots, or lasts
+-- longer than its task's cancel allows.
 -- $1: after this task. $2: the last task.
 SELECT task.no, stands.times, stands.state, stands.held, stands.strange
 FROM sm.task
@@ -11,15 +12,18 @@ CROSS JOIN LATERAL (
     WHERE ready.lane = task.lane AND ready.rank = task.rank AND ready.logical_date = task.logical_date
       AND ready.map_index = task.map_index AND ready.no = task.no
     UNION ALL
-    SELECT 1 + started, slots, lease.lane <> task.lane OR lease.slots <> task.slots, NULL FROM sm.lease
+    SELECT 1 + started, slots, lease.lane <> task.lane OR lease.slots <> task.slots
+        OR coalesce(lease.expires_at > lease.cancel_at, false), NULL FROM sm.lease
     WHERE lease.no = task.no
     UNION ALL
-    SELECT state, coalesce(slots, 0), idle.lane <> task.lane OR due IS NOT NULL AND (rank, logical_date, map_index)
+    SELECT state, coalesce(slots, 0), idle.lane <> task.lane OR coalesce(idle.slots, 0) NOT IN (0, task.slots)
+      OR (due IS NOT NULL OR state = 5) AND (rank, logical_date, map_index)
         IS DISTINCT FROM (task.rank, task.logical_date, task.map_index), due IS NOT NULL FROM sm.idle
     WHERE idle.no = task.no
   ) stands
   OFFSET 0) stands
 WHERE task.no > $1::bigint AND task.no <= $2::bigint
-  AND (stands.times <> 1 OR stands.strange OR stands.state IN (3, 5) <> coalesce(stands.is_due, false)
-    OR stands.state NOT IN (1, 2, 4) AND stands.held <> 0)
+  AND (stands.times <> 1 OR stands.strange
+    OR (stands.state = 3 OR stands.state = 5 AND stands.held = 0) <> coalesce(stands.is_due, false)
+    OR stands.state NOT IN (1, 2, 4, 5) AND stands.held <> 0)
 ORDER BY task.no

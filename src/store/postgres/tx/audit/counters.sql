@@ -17,6 +17,8 @@ held AS MATERIALIZED (
       UNION ALL
       SELECT lane, no, 0, 0, 0, 1 FROM sm.idle WHERE due IS NOT NULL AND state IN (3, 5)
       UNION ALL
+      SELECT lane, no, 0, 0, 0, 1 FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL AND state = 5
+      UNION ALL
       SELECT lane, no, slots, 0, 0, 0 FROM sm.idle WHERE slots IS NOT NULL
     ) stands
     GROUP BY lane
@@ -28,9 +30,14 @@ pools AS (
   SELECT coalesce(was.pool, back.pool, there.pool) AS pool, coalesce(was.used, 0) AS raw,
     coalesce(was.used, 0) - coalesce(back.slots, 0) AS counted, coalesce(there.held, 0) AS held
   FROM (SELECT name AS pool, sum(used)::bigint AS used FROM sm.pool_use GROUP BY name) was
-  FULL JOIN (SELECT pool, sum(slots_back)::bigint AS slots FROM lanes WHERE slots_back <> 0 GROUP BY pool) back
+  FULL JOIN (
+    SELECT part.pool, sum(lanes.slots_back / lanes.slots * part.slots)::bigint AS slots
+    FROM lanes CROSS JOIN LATERAL sm._pools_of(lanes.pool, lanes.slots, lanes.limits) part
+    WHERE lanes.slots_back <> 0 GROUP BY part.pool) back
     ON back.pool = was.pool
-  FULL JOIN (SELECT pool, sum(held)::bigint AS held FROM held GROUP BY pool) there
+  FULL JOIN (
+    SELECT part.pool, sum(held.held / held.slots * part.slots)::bigint AS held
+    FROM held CROSS JOIN LATERAL sm._pools_of(held.pool, held.slots, held.limits) part GROUP BY part.pool) there
     ON there.pool = coalesce(was.pool, back.pool)
 ),
 limits AS (
@@ -39,16 +46,16 @@ limits AS (
     coalesce(was.lanes, 0) AS lanes, coalesce(named.lanes, 0) AS named
   FROM (SELECT key, sum(used)::bigint AS used, sum(lanes)::bigint AS lanes FROM sm.limit_use GROUP BY key) was
   FULL JOIN (
-    SELECT carried.key, sum(lanes.leases_back)::bigint AS leases
-    FROM lanes CROSS JOIN LATERAL json_array_elements_text(lanes.limits::json) carried (key)
+    SELECT carried.key, sum(lanes.leases_back * carried.count)::bigint AS leases
+    FROM lanes CROSS JOIN LATERAL sm._carried(lanes.limits) carried
     WHERE lanes.leases_back <> 0 GROUP BY carried.key) back ON back.key = was.key
   FULL JOIN (
-    SELECT carried.key, sum(held.leases)::bigint AS leases
-    FROM held CROSS JOIN LATERAL json_array_elements_text(held.limits::json) carried (key)
+    SELECT carried.key, sum(held.leases * carried.count)::bigint AS leases
+    FROM held CROSS JOIN LATERAL sm._carried(held.limits) carried
     GROUP BY carried.key) there ON there.key = coalesce(was.key, back.key)
   FULL JOIN (
     SELECT carried.key, count(*) AS lanes
-    FROM sm.lane CROSS JOIN LATERAL json_array_elements_text(lane.limits::json) carried (key)
+    FROM sm.lane CROSS JOIN LATERAL sm._carried(lane.limits) carried
     GROUP BY carried.key) named ON named.key = coalesce(was.key, back.key, there.key)
 ),
 counts AS (

@@ -2,6 +2,8 @@
 //! The counters are compared in one statement, so that it is right at every isolation level; it reads what has
 //! not ended. All tasks are read a page at a time: however many ended, no statement takes long.
 
+mod repair;
+
 use super::super::error::{Fault, Outcome};
 use super::super::wire::ask;
 use super::{Db, first, row};
@@ -49,7 +51,9 @@ fn broken(row: &Row) -> Outcome<Discrepancy> {
     Ok(task(
         no,
         match row::value(row, 4)? {
-            true => format!("it is {state}, and its row is of another lane, place or number of slots"),
+            true => format!(
+                "it is {state}, and its row is of another lane, place or number of slots, or outlasts a cancel"
+            ),
             false if held > 0 && !state.is_leased() => format!("it is {state} and holds {held} slots"),
             false => format!("it is {state}, and its due instant says otherwise"),
         },
@@ -66,19 +70,24 @@ fn passed_over(row: &Row) -> Outcome<Discrepancy> {
     Ok(task(row::value(row, 0)?, problem))
 }
 
+/// Sorts counters by kind, and then by name.
+fn sort(found: &mut [Discrepancy]) {
+    found.sort_by_key(|found| match found {
+        Discrepancy::Pool { pool, .. } => (0, pool.to_string()),
+        Discrepancy::Limit { key, .. } => (1, key.to_string()),
+        Discrepancy::LimitLanes { key, .. } => (2, key.to_string()),
+        Discrepancy::Lane { lane, .. } => (3, lane.pool.to_string()),
+        Discrepancy::LaneTasks { lane, .. } => (4, lane.pool.to_string()),
+        Discrepancy::Task { .. } => (5, String::new()),
+    });
+}
+
 impl Db<'_> {
     pub(super) fn audit(&mut self) -> Outcome<Vec<Discrepancy>> {
         let [counters, passed, last] =
             self.all([ask!(COUNTERS), ask!(PASSED_OVER), ask!(TASK_PAGE, 0, PAGE)])?;
         let mut found = counters.iter().map(counter).collect::<Outcome<Vec<_>>>()?;
-        found.sort_by_key(|found| match found {
-            Discrepancy::Pool { pool, .. } => (0, pool.to_string()),
-            Discrepancy::Limit { key, .. } => (1, key.to_string()),
-            Discrepancy::LimitLanes { key, .. } => (2, key.to_string()),
-            Discrepancy::Lane { lane, .. } => (3, lane.pool.to_string()),
-            Discrepancy::LaneTasks { lane, .. } => (4, lane.pool.to_string()),
-            Discrepancy::Task { .. } => (5, String::new()),
-        });
+        sort(&mut found);
         for row in &passed {
             found.push(passed_over(row)?);
         }

@@ -1,4 +1,4 @@
--- The rows of leases and of idle tasks in this range that are of no task.
+-- The rows of leases, of idle tasks and of attempts in this range that are of no task.
 -- $1: after this number. $2: the last number.
 SELECT no FROM sm.lease
 WHERE no > $1::bigint AND no <= $2::bigint
@@ -7,3 +7,7 @@ UNION ALL
 SELECT no FROM sm.idle
 WHERE no > $1::bigint AND no <= $2::bigint
   AND NOT EXISTS (SELECT FROM sm.task WHERE task.no = idle.no OFFSET 0)
+UNION ALL
+SELECT no FROM sm.attempt
+WHERE no > $1::bigint AND no <= $2::bigint
+  AND NOT EXISTS (SELECT FROM sm.task WHERE task.no = attempt.no OFFSET 0)

@@ -6,8 +6,8 @@ lanes AS MATERIALIZED (
   CROSS JOIN LATERAL (SELECT limits FROM sm.lane WHERE lane.digest = more.digest OFFSET 0) lane
 ),
 back AS MATERIALIZED (
-  SELECT carried.key, sum(lanes.leases)::bigint AS leases
-  FROM lanes CROSS JOIN LATERAL json_array_elements_text(lanes.limits::json) carried (key) GROUP BY carried.key
+  SELECT carried.key, sum(lanes.leases * carried.count)::bigint AS leases
+  FROM lanes CROSS JOIN LATERAL sm._carried(lanes.limits) carried GROUP BY carried.key
 )
 SELECT task_limit.key, task_limit.max, coalesce(was.used, 0) - coalesce(back.leases, 0), 1::bigint, task_limit.starts,
   task_limit.period, task_limit.burst

@@ -15,8 +15,8 @@ lanes AS MATERIALIZED (
     SELECT tasks FROM sm.lane_use WHERE lane_use.digest = more.digest ORDER BY version DESC LIMIT 1) was ON true
 ),
 more AS MATERIALIZED (
-  SELECT carried.key, sum(lanes.leases)::bigint AS leases, sum(lanes.lanes)::bigint AS lanes
-  FROM lanes CROSS JOIN LATERAL json_array_elements_text(lanes.limits::json) carried (key) GROUP BY carried.key
+  SELECT carried.key, sum(lanes.leases * carried.count)::bigint AS leases, sum(lanes.lanes)::bigint AS lanes
+  FROM lanes CROSS JOIN LATERAL sm._carried(lanes.limits) carried GROUP BY carried.key
 )
 SELECT given.key, limited.max, coalesce(was.used, 0) - coalesce(more.leases, 0), (limited.key IS NOT NULL)::integer::bigint, limited.starts, limited.period,
   limited.burst, given.place

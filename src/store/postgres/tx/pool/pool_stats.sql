@@ -2,7 +2,11 @@
 -- largest number each. Counters, deltas and tasks in one statement, hence in one snapshot.
 -- $1: names.
 WITH
-lanes AS MATERIALIZED (SELECT digest, pool, slots, ready, slots_back FROM sm.lane_now),
+lanes AS MATERIALIZED (
+  SELECT lane.digest, part.pool, part.slots, lane.ready, lane.slots_back / lane.slots * part.slots AS slots_back,
+    lane.slots AS of_slots
+  FROM sm.lane_now lane CROSS JOIN LATERAL sm._pools_of(lane.pool, lane.slots, lane.limits) part
+),
 -- Parts are grouped by pool, never joined: the server may expect one row, and then it loops over all.
 asked AS MATERIALIZED (
   SELECT pool, array_agg(place) FILTER (WHERE place IS NOT NULL) AS places, sum(back)::bigint AS back, sum(ready) AS ready,
@@ -13,14 +17,18 @@ asked AS MATERIALIZED (
     UNION ALL
     SELECT pool, NULL, slots_back, slots::numeric * greatest(ready, 0), 0, 0, 0 FROM lanes
     UNION ALL
-    SELECT lanes.pool, NULL, 0, 0, CASE held.started WHEN 1 THEN held.slots END,
-      CASE held.started WHEN 0 THEN held.slots END, 0
-    FROM (SELECT lane, started, sum(slots) AS slots FROM sm.lease GROUP BY lane, started) held
+    SELECT lanes.pool, NULL, 0, 0, CASE held.started WHEN 1 THEN held.slots / lanes.of_slots * lanes.slots END,
+      CASE held.started WHEN 0 THEN held.slots / lanes.of_slots * lanes.slots END, 0
+    FROM (SELECT lane, started, sum(slots)::bigint AS slots FROM sm.lease GROUP BY lane, started) held
     JOIN lanes ON lanes.digest = held.lane
     UNION ALL
     SELECT lanes.pool, NULL, 0, 0, 0, 0, lanes.slots * waiting.count
     FROM (SELECT lane, count(*)::numeric AS count FROM sm.idle WHERE state = 4 GROUP BY lane) waiting
     JOIN lanes ON lanes.digest = waiting.lane
+    UNION ALL
+    SELECT lanes.pool, NULL, 0, lanes.slots * keeping.count, 0, 0, 0
+    FROM (SELECT lane, count(*)::numeric AS count FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL GROUP BY lane) keeping
+    JOIN lanes ON lanes.digest = keeping.lane
   ) parts
   GROUP BY pool HAVING count(place) > 0
 )

@@ -12,9 +12,10 @@ FROM (
   LEFT JOIN LATERAL (
     SELECT used FROM sm.pool_use WHERE pool_use.name = given.name ORDER BY version DESC LIMIT 1) was ON true
   UNION ALL
-  SELECT lane.pool, NULL, NULL, NULL, NULL, NULL, delta.slots
+  SELECT part.pool, NULL, NULL, NULL, NULL, NULL, delta.slots / lane.slots * part.slots
   FROM sm.unfolded AS delta
-  CROSS JOIN LATERAL (SELECT pool FROM sm.lane WHERE lane.digest = delta.lane OFFSET 0) lane
+  CROSS JOIN LATERAL (SELECT pool, slots, limits FROM sm.lane WHERE lane.digest = delta.lane OFFSET 0) lane
+  CROSS JOIN LATERAL sm._pools_of(lane.pool, lane.slots, lane.limits) part
   WHERE delta.slots > 0
 ) pool
 GROUP BY name HAVING count(place) > 0

@@ -3,11 +3,13 @@
 WITH
 lanes AS MATERIALIZED (SELECT digest, coalesce(queue, 'default') AS queue, ready, tasks FROM sm.lane_now),
 stands AS MATERIALIZED (
-  SELECT lane, sum(leased)::bigint AS leased, sum(sensing)::bigint AS sensing
+  SELECT lane, sum(leased)::bigint AS leased, sum(sensing)::bigint AS sensing, sum(keeping)::bigint AS keeping
   FROM (
-    SELECT lane, 1 AS leased, 0 AS sensing FROM sm.lease
+    SELECT lane, 1 AS leased, 0 AS sensing, 0 AS keeping FROM sm.lease
     UNION ALL
-    SELECT lane, 0, 1 FROM sm.idle WHERE state = 4
+    SELECT lane, 0, 1, 0 FROM sm.idle WHERE state = 4
+    UNION ALL
+    SELECT lane, 0, 0, 1 FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL
   ) stands
   GROUP BY lane
 )
@@ -16,7 +18,7 @@ SELECT queue, greatest(sum(ready), 0)::bigint, greatest(sum(tasks) - sum(leased)
 FROM (
   SELECT queue, ready, tasks, 0 AS leased, 0 AS sensing FROM lanes
   UNION ALL
-  SELECT lanes.queue, 0, 0, stands.leased, stands.sensing FROM stands JOIN lanes ON lanes.digest = stands.lane
+  SELECT lanes.queue, stands.keeping, 0, stands.leased, stands.sensing FROM stands JOIN lanes ON lanes.digest = stands.lane
 ) parts
 GROUP BY queue
 HAVING sum(tasks) > 0

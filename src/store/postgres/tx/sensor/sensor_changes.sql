@@ -8,4 +8,5 @@ SELECT last.sensor,
   )),
   (SELECT id FROM sm.sensor_inbox ORDER BY id LIMIT 1) IS NOT NULL
     OR (SELECT id FROM sm.event_inbox ORDER BY id LIMIT 1) IS NOT NULL
+    OR (SELECT id FROM sm.feed_inbox ORDER BY id LIMIT 1) IS NOT NULL
 FROM (SELECT * FROM sm.numbers ORDER BY version DESC LIMIT 1) last

@@ -3,6 +3,7 @@
 -- tick's plan asks for first: as many as its pool has room for, and at most a share of twice the budget. A lane
 -- with early tasks comes without. Returns, behind the lane, how many tasks were looked for, and five arrays: place
 -- (rank, logical date, map index, number), and since when they are ready.
+-- What waits in a lane with slots that it kept comes as a lane of its own, under the negative number.
 -- $1: how many tasks the tick admits at most; 0 for lanes alone. $2: the queues that it serves, or NULL for all.
 WITH lanes AS MATERIALIZED (
   SELECT lane.digest, lane.no, lane.pool, lane.slots, lane.limits, lane.queue, was.ready, was.bound, was.early
@@ -41,3 +42,18 @@ WHERE (SELECT is_few FROM few)
 UNION ALL
 SELECT digest, no, pool, slots, limits, queue, ready, bound, early, 0, NULL, NULL, NULL, NULL, NULL
 FROM lanes WHERE NOT (SELECT is_few FROM few)
+UNION ALL
+SELECT lane.digest, -lane.no, lane.pool, lane.slots, lane.limits, lane.queue, keeping.count, NULL, '{}', $1::bigint,
+  page.ranks, page.dates, page.indices, page.numbers, page.instants
+FROM (SELECT lane, count(*) AS count FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL GROUP BY lane) keeping
+CROSS JOIN LATERAL (
+  SELECT * FROM sm.lane WHERE lane.digest = keeping.lane
+    AND ($2::text[] IS NULL OR coalesce(lane.queue, 'default') = ANY ($2::text[])) OFFSET 0) lane
+CROSS JOIN LATERAL (
+  SELECT array_agg(rank) AS ranks, array_agg(logical_date) AS dates, array_agg(map_index) AS indices,
+    array_agg(no) AS numbers, array_agg(ready_at) AS instants
+  FROM (
+    SELECT rank, logical_date, map_index, no, ready_at FROM sm.idle
+    WHERE idle.lane = lane.digest AND due IS NULL AND rank IS NOT NULL
+    ORDER BY rank, logical_date, map_index, no LIMIT $1::bigint) first
+) page

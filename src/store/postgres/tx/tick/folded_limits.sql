@@ -3,8 +3,12 @@ WITH named AS MATERIALIZED (
   SELECT DISTINCT carried.key
   FROM sm.lane CROSS JOIN LATERAL (
     SELECT ready FROM sm.lane_use WHERE lane_use.digest = lane.digest ORDER BY version DESC LIMIT 1) was
-  CROSS JOIN LATERAL json_array_elements_text(lane.limits::json) carried (key)
+  CROSS JOIN LATERAL sm._carried(lane.limits) carried
   WHERE was.ready > 0
+  UNION
+  SELECT carried.key FROM (SELECT DISTINCT lane FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL) keeping
+  CROSS JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.digest = keeping.lane OFFSET 0) lane
+  CROSS JOIN LATERAL sm._carried(lane.limits) carried
 )
 SELECT named.key, limited.max, coalesce(was.used, 0), (limited.key IS NOT NULL)::integer::bigint, limited.starts, limited.period,
   limited.burst, owes.owed, owes.at, owes.starts, owes.period

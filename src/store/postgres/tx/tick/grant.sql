@@ -8,7 +8,7 @@
 -- $7 to $11: one array a column of the new bounds: lane and place; a lane that is not among them keeps its own.
 -- $12, $13: the tasks of these lanes that stay ready before the bounds: lane and number. $14: 1 for all or none.
 -- $15: 1 to start them. $16 to $19: the places of the tasks: lane, rank, logical date, map index; or four empty
--- arrays.
+-- arrays. $20: those of the tasks that may be ready with slots that they kept.
 WITH
 given AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $16::uuid[], $17::bigint[], $18::bigint[], $19::bigint[])
@@ -28,18 +28,39 @@ locked AS MATERIALIZED (
       AND ready.map_index = coalesce(given.map_index, task.map_index) AND ready.no = given.no
     FOR UPDATE SKIP LOCKED) ready
 ),
-gone AS (
-  DELETE FROM sm.ready WHERE ctid = ANY (ARRAY(
-    SELECT at FROM locked
-    WHERE $14::bigint = 0 OR (SELECT count(*) FROM locked) = cardinality($1::bigint[])))
+-- Those that hold all of their slots already.
+locked_keeping AS MATERIALIZED (
+  SELECT idle.no FROM unnest($20::bigint[]) keeping (no)
+  CROSS JOIN LATERAL (
+    SELECT no FROM sm.idle WHERE idle.no = keeping.no AND due IS NULL AND rank IS NOT NULL FOR UPDATE SKIP LOCKED) idle
+),
+wanted AS MATERIALIZED (
+  SELECT $14::bigint = 0
+    OR (SELECT count(*) FROM locked) + (SELECT count(*) FROM locked_keeping) = cardinality($1::bigint[]) AS is_whole
+),
+gone_ready AS (
+  DELETE FROM sm.ready WHERE ctid = ANY (ARRAY(SELECT at FROM locked CROSS JOIN wanted WHERE is_whole))
   RETURNING ready.*
+),
+gone_keeping AS (
+  DELETE FROM sm.idle WHERE no = ANY (ARRAY(SELECT no FROM locked_keeping CROSS JOIN wanted WHERE is_whole))
+  RETURNING idle.*
+),
+gone AS (
+  SELECT no, lane, rank, logical_date, map_index, epoch, attempt, forgiven, lost, ready_at, queued_at,
+    first_started_at, started_at, ended_at, finished, message, value, 1 AS misses
+  FROM gone_ready
+  UNION ALL
+  SELECT no, lane, rank, logical_date, map_index, epoch, attempt, forgiven, lost, ready_at, queued_at,
+    first_started_at, started_at, ended_at, finished, message, value, 0
+  FROM gone_keeping
 ),
 granted AS MATERIALIZED (
   SELECT gone.no, gone.lane, gone.rank, gone.logical_date, gone.map_index, gone.epoch + 1 AS epoch,
     least(gone.attempt + 1, 4294967295) AS attempt, gone.forgiven, gone.lost, gone.ready_at, gone.first_started_at,
-    gone.started_at, gone.ended_at, gone.finished, gone.message, gone.value, task.namespace, task.workflow, task.run,
+    gone.started_at, gone.ended_at, gone.finished, gone.message, gone.value, gone.misses, task.namespace, task.workflow, task.run,
     task.task, task.priority, task.slots, task.lease_loss, task.attempt_runs, task.enqueued_at, task.retry,
-    task.payload, task.pool, task.limits, task.queue, CASE WHEN task.attempt_runs = 0 THEN $15::bigint ELSE 0 END AS started,
+    task.payload, task.pool, task.limits, task.queue, CASE WHEN task.attempt_runs & 1 = 0 THEN $15::bigint ELSE 0 END AS started,
     greatest($4::bigint, task.enqueued_at, gone.ready_at, gone.queued_at, gone.started_at, gone.ended_at) AS at
   FROM gone CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = gone.no OFFSET 0) task
 ),
@@ -52,19 +73,20 @@ new_leases AS (
   FROM granted
 ),
 taken AS MATERIALIZED (
-  SELECT lane AS digest, count(*) AS tasks, sum(slots)::bigint AS slots, min(pool) AS pool, min(limits) AS limits
+  SELECT lane AS digest, count(*) AS tasks, sum(misses)::bigint AS missing, min(slots) AS slots, min(pool) AS pool,
+    min(limits) AS limits
   FROM granted GROUP BY lane
 ),
 -- Parts are grouped, never joined: the server may expect one row, and then it loops over all.
 lanes AS MATERIALIZED (
-  SELECT part.digest, was.at, was.ready - part.tasks AS ready, was.tasks,
+  SELECT part.digest, was.at, was.ready - part.missing AS ready, was.tasks,
     coalesce(part.bound, ARRAY[was.rank, was.logical_date, was.map_index, was.no]) AS bound,
     CASE WHEN part.bound IS NULL THEN was.early ELSE coalesce(part.early, '{}') END AS early
   FROM (
-    SELECT digest, sum(tasks)::bigint AS tasks, max(bound) AS bound,
+    SELECT digest, sum(missing)::bigint AS missing, max(bound) AS bound,
       array_agg(early) FILTER (WHERE early IS NOT NULL) AS early
     FROM (
-      SELECT digest, tasks, NULL::bigint[] AS bound, NULL::bigint AS early FROM taken
+      SELECT digest, missing, NULL::bigint[] AS bound, NULL::bigint AS early FROM taken
       UNION ALL
       SELECT digest, NULL, ARRAY[rank, logical_date, map_index, no], NULL
       FROM unnest($7::uuid[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])
@@ -72,7 +94,7 @@ lanes AS MATERIALIZED (
       UNION ALL
       SELECT lane, NULL, NULL, no FROM unnest($12::uuid[], $13::bigint[]) early (lane, no)
     ) parts
-    GROUP BY digest HAVING count(tasks) > 0
+    GROUP BY digest HAVING count(missing) > 0
   ) part
   CROSS JOIN LATERAL (
     SELECT ctid AS at, * FROM sm.lane_use WHERE lane_use.digest = part.digest ORDER BY version DESC LIMIT 1) was
@@ -85,7 +107,11 @@ new_lanes AS (
 pools AS MATERIALIZED (
   SELECT asked.pool, was.at, coalesce(was.used, 0) + asked.slots AS used,
     pool.name IS NOT NULL AND (pool.slots IS NULL OR coalesce(was.used, 0) + asked.slots <= pool.slots) AS had_room
-  FROM (SELECT pool, sum(slots)::bigint AS slots FROM taken GROUP BY pool) asked
+  FROM (
+    SELECT part.pool, sum(taken.missing * part.slots)::bigint AS slots
+    FROM taken CROSS JOIN LATERAL sm._pools_of(taken.pool, taken.slots, taken.limits) part
+    WHERE taken.missing > 0 GROUP BY part.pool
+  ) asked
   LEFT JOIN LATERAL (SELECT name, slots FROM sm.pool WHERE pool.name = asked.pool OFFSET 0) pool ON true
   LEFT JOIN LATERAL (
     SELECT ctid AS at, used FROM sm.pool_use WHERE pool_use.name = asked.pool
@@ -97,8 +123,8 @@ limits AS MATERIALIZED (
   SELECT asked.key, was.at, coalesce(was.used, 0) + asked.tasks AS used, coalesce(was.lanes, 0) AS lanes,
     limited.max IS NULL OR coalesce(was.used, 0) + asked.tasks <= limited.max AS had_room
   FROM (
-    SELECT carried.key, sum(taken.tasks)::bigint AS tasks
-    FROM taken CROSS JOIN LATERAL json_array_elements_text(taken.limits::json) carried (key) GROUP BY carried.key
+    SELECT carried.key, sum(taken.tasks * carried.count)::bigint AS tasks
+    FROM taken CROSS JOIN LATERAL sm._carried(taken.limits) carried GROUP BY carried.key
   ) asked
   LEFT JOIN LATERAL (SELECT max FROM sm.task_limit WHERE task_limit.key = asked.key OFFSET 0) limited ON true
   LEFT JOIN LATERAL (
@@ -127,7 +153,7 @@ noted AS (
 SELECT no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, 1 + started,
   NULL::bigint, epoch, slots, $3::bigint, attempt, coalesce(forgiven, 0), lease_loss, attempt_runs, enqueued_at, at,
   coalesce(first_started_at, CASE started WHEN 1 THEN at END), CASE started WHEN 1 THEN at ELSE started_at END,
-  ended_at, $2::text, retry, message, value, payload, ready_at, coalesce(lost, 0), finished, pool, slots, limits, queue,
+  ended_at, $2::text, retry, message, value, payload, ready_at, coalesce(lost, 0), finished, NULL::bigint, pool, slots, limits, queue,
   NOT EXISTS (SELECT FROM pools WHERE NOT had_room) AND NOT EXISTS (SELECT FROM limits WHERE NOT had_room),
   (SELECT count(*) FROM lanes) = (SELECT count(*) FROM taken) AND (SELECT count(*) FROM gone) = (SELECT count(*) FROM granted)
 FROM granted

@@ -32,6 +32,8 @@ pub(super) const NAMED_POOLS: &str = statement!("named_pools.sql");
 pub(super) const NAMED_LIMITS: &str = statement!("named_limits.sql");
 pub(super) const CANDIDATES: &str = statement!("candidates.sql");
 pub(super) const CANDIDATES_LOCKED: &str = statement!("candidates_locked.sql");
+pub(super) const KEEPING: &str = statement!("keeping.sql");
+pub(super) const KEEPING_LOCKED: &str = statement!("keeping_locked.sql");
 pub(super) const GRANT: &str = statement!("grant.sql");
 pub(in super::super) const TICK_HOLDER: &str = statement!("tick_holder.sql");
 pub(super) const FORGET_REQUESTS: &str = statement!("forget_requests.sql");
@@ -204,7 +206,7 @@ impl Db<'_> {
 
     fn met_lane(&mut self, row: &Row) -> Outcome<Lane> {
         let id = LaneId(row::value(row, 1)?);
-        let lane = Lane::new(id, self.lane(row, 0, 2)?, row::number(row, 6)?);
+        let lane = Lane::new(id, self.lane(row, 0, 2)?, row::number(row, 6)?).keeps_slots(id.keeps_slots());
         let mut reach = reach(row, 0, 7)?;
         if row.len() > PAGE
             && let most @ 1.. = row::whole(row, PAGE)?
@@ -226,8 +228,7 @@ impl Db<'_> {
             .collect();
         let read = match self.reaches.take_fetched(pages) {
             Some(fetched) => fetched,
-            None if asked.is_empty() => Vec::new(),
-            None => self.read_pages(&asked)?,
+            None => self.read_all_pages(&asked)?,
         };
         let mut candidates = Vec::new();
         for ((page, _, from), ready) in asked.into_iter().zip(read) {
@@ -239,35 +240,59 @@ impl Db<'_> {
         Ok(candidates)
     }
 
+    /// Reads pages of both kinds of lanes.
+    fn read_all_pages(&mut self, asked: &[Asking<'_>]) -> Outcome<Vec<Vec<Ready>>> {
+        if !asked.iter().any(|(page, ..)| page.lane.keeps_slots()) {
+            return if asked.is_empty() { Ok(Vec::new()) } else { self.read_pages(asked) };
+        }
+        let (keeping, others): (Vec<Asking<'_>>, Vec<Asking<'_>>) =
+            asked.iter().partition(|(page, ..)| page.lane.keeps_slots());
+        let statement = if self.reaches.is_second() { KEEPING_LOCKED } else { KEEPING };
+        let [ranks, dates, indices, numbers] = begins(&keeping);
+        let rows =
+            self.one(ask!(statement, digests(&keeping), ranks, dates, indices, numbers, limits(&keeping)))?;
+        let mut kept: Vec<Vec<Ready>> = vec![Vec::new(); keeping.len()];
+        for row in &rows {
+            kept.get_mut(row::place(row, 0)?).into_iter().try_for_each(|page| {
+                page.push(ready(row)?);
+                Ok::<(), Fault>(())
+            })?;
+        }
+        kept.iter_mut().for_each(|page| page.sort_unstable());
+        let others = if others.is_empty() { Vec::new() } else { self.read_pages(&others)? };
+        let (mut kept, mut others) = (kept.into_iter(), others.into_iter());
+        let next = |(page, ..): &Asking<'_>| {
+            let of = if page.lane.keeps_slots() { &mut kept } else { &mut others };
+            of.next().unwrap_or_default()
+        };
+        Ok(asked.iter().map(next).collect())
+    }
+
     /// Reads pages, each from its place on, and the early tasks of their lanes.
-    fn read_pages(&mut self, asked: &[(&LanePage, Digest, Place)]) -> Outcome<Vec<Vec<Ready>>> {
+    fn read_pages(&mut self, asked: &[Asking<'_>]) -> Outcome<Vec<Vec<Ready>>> {
         let ids: HashSet<LaneId> = asked.iter().map(|(page, ..)| page.lane).collect();
         let early = ids.iter().filter_map(|id| self.reaches.get(*id)).filter(|lane| lane.asks_for_early());
         let (early_lanes, early): (Vec<Digest>, Vec<i64>) =
             early.flat_map(|lane| lane.early.iter().map(|no| (lane.digest, *no))).unzip();
-        let from = |at: usize| asked.iter().map(|(_, _, from)| from.0[at]).collect::<Vec<i64>>();
+        let [ranks, dates, indices, numbers] = begins(asked);
         // The usual tick locks what it grants. If somebody else has a part of that locked, it plans again with
         // what it locks as it reads.
         let statement = if self.reaches.is_second() { CANDIDATES_LOCKED } else { CANDIDATES };
         let rows = self.one(ask!(
             statement,
-            asked.iter().map(|(_, digest, _)| *digest).collect::<Vec<_>>(),
-            from(0),
-            from(1),
-            from(2),
-            from(3),
-            asked.iter().map(|(page, ..)| clamp(page.limit)).collect::<Vec<_>>(),
+            digests(asked),
+            ranks,
+            dates,
+            indices,
+            numbers,
+            limits(asked),
             early_lanes,
             early,
         ))?;
         let mut read: Vec<Vec<Ready>> = vec![Vec::new(); asked.len()];
         let mut found: HashMap<Digest, Vec<Ready>> = HashMap::new();
         for row in &rows {
-            let mut place = [0; 4];
-            for (at, part) in place.iter_mut().enumerate() {
-                *part = row::value(row, at + 2)?;
-            }
-            let ready = (Place(place), row::value(row, 6)?);
+            let ready = ready(row)?;
             match row::value::<Option<i64>>(row, 0)? {
                 None => found.entry(row::value(row, 1)?).or_default().push(ready),
                 Some(_) => read.get_mut(row::place(row, 0)?).into_iter().for_each(|page| page.push(ready)),
@@ -291,13 +316,22 @@ impl Db<'_> {
         }
         let digests: Vec<(Digest, LaneId)> =
             unknown.iter().filter_map(|id| Some((self.reaches.digest(*id)?, *id))).collect();
-        let numbers: Vec<i64> = unknown.iter().map(|id| id.0).collect();
+        let numbers: Vec<i64> = unknown.iter().map(|id| id.assigned().0).collect();
         let asked: Vec<Digest> = digests.iter().map(|(digest, _)| *digest).collect();
         for row in self.one(ask!(BOUNDS, numbers, asked))? {
-            let lane = reach(&row, 0, 2)?;
-            let told = digests.iter().find(|(digest, _)| *digest == lane.digest).map(|(_, id)| *id);
-            let id = told.map_or_else(|| row::value(&row, 1).map(LaneId), Ok)?;
-            self.reaches.put(id, lane);
+            let (digest, no): (Digest, i64) = (row::value(&row, 0)?, row::value(&row, 1)?);
+            for id in &unknown {
+                let told = digests.iter().find(|(_, known)| known == id);
+                if !told.map_or(id.assigned().0 == no, |(known, _)| *known == digest) {
+                    continue;
+                }
+                let lane = if id.keeps_slots() {
+                    Reach::new(digest, Place::BEGIN, Vec::new())
+                } else {
+                    reach(&row, 0, 2)?
+                };
+                self.reaches.put(*id, lane);
+            }
         }
         Ok(())
     }
@@ -321,6 +355,7 @@ impl Db<'_> {
         };
         let raised = self.reaches.raised(&ids);
         let stand = self.reaches.places(&ids).unwrap_or_default();
+        let keeping = if stand.is_empty() { ids.clone() } else { self.reaches.keeping(&ids) };
         let place = |at: usize| stand.iter().map(|(_, place)| place.0[at]).collect::<Vec<i64>>();
         let bound = |at: usize| raised.iter().map(|lane| lane.bound.0[at]).collect::<Vec<i64>>();
         let (early_lanes, early): (Vec<Digest>, Vec<i64>) =
@@ -346,6 +381,7 @@ impl Db<'_> {
             place(0),
             place(1),
             place(2),
+            keeping,
         );
         let [grants, forgotten] = self.at_tick(true, [grant, ask!(FORGET_REQUESTS, before, limit, most)])?;
         self.hands_out |= !grants.is_empty();
@@ -369,6 +405,30 @@ impl Db<'_> {
         let had_room = grants.first().map_or(Ok(true), |row| row::value(row, row::AFTER_TASK))?;
         Ok(Granted::new(tasks, had_room, row::whole(first(&forgotten)?, 0)?))
     }
+}
+
+/// A page, its lane, and where it is read from.
+type Asking<'a> = (&'a LanePage, Digest, Place);
+
+fn digests(asked: &[Asking<'_>]) -> Vec<Digest> {
+    asked.iter().map(|(_, digest, _)| *digest).collect()
+}
+
+fn begins(asked: &[Asking<'_>]) -> [Vec<i64>; 4] {
+    [0, 1, 2, 3].map(|at| asked.iter().map(|(_, _, from)| from.0[at]).collect())
+}
+
+fn limits(asked: &[Asking<'_>]) -> Vec<i64> {
+    asked.iter().map(|(page, ..)| clamp(page.limit)).collect()
+}
+
+/// Reads a ready task behind a page's place and its lane.
+fn ready(row: &Row) -> Outcome<Ready> {
+    let mut place = [0; 4];
+    for (at, part) in place.iter_mut().enumerate() {
+        *part = row::value(row, at + 2)?;
+    }
+    Ok((Place(place), row::value(row, 6)?))
 }
 
 fn candidate(page: &LanePage, place: Place, ready_at: i64) -> Outcome<Candidate> {

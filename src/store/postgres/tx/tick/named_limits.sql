@@ -1,12 +1,17 @@
 -- The limit keys that ready lanes carry, whether or not they are defined, with what they owe to rates. Counters and deltas in one
 -- statement, hence in one snapshot.
-WITH lanes AS MATERIALIZED (
-  SELECT limits, ready, leases_back FROM sm.lane_now WHERE ready > 0 OR leases_back > 0
+WITH keeping AS MATERIALIZED (SELECT DISTINCT lane FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL),
+lanes AS MATERIALIZED (
+  SELECT limits, leases_back, has_ready
+  FROM (
+    SELECT limits, leases_back, ready > 0 OR digest IN (SELECT lane FROM keeping) AS has_ready FROM sm.lane_now
+  ) lane
+  WHERE has_ready OR leases_back > 0
 ),
 named AS MATERIALIZED (
-  SELECT carried.key, sum(lanes.leases_back)::bigint AS back
-  FROM lanes CROSS JOIN LATERAL json_array_elements_text(lanes.limits::json) carried (key)
-  GROUP BY carried.key HAVING bool_or(lanes.ready > 0)
+  SELECT carried.key, sum(lanes.leases_back * carried.count)::bigint AS back
+  FROM lanes CROSS JOIN LATERAL sm._carried(lanes.limits) carried
+  GROUP BY carried.key HAVING bool_or(lanes.has_ready)
 )
 SELECT named.key, limited.max, coalesce(was.used, 0) - named.back, (limited.key IS NOT NULL)::integer::bigint, limited.starts, limited.period,
   limited.burst, owes.owed, owes.at, owes.starts, owes.period

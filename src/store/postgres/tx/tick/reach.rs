@@ -225,6 +225,18 @@ impl Reaches {
         tasks.iter().map(|no| places.get(no).copied()).collect()
     }
 
+    /// Returns those of these tasks that were read as ones that kept their slots.
+    pub(super) fn keeping(&self, tasks: &[i64]) -> Vec<i64> {
+        let keeping = self.lanes.iter().filter(|(id, _)| id.keeps_slots());
+        let read: HashSet<i64> =
+            keeping.flat_map(|(_, lane)| lane.read.iter().map(|place| place.0[3])).collect();
+        if read.is_empty() {
+            Vec::new()
+        } else {
+            tasks.iter().copied().filter(|no| read.contains(no)).collect()
+        }
+    }
+
     pub(super) fn digest(&self, id: LaneId) -> Option<Digest> {
         self.digests.get(&id).copied()
     }
@@ -240,7 +252,9 @@ impl Reaches {
     /// Returns the lanes whose bounds rise, or which remember fewer tasks, when these tasks are granted.
     pub(super) fn raised(&self, granted: &[i64]) -> Vec<Raised> {
         let granted = granted.iter().copied().collect();
-        self.lanes.values().filter_map(|lane| lane.raised(&granted)).collect()
+        // What keeps its slots stands in no lane's order of ready tasks, and has no bound.
+        let lanes = self.lanes.iter().filter(|(id, _)| !id.keeps_slots());
+        lanes.filter_map(|(_, lane)| lane.raised(&granted)).collect()
     }
 }
 

@@ -17,7 +17,7 @@ BEGIN
   END IF;
   PERFORM sm._start(ids, epochs, at);
   SELECT array_agg(format('task %s, epoch %s', given.no, given.epoch)) FILTER (WHERE lease.no IS NULL),
-    bool_or(lease.attempt_runs <> 0)
+    bool_or(lease.attempt_runs & 1 <> 0)
   INTO stale, is_recorded
   FROM unnest(ids, epochs) given (no, epoch)
   LEFT JOIN LATERAL (
@@ -97,22 +97,23 @@ BEGIN
   SELECT array_agg(no) AS nos, array_agg(epoch) AS epochs, array_agg(2::bigint << started::int) AS allowed,
     array_agg(state) AS states, array_agg(retry_at) AS dues, array_agg(0::bigint) AS keeps,
     array_agg(forgive) AS forgive, array_agg(ended_at) AS ended_at, array_agg(message) AS messages,
-    array_agg(value) AS texts, bool_or(attempt_runs <> 0) AS is_recorded
+    array_agg(value) AS texts, bool_or(attempt_runs & 1 <> 0) AS is_recorded
   INTO held
   FROM (
-    SELECT given.no, given.epoch, given.retry_at,
+    SELECT given.no, given.epoch, CASE became.outcome WHEN 'failed' THEN given.retry_at END AS retry_at,
       CASE
-        WHEN given.outcome = 'success' THEN 6 WHEN given.outcome = 'skipped' THEN 8
-        WHEN given.outcome = 'given_back' THEN 0 WHEN given.retry_at IS NULL THEN 7 ELSE 3
+        WHEN became.outcome = 'success' THEN 6 WHEN became.outcome = 'skipped' THEN 8
+        WHEN became.outcome = 'cancelled' THEN 9 WHEN became.outcome = 'given_back' THEN 0
+        WHEN given.retry_at IS NULL THEN 7 ELSE 3
       END::bigint AS state,
-      CASE given.outcome WHEN 'given_back' THEN 1 ELSE 0 END::bigint AS forgive,
-      CASE WHEN given.outcome <> 'given_back' THEN
+      CASE became.outcome WHEN 'given_back' THEN 1 ELSE 0 END::bigint AS forgive,
+      CASE WHEN became.outcome <> 'given_back' THEN
         greatest(at, lease.ready_at, lease.queued_at, lease.started_at, lease.ended_at)
       END AS ended_at,
-      CASE given.outcome
-        WHEN 'given_back' THEN lease.message WHEN 'success' THEN NULL ELSE sm._escaped(given.message)
+      CASE WHEN became.outcome IN ('given_back', 'cancelled') THEN lease.message
+        WHEN became.outcome <> 'success' THEN sm._escaped(given.message)
       END AS message,
-      CASE given.outcome WHEN 'given_back' THEN lease.value WHEN 'success' THEN sm._escaped(given.value) END AS value,
+      CASE became.outcome WHEN 'given_back' THEN lease.value WHEN 'success' THEN sm._escaped(given.value) END AS value,
       lease.started, task.attempt_runs
     FROM (
       SELECT * FROM unnest(ids, epochs, outcomes, "values", messages, retry_ats)
@@ -120,10 +121,15 @@ BEGIN
       ORDER BY no
     ) given
     CROSS JOIN LATERAL (
-      SELECT started, ready_at, queued_at, started_at, ended_at, message, value FROM sm.lease
+      SELECT started, ready_at, queued_at, started_at, ended_at, message, value, cancel_at FROM sm.lease
       WHERE lease.no = given.no AND lease.epoch = given.epoch
       FOR UPDATE
     ) lease
+    -- A task that was cancelled is neither tried again nor given back.
+    CROSS JOIN LATERAL (
+      SELECT CASE WHEN lease.cancel_at IS NOT NULL AND given.outcome IN ('failed', 'given_back') THEN 'cancelled'
+        ELSE given.outcome END AS outcome
+    ) became
     CROSS JOIN LATERAL (SELECT attempt_runs FROM sm.task WHERE task.no = given.no OFFSET 0) task
   ) held;
 
@@ -134,9 +140,9 @@ BEGIN
       SELECT format('task %s, epoch %s', given.no, given.epoch) AS lease,
         CASE given.outcome
           WHEN 'success' THEN stands.finished = 6 AND stands.value IS NOT DISTINCT FROM sm._escaped(given.value)
-          WHEN 'failed' THEN stands.finished IN (3, 7)
+          WHEN 'failed' THEN stands.finished IN (3, 7, 9)
           WHEN 'skipped' THEN stands.finished = 8
-          ELSE stands.finished = 0
+          ELSE stands.finished IN (0, 9)
         END AS repeats
       FROM unnest(ids, epochs, outcomes, "values") given (no, epoch, outcome, value)
       LEFT JOIN LATERAL (
@@ -172,7 +178,7 @@ BEGIN
   SELECT count(*) INTO moved
   FROM sm._move(
     held.nos, held.epochs, held.allowed, held.states, held.dues, held.keeps, held.forgive, NULL, held.ended_at,
-    held.states, held.messages, held.texts
+    held.states, held.messages, held.texts, array_fill(at, ARRAY[wanted])
   );
   IF moved <> wanted THEN
     RAISE EXCEPTION 'stationmaster: tasks changed while they were locked' USING ERRCODE = 'serialization_failure';

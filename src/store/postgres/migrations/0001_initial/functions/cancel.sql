@@ -1,33 +1,37 @@
--- Ends a task that no one holds: one that waits, or a sensor.
-CREATE FUNCTION sm.cancel(at BIGINT, id BIGINT, outcome TEXT, message TEXT) RETURNS VOID
+-- Ends a task that no one holds: one that waits, or a sensor. With a deadline, asks the holder of a lease to end it.
+CREATE FUNCTION sm.cancel(at BIGINT, id BIGINT, outcome TEXT, message TEXT, deadline BIGINT DEFAULT NULL)
+RETURNS VOID
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
-  to_state CONSTANT BIGINT := CASE outcome WHEN 'success' THEN 6 WHEN 'failed' THEN 7 WHEN 'skipped' THEN 8 END;
+  to_state CONSTANT BIGINT := CASE outcome
+    WHEN 'success' THEN 6 WHEN 'failed' THEN 7 WHEN 'skipped' THEN 8 WHEN 'cancelled' THEN 9 END;
   told CONSTANT TEXT := sm._escaped(cancel.message);
   known RECORD;
   stands RECORD;
   ended RECORD;
   instant BIGINT;
 BEGIN
-  IF to_state IS NULL THEN
-    RAISE EXCEPTION 'stationmaster: an outcome is refused: use success, failed or skipped' USING ERRCODE = 'SM003';
+  IF to_state IS NULL OR (cancel.deadline IS NOT NULL AND to_state <> 9) THEN
+    RAISE EXCEPTION
+      'stationmaster: an outcome is refused: use cancelled (which may have a deadline), success, failed or skipped'
+    USING ERRCODE = 'SM003';
   END IF;
-  IF sm._is_instant(cancel.at) IS NOT TRUE THEN
+  IF (sm._is_instant(cancel.at) AND sm._is_instant(coalesce(cancel.deadline, 0))) IS NOT TRUE THEN
     RAISE EXCEPTION 'stationmaster: an instant is refused: use microseconds since 1970' USING ERRCODE = 'SM003';
   END IF;
   IF (octet_length(cancel.message) <= 1048576) IS NOT TRUE THEN
     RAISE EXCEPTION 'stationmaster: message is refused: use text of at most 1048576 bytes'
     USING ERRCODE = 'SM003';
   END IF;
-  SELECT no, lane, rank, logical_date, map_index, enqueued_at, attempt_runs INTO known
-  FROM sm.task WHERE task.no = cancel.id;
 
-  -- A task that moves while it is waited for is looked for again where it then stands.
+  -- A task that moves, or is changed, while it is waited for is looked for again where it then stands.
   FOR look IN 1 .. 16 LOOP
+    SELECT no, lane, rank, logical_date, map_index, enqueued_at, attempt_runs INTO known
+    FROM sm.task WHERE task.no = cancel.id;
     SELECT state, epoch, due, ready_at, queued_at, started_at, ended_at, finished, message INTO stands
     FROM sm.idle WHERE idle.no = known.no
     FOR UPDATE;
@@ -45,6 +49,15 @@ BEGIN
       RAISE EXCEPTION 'stationmaster: unknown task: none has this id' USING ERRCODE = 'SM005';
     END IF;
     IF EXISTS (SELECT FROM sm.lease WHERE lease.no = known.no) THEN
+      IF cancel.deadline IS NOT NULL THEN
+        -- A deadline never rises. A lease that ended while it was waited for is looked for again.
+        UPDATE sm.lease SET cancel_at = cancel.deadline, expires_at = least(expires_at, cancel.deadline), message = told
+        WHERE lease.no = known.no AND (cancel_at IS NULL OR cancel_at > cancel.deadline);
+        IF FOUND OR EXISTS (SELECT FROM sm.lease WHERE lease.no = known.no AND cancel_at <= cancel.deadline) THEN
+          RETURN;
+        END IF;
+        CONTINUE;
+      END IF;
       RAISE EXCEPTION 'stationmaster: cannot be cancelled: the task is queued or running'
       USING ERRCODE = 'SM006';
     END IF;
@@ -66,7 +79,7 @@ BEGIN
     cancel.at, known.enqueued_at, CASE WHEN stands.due IS NULL THEN stands.ready_at END, stands.queued_at,
     stands.started_at, stands.ended_at);
   IF stands.state = 4 THEN
-    IF known.attempt_runs <> 0 THEN
+    IF known.attempt_runs & 1 <> 0 THEN
       RAISE EXCEPTION
         'stationmaster: the attempts of this task are recorded as runs: cancel it through the crate'
       USING ERRCODE = 'SM004';
@@ -84,7 +97,7 @@ BEGIN
   END IF;
   PERFORM sm._move(
     ARRAY[known.no], ARRAY[stands.epoch], ARRAY[1::bigint << stands.state::int], ARRAY[to_state], NULL,
-    ARRAY[0::bigint], ARRAY[0::bigint], NULL, ARRAY[instant], NULL, ARRAY[told], NULL);
+    ARRAY[0::bigint], ARRAY[0::bigint], NULL, ARRAY[instant], NULL, ARRAY[told], NULL, NULL);
   IF NOT FOUND THEN
     RAISE EXCEPTION 'stationmaster: a task changed while it was locked' USING ERRCODE = 'serialization_failure';
   END IF;

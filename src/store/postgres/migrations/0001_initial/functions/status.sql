@@ -11,27 +11,27 @@ SELECT task.no AS id, stands.epoch, task.namespace, task.workflow, task.run, tas
   stands.expires_at, task.enqueued_at, stands.queued_at, stands.first_started_at, stands.started_at,
   stands.ended_at, task.retry, replace(stands.message, chr(26) || '1', chr(26)) AS message,
   replace(stands.value, chr(26) || '1', chr(26)) AS value,
-  replace(task.payload, chr(26) || '1', chr(26)) AS payload, task.map_index AS map_key
+  replace(task.payload, chr(26) || '1', chr(26)) AS payload, task.map_index AS map_key, stands.cancel_at
 FROM sm.task
 CROSS JOIN LATERAL (
   SELECT 'scheduled' AS state, epoch, NULL::bigint AS due, NULL::bigint AS expires_at, attempt, forgiven,
-    queued_at, first_started_at, started_at, ended_at, NULL::text AS holder, message, value
+    queued_at, first_started_at, started_at, ended_at, NULL::text AS holder, message, value, NULL::bigint AS cancel_at
   FROM sm.ready
   WHERE ready.lane = task.lane AND ready.rank = task.rank AND ready.logical_date = task.logical_date
     AND ready.map_index = task.map_index AND ready.no = task.no
   UNION ALL
   SELECT CASE started WHEN 0 THEN 'queued' ELSE 'running' END, epoch, NULL,
-    greatest(expires_at, (
-      SELECT max(beat.expires_at) FROM sm.beat WHERE beat.no = lease.no AND beat.epoch = lease.epoch)),
-    attempt, forgiven, queued_at, first_started_at, started_at, ended_at, holder, message, value
+    least(cancel_at, greatest(expires_at, (
+      SELECT max(beat.expires_at) FROM sm.beat WHERE beat.no = lease.no AND beat.epoch = lease.epoch))),
+    attempt, forgiven, queued_at, first_started_at, started_at, ended_at, holder, message, value, cancel_at
   FROM sm.lease
   WHERE lease.no = task.no
   UNION ALL
   SELECT CASE state
       WHEN 3 THEN 'up_for_retry' WHEN 4 THEN 'sensing' WHEN 5 THEN 'scheduled' WHEN 6 THEN 'success'
-      WHEN 7 THEN 'failed' ELSE 'skipped'
+      WHEN 7 THEN 'failed' WHEN 8 THEN 'skipped' ELSE 'cancelled'
     END,
-    epoch, due, NULL, attempt, forgiven, queued_at, first_started_at, started_at, ended_at, NULL, message, value
+    epoch, due, NULL, attempt, forgiven, queued_at, first_started_at, started_at, ended_at, NULL, message, value, NULL
   FROM sm.idle
   WHERE idle.no = task.no
   OFFSET 0

@@ -1,8 +1,8 @@
-//! When a reaper that was held up may end leases again.
+//! When upkeep that was held up may end leases again.
 //!
-//! Whatever holds up a reaper may also hold up the holders whose leases it would end: a machine that was
+//! Whatever holds up upkeep may also hold up the holders whose leases it would end: a machine that was
 //! suspended, a clock that was set forward, a database that was unreachable, a writer that kept the lock. So
-//! a reaper that just started, or finds that it was held up, first gives them one *grace* in which to renew.
+//! upkeep that just started, or finds that it was held up, first gives them one *grace* in which to renew.
 //!
 //! It knows only the instants at which it was called and was let in. Between two of them it may have slept
 //! because nothing was due. So it asks to be called once per grace, and a longer silence counts as a hold-up.
@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 /// A hold-up shorter than the grace divided by this is not noticed: 1 s with the default grace.
 const TOLERANCE: u32 = 20;
 
-/// The state that one reaper keeps about its own ticks.
+/// The state that one upkeep keeps about its own ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grace {
     length: Duration,
@@ -27,7 +27,7 @@ pub(crate) struct Grace {
     failing_since: Option<Timestamp>,
 }
 
-/// A time in which the reaper was not held up, as far as it knows.
+/// A time in which upkeep was not held up, as far as it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Watch {
     since: Timestamp,
@@ -39,7 +39,7 @@ struct Watch {
 }
 
 impl Grace {
-    /// Creates the state of a reaper that never ticked. A length of zero turns the rule off.
+    /// Creates the state of upkeep that never ticked. A length of zero turns the rule off.
     pub(crate) fn new(length: Duration) -> Self {
         Self { length, watch: None, failing_since: None }
     }
@@ -124,7 +124,7 @@ mod tests {
         grace.enter(at(now), Duration::ZERO, Some(at(first)))
     }
 
-    /// A reaper with a grace of 20 s that was called at 0 and 20.
+    /// Upkeep with a grace of 20 s that was called at 0 and 20.
     fn awake() -> Grace {
         let mut grace = Grace::new(Duration::from_secs(20));
         assert_eq!(tick(&mut grace, 0, 99), None);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_makes_every_tick_wait_stops_no_reaper() {
+    fn a_store_that_makes_every_tick_wait_stops_no_upkeep() {
         let mut grace = awake();
         let waited = Duration::from_secs(2);
         assert_eq!(grace.enter(at(30), waited, Some(at(30))), Some(at(0)));

@@ -1,4 +1,4 @@
-//! A reaper that was itself held up ends no lease whose holder could not renew it meanwhile: on every store.
+//! Upkeep that was itself held up ends no lease whose holder could not renew it meanwhile: on every store.
 #![allow(clippy::unwrap_used)]
 
 mod stores;
@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use stationmaster::ops::AdmitRequest;
-use stationmaster::service::{Reaper, Service};
+use stationmaster::service::{Service, Upkeep};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, NewTask, Renewal, TaskKey, Timestamp};
@@ -39,52 +39,52 @@ fn renewed(store: &Arc<dyn Store>, now: i64, lease: LeaseRef) -> bool {
     store.write(|tx| tx.renew(at(now), secs(60), &[lease])).unwrap() == [Renewal::Renewed]
 }
 
-fn reaped(reaper: &mut Reaper, now: i64) -> usize {
-    reaper.tick(at(now)).unwrap().reaped.len()
+fn reaped(upkeep: &mut Upkeep, now: i64) -> usize {
+    upkeep.tick(at(now)).unwrap().reaped.len()
 }
 
 #[test]
 fn a_machine_that_slept_reaps_nobody_who_slept_with_it() {
     for store in stores() {
-        let mut reaper = Reaper::new(store.clone());
+        let mut upkeep = Upkeep::new(store.clone());
         let (alive, dead) = (run(&store, "alive", 0, 60), run(&store, "dead", 0, 60));
-        assert_eq!(reaped(&mut reaper, 1), 0);
-        assert_eq!(reaped(&mut reaper, 21), 0);
-        // Suspended for ten minutes. The reaper is the first that wakes.
-        assert_eq!(reaped(&mut reaper, 600), 0, "their holders slept, too");
+        assert_eq!(reaped(&mut upkeep, 1), 0);
+        assert_eq!(reaped(&mut upkeep, 21), 0);
+        // Suspended for ten minutes. Upkeep is the first that wakes.
+        assert_eq!(reaped(&mut upkeep, 600), 0, "their holders slept, too");
         assert!(renewed(&store, 601, alive));
-        assert_eq!(reaped(&mut reaper, 619), 0);
-        assert_eq!(reaped(&mut reaper, 620), 1, "a grace later at the latest");
+        assert_eq!(reaped(&mut upkeep, 619), 0);
+        assert_eq!(reaped(&mut upkeep, 620), 1, "a grace later at the latest");
         assert!(renewed(&store, 621, alive) && !renewed(&store, 621, dead));
     }
 }
 
 #[test]
-fn a_reaper_that_just_started_waits_for_those_who_may_still_renew() {
+fn upkeep_that_just_started_waits_for_those_who_may_still_renew() {
     for store in stores() {
         let alive = run(&store, "alive", 0, 60);
-        let mut reaper = Reaper::new(store.clone());
-        assert_eq!(reaped(&mut reaper, 100), 0, "it cannot know why nobody renewed");
+        let mut upkeep = Upkeep::new(store.clone());
+        assert_eq!(reaped(&mut upkeep, 100), 0, "it cannot know why nobody renewed");
         assert!(renewed(&store, 101, alive));
-        assert_eq!(reaped(&mut reaper, 120), 0);
+        assert_eq!(reaped(&mut upkeep, 120), 0);
         // What expires after that is ended when it expires.
         for now in [140, 160] {
-            assert_eq!(reaped(&mut reaper, now), 0);
+            assert_eq!(reaped(&mut upkeep, now), 0);
         }
-        assert_eq!(reaped(&mut reaper, 161), 1);
+        assert_eq!(reaped(&mut upkeep, 161), 1);
     }
 }
 
-/// Where writers take turns. On PostgreSQL an open transaction holds up neither a reaper nor a renewal. What
+/// Where writers take turns. On PostgreSQL an open transaction holds up neither upkeep nor a renewal. What
 /// holds up both there has a test below.
 #[test]
-fn a_reaper_that_waited_for_other_writers_reaps_nobody_who_waited_behind_it() {
+fn upkeep_that_waited_for_other_writers_reaps_nobody_who_waited_behind_it() {
     for kind in stores::kinds().iter().filter(|kind| kind.name != "postgres") {
         let store = kind.shared();
-        let mut reaper = Reaper::new(store.clone());
-        assert_eq!(reaped(&mut reaper, 0) + reaped(&mut reaper, 20), 0);
+        let mut upkeep = Upkeep::new(store.clone());
+        assert_eq!(reaped(&mut upkeep, 0) + reaped(&mut upkeep, 20), 0);
         let alive = run(&store, "alive", 20, 10);
-        assert_eq!(reaped(&mut reaper, 21), 0);
+        assert_eq!(reaped(&mut upkeep, 21), 0);
         let (locked, wait) = mpsc::channel();
         std::thread::scope(|scope| {
             let store = &store;
@@ -99,17 +99,17 @@ fn a_reaper_that_waited_for_other_writers_reaps_nobody_who_waited_behind_it() {
                 hold.unwrap();
             });
             wait.recv().unwrap();
-            assert_eq!(reaped(&mut reaper, 30), 0, "a renewal would have waited, too");
+            assert_eq!(reaped(&mut upkeep, 30), 0, "a renewal would have waited, too");
         });
         assert!(renewed(&store, 32, alive));
     }
 }
 
 #[test]
-fn what_one_reaper_missed_another_that_was_awake_may_end() {
+fn what_one_upkeep_missed_another_that_was_awake_may_end() {
     for store in stores() {
-        let reaper = || Reaper::new(store.clone());
-        let (mut slept, mut awake) = (reaper(), reaper());
+        let upkeep = || Upkeep::new(store.clone());
+        let (mut slept, mut awake) = (upkeep(), upkeep());
         run(&store, "dead", 0, 60);
         for now in [1, 21] {
             assert_eq!(reaped(&mut slept, now) + reaped(&mut awake, now), 0);
@@ -126,22 +126,22 @@ fn an_outage_that_all_saw_costs_nobody_a_lease() {
     use stationmaster::testing::FaultStore;
     for store in stores() {
         let faulty = Arc::new(FaultStore::new(store.clone()));
-        let mut reaper = Reaper::new(faulty.clone());
-        assert_eq!(reaped(&mut reaper, 0) + reaped(&mut reaper, 20), 0);
+        let mut upkeep = Upkeep::new(faulty.clone());
+        assert_eq!(reaped(&mut upkeep, 0) + reaped(&mut upkeep, 20), 0);
         let alive = run(&store, "alive", 20, 15);
         faulty.refuse(TxMode::Write, 10);
         for now in 25..35 {
-            reaper.tick(at(now)).unwrap_err();
+            upkeep.tick(at(now)).unwrap_err();
         }
-        assert_eq!(reaped(&mut reaper, 35), 0);
+        assert_eq!(reaped(&mut upkeep, 35), 0);
         assert!(renewed(&store, 36, alive));
     }
 }
 
 #[test]
 fn a_limit_of_none_is_refused() {
-    let refused = Reaper::new(Arc::new(MemoryStore::new())).limit(0).tick(at(0)).unwrap_err();
-    assert_eq!(refused.to_string(), "a reaper's limit of 0 is refused: give at least 1");
+    let refused = Upkeep::new(Arc::new(MemoryStore::new())).limit(0).tick(at(0)).unwrap_err();
+    assert_eq!(refused.to_string(), "upkeep's limit of 0 is refused: give at least 1");
 }
 
 /// Enqueues two tasks of which the first has a retry policy that `poison` makes unreadable, and loses their leases twice.
@@ -158,7 +158,7 @@ fn a_poisoned_row_among_others(store: Arc<dyn Store>, poison: impl Fn()) {
     });
     store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
     poison();
-    let mut reaper = Reaper::new(store.clone()).grace(Duration::ZERO);
+    let mut upkeep = Upkeep::new(store.clone()).grace(Duration::ZERO);
     for (now, became) in [
         (0, [Finished::Ready, Finished::Ready]),
         (20, [Finished::Ended(TaskState::Failed), Finished::RetryAt(at(31))]),
@@ -166,7 +166,7 @@ fn a_poisoned_row_among_others(store: Arc<dyn Store>, poison: impl Fn()) {
         let request = format!("tick-{now}").as_str().try_into().unwrap();
         let order = AdmitRequest::new("holder".try_into().unwrap(), request, 9, secs(10));
         assert_eq!(store.write(|tx| tx.admit(at(now), &order)).unwrap().granted.len(), 2);
-        let reaped = reaper.tick(at(now + 10)).unwrap().reaped;
+        let reaped = upkeep.tick(at(now + 10)).unwrap().reaped;
         assert_eq!(reaped.iter().map(|reaped| reaped.became).collect::<Vec<_>>(), became);
     }
     let task = store.read(|tx| tx.tasks(&[tasks[0].key.clone()])).unwrap().remove(0).unwrap();
@@ -176,7 +176,7 @@ fn a_poisoned_row_among_others(store: Arc<dyn Store>, poison: impl Fn()) {
 
 #[cfg(feature = "sqlite")]
 #[test]
-fn one_poisoned_row_stops_neither_reaper_nor_admission_on_sqlite() {
+fn one_poisoned_row_stops_neither_upkeep_nor_admission_on_sqlite() {
     use stationmaster::store::{SqliteStore, sqlite::SqliteOptions, sqlite::rusqlite::Connection};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jobs.db");
@@ -190,7 +190,7 @@ fn one_poisoned_row_stops_neither_reaper_nor_admission_on_sqlite() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn one_poisoned_row_stops_neither_reaper_nor_admission_on_postgres() {
+fn one_poisoned_row_stops_neither_upkeep_nor_admission_on_postgres() {
     let scratch = stores::scratch::Scratch::new();
     a_poisoned_row_among_others(Arc::new(scratch.open(|options| options)), || {
         let poison = r#"SET retry = '{"delay_s":1,"curve":"of 2031"}' WHERE task = 'poisoned'"#;
@@ -198,7 +198,7 @@ fn one_poisoned_row_stops_neither_reaper_nor_admission_on_postgres() {
     });
 }
 
-/// Several processes, one of which keeps the table of leases locked: renewals are refused as busy, and asked again behind the reaper's tick.
+/// Several processes, one of which keeps the table of leases locked: renewals are refused as busy, and asked again behind upkeep's tick.
 #[cfg(feature = "postgres")]
 #[test]
 fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
@@ -208,11 +208,11 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
 
     let scratch = stores::scratch::Scratch::new();
     let holders = scratch.open(|options| options.lock_timeout(secs(1)));
-    let reapers: Arc<dyn Store> = Arc::new(scratch.open(|options| options));
-    let mut reaper = Reaper::new(reapers);
+    let others: Arc<dyn Store> = Arc::new(scratch.open(|options| options));
+    let mut upkeep = Upkeep::new(others);
     let begin = SystemClock.now();
-    reaper.tick(begin - secs(20)).unwrap();
-    reaper.tick(begin).unwrap();
+    upkeep.tick(begin - secs(20)).unwrap();
+    upkeep.tick(begin).unwrap();
 
     let tasks = ["a", "b", "c", "d"].map(|name| NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap()));
     let order = AdmitRequest::new("holder".try_into().unwrap(), "tick".try_into().unwrap(), 4, secs(2));
@@ -245,7 +245,7 @@ fn holders_kept_waiting_by_another_writer_keep_their_leases_on_postgres() {
                 stop.wait(Duration::from_millis(600));
             }
         });
-        drive(&mut reaper, &SystemClock, stop, secs(1), |report| {
+        drive(&mut upkeep, &SystemClock, stop, secs(1), |report| {
             reaped += report.map_or(0, |report| report.reaped.len());
             ControlFlow::Continue(())
         });

@@ -1,0 +1,53 @@
+//! What happened to tasks, as the feed tells it: see [`FeedReader`](crate::service::FeedReader).
+
+pub(crate) mod turn;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Holder, TaskKey};
+use crate::lease::TaskId;
+use crate::task::TaskState;
+use crate::time::Timestamp;
+
+/// One entry of the feed: a task moved to this state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TaskEvent {
+    /// Its number. Numbers begin with 1 and have no gap, and none is given twice.
+    pub seq: u64,
+    /// The number of the task.
+    pub id: TaskId,
+    /// The task.
+    pub task: TaskKey,
+    /// The attempt after which it happened; 0 if the task was never granted.
+    pub attempt: u32,
+    /// When it happened.
+    pub at: Timestamp,
+    /// The state that the task moved to. After a sensor it may be [`TaskState::Scheduled`] (it landed, and the
+    /// task goes on) or [`TaskState::UpForRetry`].
+    pub state: TaskState,
+    /// The value that the task ended with, or that its sensor landed with.
+    pub value: Option<String>,
+    /// The message for people.
+    pub message: Option<String>,
+}
+
+/// A consumer of the feed, as stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Consumer {
+    /// Its name.
+    pub name: Holder,
+    /// The last event that it has accepted or lost.
+    pub cursor: u64,
+    /// When it last read, or renewed its turn.
+    pub seen_at: Timestamp,
+    /// How many events were deleted before it accepted them.
+    pub lost: u64,
+    /// Whether it was not seen for too long, so that it holds back no deletion. Its next read clears this.
+    pub dropped: bool,
+    /// The reader whose turn it is, of several with this name.
+    pub reader: i64,
+    /// When that turn ends unless it is renewed.
+    pub until: Timestamp,
+}

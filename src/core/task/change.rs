@@ -1,0 +1,105 @@
+//! Changing what a waiting task asks for.
+
+use super::record::TaskRecord;
+use super::spec::{NewTask, TaskInsert};
+use super::state::TaskState;
+use crate::admission::Ageing;
+use crate::error::Invalid;
+use crate::lease::LeaseRef;
+use crate::time::Timestamp;
+
+/// Replaces what a task asks for, if it still waits in the state `from` and its epoch is still `task.epoch`.
+///
+/// It waits for its new due instant in the same state, and is `Scheduled` and ready without one. What happened to
+/// the task so far stays.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Change {
+    /// The task, and the epoch it must have.
+    pub task: LeaseRef,
+    /// The state it must be in: `Scheduled` or `UpForRetry`.
+    pub from: TaskState,
+    /// What it asks for from now on. Its key, and the instant at which it was enqueued, are those that it has.
+    pub to: TaskInsert,
+    /// Since when it waits for slots.
+    pub ready_at: Timestamp,
+}
+
+impl Change {
+    /// Creates a change of a task that waits in this state. It waits for slots since its due instant or, without
+    /// one, since it was enqueued.
+    pub fn new(task: LeaseRef, from: TaskState, to: TaskInsert) -> Self {
+        let ready_at = to.due.unwrap_or(to.enqueued_at);
+        Self { task, from, to, ready_at }
+    }
+
+    /// Returns the state that follows.
+    pub fn becomes(&self) -> TaskState {
+        if self.to.due.is_some() { self.from } else { TaskState::Scheduled }
+    }
+}
+
+/// Returns true if the task waits without holding anything, so that it can be changed or deleted.
+pub(crate) fn waits(task: &TaskRecord) -> bool {
+    matches!(task.state, TaskState::Scheduled | TaskState::UpForRetry) && task.held_slots == 0
+}
+
+/// Lets `edit` change what a waiting task asks for. Returns `None` if it changed nothing.
+///
+/// A change of priority moves the rank by as much as the policy gives it for the difference, so that the wait
+/// until now still counts.
+pub(crate) fn change(
+    task: &TaskRecord,
+    now: Timestamp,
+    ageing: Ageing,
+    edit: &mut dyn FnMut(&mut NewTask),
+) -> Result<Option<Change>, Invalid> {
+    let asked = asked(task);
+    let mut edited = asked.clone();
+    edit(&mut edited);
+    if edited == asked {
+        return Ok(None);
+    }
+    if edited.key != task.key {
+        return Err(Invalid::KeyChanged { task: Box::new(task.key.clone()) });
+    }
+    let [new, old] =
+        [edited.priority, task.priority].map(|priority| ageing.rank(priority, Timestamp::UNIX_EPOCH));
+    let to = TaskInsert {
+        rank: task.rank.saturating_add(new.saturating_sub(old)),
+        logical_date: edited.logical_date.unwrap_or(task.enqueued_at),
+        enqueued_at: task.enqueued_at,
+        ..edited.check(now)?
+    };
+    let ready_at = match (to.due, task.due) {
+        (Some(due), _) => due,
+        // It was ready before, or became so at its instant, as a tick would have made it.
+        (None, None) => task.ready_at,
+        (None, Some(due)) if due <= now => task.ready_at,
+        (None, Some(_)) => task.recorded_at(now),
+    };
+    Ok(Some(Change { task: task.lease_ref(), from: task.state, to, ready_at }))
+}
+
+/// Returns what would be enqueued to get this task.
+fn asked(task: &TaskRecord) -> NewTask {
+    let lane = &task.lane;
+    let plain = lane.limits.iter().filter(|key| !lane.counts.contains_key(*key));
+    NewTask {
+        key: task.key.clone(),
+        queue: lane.queue.clone(),
+        pool: lane.pool.clone(),
+        pool_slots: lane.slots,
+        also: lane.also.clone(),
+        priority: task.priority,
+        logical_date: Some(task.logical_date),
+        not_before: task.due,
+        limits: plain.cloned().collect(),
+        counts: lane.counts.clone(),
+        retry: task.retry.clone(),
+        lease_loss: task.lease_loss,
+        attempt_runs: task.attempt_runs,
+        feed: task.feed,
+        payload: task.payload.clone(),
+    }
+}

@@ -1,0 +1,40 @@
+//! Lists and counts of tasks: see `docs/listing.md`.
+
+mod count;
+mod cursor;
+mod query;
+mod walk;
+
+use serde::{Deserialize, Serialize};
+
+use super::record::TaskRecord;
+use crate::id::TaskKey;
+
+pub use count::{TaskCount, TaskSums};
+pub(crate) use cursor::Cursor;
+pub use query::TaskQuery;
+#[cfg(feature = "sqlite")]
+pub(crate) use walk::Gathered;
+pub use walk::{Place, TaskWalk, Walk, Walked};
+
+/// One page of a list of tasks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TaskPage {
+    /// The tasks. There may be fewer than the limit, even none, while there is a next page.
+    pub tasks: Vec<TaskRecord>,
+    /// Names the next page for [`TaskQuery::after`]: letters and digits, of the same query alone, of any length
+    /// of pages. `None` at the end of the list.
+    pub next: Option<String>,
+}
+
+impl TaskPage {
+    pub(crate) fn new(tasks: Vec<TaskRecord>, next: Option<String>) -> Self {
+        Self { tasks, next }
+    }
+
+    /// Returns the keys of its tasks, for verbs that take keys.
+    pub fn keys(&self) -> Vec<TaskKey> {
+        self.tasks.iter().map(|task| task.key.clone()).collect()
+    }
+}

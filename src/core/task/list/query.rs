@@ -1,0 +1,231 @@
+//! What a host asks of a list of tasks.
+
+use serde::{Deserialize, Serialize};
+
+use super::walk::Stage;
+use crate::admission::LaneKey;
+use crate::base::setters;
+use crate::error::Invalid;
+use crate::id::{Holder, LimitKey, Namespace, PoolName, QueueName, RunId, WorkflowId};
+use crate::task::{TaskRecord, TaskState};
+use crate::time::Timestamp;
+
+/// A query for a list of tasks: states, and filters that all must hold. `docs/listing.md` says in which order
+/// tasks come, what a query costs, and what is promised while tasks change between pages.
+///
+/// Default: 100 tasks a page, from the first page. A namespace narrows to a workflow, and a workflow to a run.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::task::{TaskQuery, TaskState};
+/// use stationmaster::Timestamp;
+///
+/// let waiting = TaskQuery::waiting().queue("gpu".try_into()?).limit(20);
+/// let failed = TaskQuery::new([TaskState::Failed]).ended_since(Timestamp::UNIX_EPOCH);
+/// let running = TaskQuery::leased().holder("worker-1".try_into()?);
+/// # for query in [&waiting, &failed, &running] { query.check()?; }
+/// # Ok::<(), stationmaster::error::Invalid>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TaskQuery {
+    /// The states, at least one. Repetitions are harmless.
+    pub states: Vec<TaskState>,
+    /// The tenant; `None` is any.
+    #[serde(default)]
+    pub namespace: Option<Namespace>,
+    /// The workflow, in the namespace; `None` is any.
+    #[serde(default)]
+    pub workflow: Option<WorkflowId>,
+    /// The run, of the workflow; `None` is any.
+    #[serde(default)]
+    pub run: Option<RunId>,
+    /// The queue; `None` is any.
+    #[serde(default)]
+    pub queue: Option<QueueName>,
+    /// The pool; `None` is any.
+    #[serde(default)]
+    pub pool: Option<PoolName>,
+    /// A limit key that they carry; `None` is any or none.
+    #[serde(default)]
+    pub limit_key: Option<LimitKey>,
+    /// The holder of the lease; `None` is any or none.
+    #[serde(default)]
+    pub holder: Option<Holder>,
+    /// Only tasks that wait for this instant or a later one.
+    #[serde(default)]
+    pub due_since: Option<Timestamp>,
+    /// Only tasks that wait for an instant before this one.
+    #[serde(default)]
+    pub due_before: Option<Timestamp>,
+    /// Only tasks that ended at this instant or later.
+    #[serde(default)]
+    pub ended_since: Option<Timestamp>,
+    /// The most tasks of a page, 1 to [`Self::MOST`].
+    #[serde(default = "TaskQuery::default_limit")]
+    pub limit: usize,
+    /// Continues after the page that returned this as [`TaskPage::next`](crate::task::TaskPage::next).
+    #[serde(default)]
+    pub after: Option<String>,
+}
+
+impl TaskQuery {
+    /// The most tasks of a page.
+    pub const MOST: usize = 10_000;
+
+    /// The most tasks that a page reads without returning them, after which it ends early.
+    pub const MOST_PASSED: usize = 10_000;
+
+    /// Creates a query for tasks in these states.
+    pub fn new(states: impl IntoIterator<Item = TaskState>) -> Self {
+        Self {
+            states: states.into_iter().collect(),
+            namespace: None,
+            workflow: None,
+            run: None,
+            queue: None,
+            pool: None,
+            limit_key: None,
+            holder: None,
+            due_since: None,
+            due_before: None,
+            ended_since: None,
+            limit: Self::default_limit(),
+            after: None,
+        }
+    }
+
+    /// Creates a query for tasks in any state.
+    pub fn all() -> Self {
+        Self::new(TaskState::ALL)
+    }
+
+    /// Creates a query for tasks that wait for slots or for an instant.
+    pub fn waiting() -> Self {
+        Self::of(Stage::Waiting)
+    }
+
+    /// Creates a query for tasks with a lease.
+    pub fn leased() -> Self {
+        Self::of(Stage::Leased)
+    }
+
+    /// Creates a query for tasks that wait as sensors.
+    pub fn sensing() -> Self {
+        Self::of(Stage::Sensing)
+    }
+
+    /// Creates a query for tasks that ended, however they did.
+    pub fn ended() -> Self {
+        Self::of(Stage::Ended)
+    }
+
+    fn of(stage: Stage) -> Self {
+        Self::new(stage.states())
+    }
+
+    fn default_limit() -> usize {
+        100
+    }
+
+    setters! {
+        /// Sets the tenant.
+        namespace: Some(Namespace);
+        /// Sets the workflow; a namespace must be set, too.
+        workflow: Some(WorkflowId);
+        /// Sets the run; a workflow must be set, too.
+        run: Some(RunId);
+        /// Sets the queue.
+        queue: Some(QueueName);
+        /// Sets the pool.
+        pool: Some(PoolName);
+        /// Sets the limit key that they carry.
+        limit_key: Some(LimitKey);
+        /// Sets the holder, which leaves only leased tasks.
+        holder: Some(Holder);
+        /// Sets the earliest instant that they wait for, which leaves only tasks that wait for one.
+        due_since(at: impl Into<Timestamp>) { due_since = Some(at.into()) }
+        /// Sets the instant before which they are due, which leaves only tasks that wait for one.
+        due_before(at: impl Into<Timestamp>) { due_before = Some(at.into()) }
+        /// Sets the earliest end, which leaves only tasks that ended.
+        ended_since(at: impl Into<Timestamp>) { ended_since = Some(at.into()) }
+        /// Sets the most tasks of a page, 1 to [`Self::MOST`].
+        limit: usize;
+        /// Continues after the page that returned this as [`TaskPage::next`](crate::task::TaskPage::next).
+        after(next: impl Into<String>) { after = Some(next.into()) }
+    }
+
+    /// Returns true if the task is in the list: by its state and every filter. [`Self::limit`] and
+    /// [`Self::after`] are ignored.
+    pub fn wants(&self, task: &TaskRecord) -> bool {
+        fn is<T: PartialEq>(asked: Option<&T>, has: &T) -> bool {
+            asked.is_none_or(|asked| asked == has)
+        }
+        let holder = task.lease.as_ref().map(|lease| &lease.holder);
+        let has_ended_since =
+            |since: Timestamp| task.state.is_end() && task.ended_at.is_some_and(|at| at >= since);
+        self.states.contains(&task.state)
+            && is(self.namespace.as_ref(), &task.key.namespace)
+            && is(self.workflow.as_ref(), &task.key.workflow)
+            && is(self.run.as_ref(), &task.key.run)
+            && self.wants_lane(&task.lane)
+            && self.holder.as_ref().is_none_or(|asked| holder == Some(asked))
+            && self.due_since.is_none_or(|since| task.due.is_some_and(|due| due >= since))
+            && self.due_before.is_none_or(|before| task.due.is_some_and(|due| due < before))
+            && self.ended_since.is_none_or(has_ended_since)
+    }
+
+    /// Returns true if queue, pool and limit key are those of the lane.
+    pub(crate) fn wants_lane(&self, lane: &LaneKey) -> bool {
+        self.queue.as_ref().is_none_or(|queue| *queue == lane.queue)
+            && self.pool.as_ref().is_none_or(|asked| lane.pools().any(|(pool, _)| pool == asked))
+            && self.limit_key.as_ref().is_none_or(|key| lane.limits.contains(key))
+    }
+
+    /// Returns true if a queue, a pool or a limit key is asked for.
+    pub(crate) fn asks_for_lanes(&self) -> bool {
+        self.queue.is_some() || self.pool.is_some() || self.limit_key.is_some()
+    }
+
+    /// Checks the query, but for [`Self::after`].
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Invalid::TaskQuery`] if no state is named, if no task in these states can match the filters,
+    /// if a workflow has no namespace or a run no workflow, or if the limit is out of range.
+    pub fn check(&self) -> Result<(), Invalid> {
+        let refuse = |why| Err(Invalid::TaskQuery { why });
+        if self.states.is_empty() {
+            return refuse("a query for tasks names no state: name one, or ask for `all`");
+        }
+        if self.workflow.is_some() && self.namespace.is_none() {
+            return refuse("a query for tasks of a workflow names no namespace: name it, too");
+        }
+        if self.run.is_some() && self.workflow.is_none() {
+            return refuse("a query for tasks of a run names no workflow: name it, too");
+        }
+        if self.limit == 0 || self.limit > Self::MOST {
+            return refuse("a page of tasks has a limit of 1 to 10000");
+        }
+        if self.possible().next().is_none() {
+            return refuse(
+                "no task in these states matches: only leased ones have a holder, waiting ones are due, and ended ones \
+                 ended",
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns the states that the filters leave, in the order of [`TaskState::ALL`].
+    pub(crate) fn possible(&self) -> impl Iterator<Item = TaskState> {
+        let is_due = self.due_since.is_some() || self.due_before.is_some();
+        TaskState::ALL.into_iter().filter(move |state| {
+            let stage = Stage::of(*state);
+            self.states.contains(state)
+                && (self.holder.is_none() || stage == Stage::Leased)
+                && (!is_due || stage == Stage::Waiting)
+                && (self.ended_since.is_none() || stage == Stage::Ended)
+        })
+    }
+}

@@ -1,0 +1,203 @@
+//! The ways through the tasks of which a list is made, and the places on them.
+
+use serde::{Deserialize, Serialize};
+
+use super::query::TaskQuery;
+use crate::error::{StoreError, StoreErrorKind, StoreResult};
+use crate::lease::TaskId;
+use crate::task::TaskState;
+
+/// The part of its life that a task is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Waiting,
+    Leased,
+    Sensing,
+    Ended,
+}
+
+impl Stage {
+    pub(super) fn of(state: TaskState) -> Self {
+        match state {
+            state if state.is_end() => Self::Ended,
+            state if state.is_leased() => Self::Leased,
+            TaskState::Sensing => Self::Sensing,
+            _ => Self::Waiting,
+        }
+    }
+
+    pub(super) fn states(self) -> impl Iterator<Item = TaskState> {
+        TaskState::ALL.into_iter().filter(move |state| Self::of(*state) == self)
+    }
+}
+
+/// A way through some of the tasks in an order that no change of a task it finds turns around.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Walk {
+    /// All tasks, the latest number first.
+    Numbers,
+    /// Those of the query's namespace, workflow and run, by key.
+    Keys,
+    /// Those that wait for an instant of the query's bounds, earliest first, ties in the order of admission.
+    Due,
+    /// Those in this state that wait for an instant, in the query's lanes.
+    Later(TaskState),
+    /// Ready ones in the query's lanes, lane after lane, each in the order of admission.
+    Ready,
+    /// Those with a lease, or with one of the query's holder, by holder, then by number.
+    Leases,
+    /// Those that wait as sensors, in the query's lanes.
+    Sensing,
+    /// Those that ended in one of the query's states, from its bound on, the latest end first.
+    Ends,
+}
+
+/// A place on a [`Walk`], behind a task. Only the store that returned it, and others on the same rows, can read it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Place {
+    /// The numbers by which the walk is ordered.
+    pub numbers: Vec<i64>,
+    /// The texts by which it is ordered.
+    pub texts: Vec<String>,
+}
+
+impl Place {
+    /// Creates it.
+    pub fn new(numbers: impl Into<Vec<i64>>, texts: impl Into<Vec<String>>) -> Self {
+        Self { numbers: numbers.into(), texts: texts.into() }
+    }
+}
+
+/// One step on a [`Walk`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct TaskWalk<'a> {
+    /// Which tasks are found: those that it [wants](TaskQuery::wants).
+    pub query: &'a TaskQuery,
+    /// The way.
+    pub walk: Walk,
+    /// Where to begin; `None` is the beginning of the way.
+    pub after: Option<&'a Place>,
+    /// The most tasks that are found.
+    pub most: usize,
+    /// The most tasks that are looked at, at least `most`.
+    pub most_read: usize,
+}
+
+impl<'a> TaskWalk<'a> {
+    /// Creates a step from this place.
+    pub fn new(query: &'a TaskQuery, walk: Walk, after: Option<&'a Place>, most: usize) -> Self {
+        let most_read = most.saturating_add(TaskQuery::MOST_PASSED);
+        Self { query, walk, after, most, most_read }
+    }
+
+    /// Returns the numbers and texts of the place after which the walk goes on; `None` at the beginning.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error (kind `Backend`) if there are others than on a place of this walk.
+    pub(crate) fn place<const N: usize, const T: usize>(
+        &self,
+    ) -> StoreResult<Option<([i64; N], &'a [String; T])>> {
+        let Some(place) = self.after else { return Ok(None) };
+        let numbers = <[i64; N]>::try_from(&place.numbers[..]).ok();
+        let texts = <&[String; T]>::try_from(&place.texts[..]).ok();
+        numbers.zip(texts).map(Some).ok_or_else(|| {
+            let text = "a list of tasks cannot go on here: this place is of another kind of store";
+            StoreError::new(StoreErrorKind::Backend, text)
+        })
+    }
+
+    /// Looks at tasks in the order of the walk until it is to stop. Of each there is its number, and whether it is
+    /// wanted; `place` returns the place behind it.
+    pub(crate) fn gather<K>(
+        &self,
+        tasks: impl IntoIterator<Item = (K, TaskId, bool)>,
+        place: impl Fn(K) -> Place,
+    ) -> Walked {
+        let mut gathered = Gathered::default();
+        for (key, id, is_wanted) in tasks {
+            if gathered.is_full_with(self, id, is_wanted) {
+                return Walked::new(gathered.found, Some(place(key)));
+            }
+        }
+        Walked::new(gathered.found, None)
+    }
+}
+
+/// What a step found so far.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    pub(crate) found: Vec<TaskId>,
+    read: usize,
+}
+
+impl Gathered {
+    /// Takes the next task if it is wanted, and returns true if the step ends with it.
+    pub(crate) fn is_full_with(&mut self, step: &TaskWalk<'_>, id: TaskId, is_wanted: bool) -> bool {
+        self.read += 1;
+        self.found.extend(is_wanted.then_some(id));
+        self.found.len() >= step.most || self.read >= step.most_read
+    }
+}
+
+/// What a [`TaskWalk`] found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Walked {
+    /// The tasks, in the order of the walk.
+    pub found: Vec<TaskId>,
+    /// Where to go on; `None` at the end of the way.
+    pub next: Option<Place>,
+}
+
+impl Walked {
+    /// Creates it.
+    pub fn new(found: Vec<TaskId>, next: Option<Place>) -> Self {
+        Self { found, next }
+    }
+}
+
+impl TaskQuery {
+    /// Returns the walks whose results, one after the other, are the list.
+    pub(crate) fn walks(&self) -> Vec<Walk> {
+        if self.namespace.is_some() {
+            return vec![Walk::Keys];
+        }
+        let states: Vec<TaskState> = self.possible().collect();
+        let [first, rest @ ..] = &states[..] else { return Vec::new() };
+        let stage = Stage::of(*first);
+        if rest.iter().any(|state| Stage::of(*state) != stage) {
+            return vec![Walk::Numbers];
+        }
+        let is_due = self.due_since.is_some() || self.due_before.is_some();
+        match stage {
+            Stage::Leased => vec![Walk::Leases],
+            Stage::Sensing => vec![Walk::Sensing],
+            Stage::Ended => vec![Walk::Ends],
+            Stage::Waiting if is_due => vec![Walk::Due],
+            // What waits for an instant comes first, because it may become ready between two pages.
+            Stage::Waiting => {
+                let mut walks: Vec<Walk> = states.iter().rev().map(|state| Walk::Later(*state)).collect();
+                walks.extend(states.contains(&TaskState::Scheduled).then_some(Walk::Ready));
+                walks
+            }
+        }
+    }
+
+    /// Returns true if every task that the walk finds is in the list.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub(crate) fn is_exact(&self, walk: Walk) -> bool {
+        let states = self.possible().count();
+        match walk {
+            Walk::Numbers => states == TaskState::ALL.len() && !self.asks_for_lanes(),
+            Walk::Keys => states == TaskState::ALL.len() && !self.asks_for_lanes(),
+            Walk::Due => states == Stage::Waiting.states().count() && !self.asks_for_lanes(),
+            Walk::Later(_) | Walk::Ready | Walk::Sensing => true,
+            Walk::Leases => states == Stage::Leased.states().count() && !self.asks_for_lanes(),
+            Walk::Ends => !self.asks_for_lanes(),
+        }
+    }
+}

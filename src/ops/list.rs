@@ -1,0 +1,122 @@
+//! Lists of tasks, in pages, and their number by state.
+
+use crate::error::{Invalid, Result};
+use crate::id::TaskKey;
+use crate::lease::TaskId;
+use crate::store::ReadTx;
+use crate::store::contract::TaskWalk;
+use crate::task::list::Cursor;
+use crate::task::{PastAttempt, TaskCount, TaskPage, TaskQuery};
+
+/// The most of which [`ReadTx::count_tasks`] counts one by one.
+const MOST_COUNTED: usize = 1_000_000;
+
+impl ReadTx<'_> {
+    /// Returns one page of the tasks that the query asks for. `docs/listing.md` says in which order they come, which
+    /// queries read only what they return, and what holds while tasks change between two pages.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Invalid::TaskQuery`] for a query that [`TaskQuery::check`] refuses, or whose
+    /// [`after`](TaskQuery::after) no page of the same query named. Returns [`crate::Error::Store`] if the store
+    /// fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::store::MemoryStore;
+    /// use stationmaster::task::TaskQuery;
+    /// use stationmaster::{NewTask, TaskKey, Timestamp};
+    ///
+    /// let store = MemoryStore::new();
+    /// let tasks = ["a", "b", "c"].map(|name| NewTask::new(TaskKey::new("prod", "nightly", "r1", name).unwrap()));
+    /// store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks))?;
+    ///
+    /// let mut query = TaskQuery::waiting().queue("default".try_into()?).limit(2);
+    /// let mut names = Vec::new();
+    /// loop {
+    ///     let page = store.read(|tx| tx.list_tasks(&query))?;
+    ///     names.extend(page.tasks.into_iter().map(|task| task.key.task.to_string()));
+    ///     let Some(next) = page.next else { break };
+    ///     query = query.after(next);
+    /// }
+    /// assert_eq!(names, ["a", "b", "c"]);
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn list_tasks(&mut self, query: &TaskQuery) -> Result<TaskPage> {
+        query.check()?;
+        let Cursor { walk: first, mut place, .. } = Cursor::of(query)?;
+        let mut tasks = Vec::new();
+        for (at, walk) in query.walks().into_iter().enumerate().skip(first) {
+            let step = TaskWalk::new(query, walk, place.as_ref(), query.limit - tasks.len());
+            let walked = self.raw().walk_tasks(&step)?;
+            // Where each statement sees what was committed before it, a task may have changed since it was found.
+            let found = self.raw().tasks_by_id(&walked.found)?.into_iter().flatten();
+            tasks.extend(found.filter(|task| query.wants(task)));
+            if walked.next.is_some() {
+                let next = Cursor::new(query, at, walked.next);
+                return Ok(TaskPage::new(tasks, Some(next.to_text())));
+            }
+            place = None;
+        }
+        Ok(TaskPage::new(tasks, None))
+    }
+
+    /// Returns how many tasks are in each state, in the order of [`TaskState::ALL`](crate::task::TaskState::ALL). No task
+    /// that waits for slots is counted one by one: lanes have counters. Those that wait to be tried again and those that
+    /// ended are counted up to `cap`, 1 to 1,000,000; beyond it [`TaskCount::is_at_least`] is true.
+    ///
+    /// The cost grows with the number of lanes, leases and sensors, and with `cap`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Invalid::Zero`] or [`Invalid::TaskQuery`] for the cap. Returns [`crate::Error::Store`] if the store
+    /// fails.
+    pub fn count_tasks(&mut self, cap: usize) -> Result<Vec<TaskCount>> {
+        let what = "the cap of a count of tasks";
+        if cap == 0 {
+            return Err(Invalid::Zero { what }.into());
+        }
+        if cap > MOST_COUNTED {
+            return Err(Invalid::TaskQuery { why: "a count of tasks has a cap of 1 to 1000000" }.into());
+        }
+        Ok(self.raw().count_tasks(cap)?.by_state(cap as u64))
+    }
+
+    /// Returns what is kept of the attempts of these tasks that ended without success: who had it, when, and why it
+    /// ended. Each task's come in their order, at most 16: those of its latest 16 grants. Empty for an unknown task.
+    ///
+    /// An attempt that succeeded, was skipped or waits as a sensor leaves nothing. `docs/history.md` says what is a
+    /// record of a run, and what belongs here.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::ops::{AdmitRequest, Finish};
+    /// use stationmaster::store::MemoryStore;
+    /// use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
+    ///
+    /// let store = MemoryStore::new();
+    /// let (now, key) = (Timestamp::UNIX_EPOCH, TaskKey::new("prod", "nightly", "r1", "load")?);
+    /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30)).started();
+    /// store.write(|tx| tx.enqueue(now, &[NewTask::new(key.clone())]))?;
+    /// let lease = store.write(|tx| tx.admit(now, &order))?.granted[0].lease_ref();
+    /// store.write(|tx| tx.finish(now, &[Finish::failed(lease, "no route to host")]))?;
+    ///
+    /// let past = store.read(|tx| tx.attempts(std::slice::from_ref(&key)))?.remove(0);
+    /// assert_eq!((past[0].attempt, past[0].became), (1, TaskState::Failed));
+    /// assert!(past[0].message.as_ref().is_some_and(|why| why.starts_with("no route to host")));
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn attempts(&mut self, keys: &[TaskKey]) -> Result<Vec<Vec<PastAttempt>>> {
+        let tasks = self.raw().tasks(keys)?;
+        let known: Vec<TaskId> = tasks.iter().flatten().map(|task| task.id).collect();
+        let mut past = if known.is_empty() { Vec::new() } else { self.raw().attempts(&known)? }.into_iter();
+        Ok(tasks.iter().map(|task| task.as_ref().and_then(|_| past.next()).unwrap_or_default()).collect())
+    }
+}

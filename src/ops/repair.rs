@@ -1,0 +1,45 @@
+//! Repairing counters.
+
+use crate::error::Result;
+use crate::store::{Discrepancy, Tx};
+
+impl Tx<'_> {
+    /// Sets every counter to what it counts, and returns those that differed, as they were.
+    ///
+    /// A correct store never has one: find out what happened, too. Somebody may have written to the tables by
+    /// hand, or restored a part of them. Only counters are changed, because all of them can be computed again from
+    /// the tasks: the used slots of pools, the used leases of limits, and how many tasks are in each lane and are
+    /// ready. What else [`audit`](crate::store::ReadTx::audit) finds stays as it is: [`Discrepancy::Task`], and
+    /// a lane that is missing. No store can know what such a row should say. Restore a backup.
+    ///
+    /// It reads all tasks that have not ended, in SQLite all tasks, and nobody else writes meanwhile; on PostgreSQL
+    /// no tick runs meanwhile, and all else goes on. Nothing else may be written in the transaction afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Invalid::TickInHostTransaction`](crate::error::Invalid::TickInHostTransaction) in a host's
+    /// transaction on PostgreSQL. Returns [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::store::MemoryStore;
+    ///
+    /// let store = MemoryStore::new();
+    /// if !store.read(|tx| tx.audit())?.is_empty() {
+    ///     for counter in store.write(|tx| tx.repair_counters())? {
+    ///         eprintln!("was wrong: {counter:?}");
+    ///     }
+    /// }
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn repair_counters(&mut self) -> Result<Vec<Discrepancy>> {
+        self.tick(|tx| {
+            let repaired = tx.raw().repair_counters()?;
+            if !repaired.is_empty() {
+                tx.capacity_changed();
+            }
+            Ok(repaired)
+        })
+    }
+}

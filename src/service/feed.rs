@@ -1,0 +1,247 @@
+//! Reads the feed of ends for a named consumer.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::driver::{Report, Service};
+use super::events::Delivered;
+use super::incarnation;
+use super::numbers::latest_changes;
+use crate::base::setters;
+use crate::core::feed::turn::{Turn, lost_before, take};
+use crate::error::Result;
+use crate::feed::{Consumer, TaskEvent};
+use crate::id::Holder;
+use crate::store::Store;
+use crate::store::serving::for_service;
+use crate::time::Timestamp;
+
+/// How many events are read at once. Few, since their texts may be long.
+const PAGE: usize = 64;
+
+/// How soon a reader looks again after its handler refused an event: from the first, doubling, to the second.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Gives the events of tasks to a handler, for a named consumer: see `docs/feed.md`.
+///
+/// A task is in the feed if it was enqueued so: [`NewTask::feed`](crate::NewTask::feed).
+///
+/// # What holds
+///
+/// * *At least once.* The cursor of the consumer moves after its handler accepted an event. If the process dies in
+///   between, the event comes again. Its [`seq`](TaskEvent::seq) is unique in the store for ever.
+/// * *In order.* A handler gets the events in the order of their numbers, and those of one task in the order in which
+///   they happened. An event that it refuses is given again, after a second, then after longer pauses up to a
+///   minute. Those behind it wait.
+/// * *Consumers do not know each other.* Each has a cursor of its own. Two readers with one name take turns.
+/// * *A new consumer* begins with the oldest event that is still there.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use stationmaster::feed::TaskEvent;
+/// use stationmaster::ops::Mark;
+/// use stationmaster::service::{FeedReader, Service};
+/// use stationmaster::store::MemoryStore;
+/// use stationmaster::task::Feed;
+/// use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
+///
+/// let (store, now) = (Arc::new(MemoryStore::new()), Timestamp::UNIX_EPOCH);
+/// let key = TaskKey::new("prod", "nightly", "r1", "load")?;
+/// store.write(|tx| {
+///     tx.enqueue(now, &[NewTask::new(key.clone()).feed(Feed::Ends)])?;
+///     tx.mark(now, &[Mark::new(key.clone(), TaskState::Failed, "not today")])
+/// })?;
+/// let (told, heard) = std::sync::mpsc::channel();
+/// let mut reader = FeedReader::new(store, "mailer".try_into()?, move |event: &TaskEvent| {
+///     told.send((event.task.clone(), event.state))?;
+///     Ok(())
+/// });
+/// assert_eq!(reader.tick(now)?.accepted, 1);
+/// assert_eq!(heard.recv().ok(), Some((key, TaskState::Failed)));
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+pub struct FeedReader {
+    store: Arc<dyn Store>,
+    name: Holder,
+    reader: i64,
+    handler: Box<dyn FnMut(&TaskEvent) -> Delivered + Send>,
+    turn: Duration,
+    refresh_every: Duration,
+    pause: Duration,
+}
+
+/// What one tick of a [`FeedReader`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FeedReport {
+    /// How many events the handler accepted.
+    pub accepted: usize,
+    /// How many events were deleted before this consumer got them, because it was dropped or they were too old.
+    pub lost: u64,
+    /// The event that the handler refused, with what it said.
+    pub refused: Option<(TaskEvent, String)>,
+    /// Whether this reader has its turn. `false` while another one with its name reads.
+    pub has_turn: bool,
+    /// When the next tick is due: at once if there may be more events.
+    pub next_due: Option<Timestamp>,
+}
+
+impl Report for FeedReport {
+    fn next_due(&self) -> Option<Timestamp> {
+        self.next_due
+    }
+}
+
+impl fmt::Debug for FeedReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FeedReader").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl FeedReader {
+    /// Creates a reader for the consumer of this name. Its first tick registers the consumer.
+    pub fn new(
+        store: Arc<dyn Store>,
+        name: Holder,
+        handler: impl FnMut(&TaskEvent) -> Delivered + Send + 'static,
+    ) -> Self {
+        Self {
+            store: for_service(store),
+            name,
+            reader: incarnation::draw().cast_signed(),
+            handler: Box::new(handler),
+            turn: Duration::from_secs(30),
+            refresh_every: Duration::from_secs(1),
+            pause: PAUSES.0,
+        }
+    }
+
+    setters! {
+        /// Sets how often it looks for new events, with one read of the store each time. Default: one second.
+        refresh_every: Duration;
+        /// Sets for how long others with its name wait after its last tick. It must be longer than what the handler
+        /// needs for one event, or that event is given to another reader, too. Default: 30 seconds.
+        turn: Duration;
+    }
+
+    /// Returns what there is to do without writing: `None` if the turn must be taken or renewed, or events wait.
+    fn rests(&self, now: Timestamp) -> Result<Option<FeedReport>> {
+        let follow = now + self.refresh_every;
+        let (mine, last) = self.store.read(|tx| {
+            let mine = tx.raw().consumers()?.into_iter().find(|consumer| consumer.name == self.name);
+            Ok((mine, tx.raw().feed_last()?))
+        })?;
+        let Some(mine) = mine.filter(|mine| mine.reader == self.reader) else { return Ok(None) };
+        let is_fresh = !mine.dropped && mine.cursor == last && mine.until > now + self.turn / 2;
+        let rests = FeedReport { has_turn: true, next_due: Some(follow), ..FeedReport::default() };
+        Ok(is_fresh.then_some(rests))
+    }
+
+    /// Takes the turn, and reads the next events.
+    fn begin(&self, now: Timestamp) -> Result<(Turn, Vec<TaskEvent>, u64)> {
+        self.store.write(|tx| {
+            let raw = tx.writes()?;
+            let was = raw.hold_consumer(&self.name)?;
+            // The last number comes first: each event up to it is there for the next read, or is gone.
+            let last = raw.feed_last()?;
+            let first = if was.is_some() { None } else { raw.feed(0, 1)?.into_iter().next() };
+            let begin = first.map_or(last, |first| first.seq - 1);
+            let turn = take(was, (&self.name, self.reader), (now, self.turn), begin);
+            let Turn::Mine(mine) = &turn else { return Ok((turn, Vec::new(), last)) };
+            raw.put_consumer(mine)?;
+            let events = raw.feed(mine.cursor, PAGE)?;
+            Ok((turn, events, last))
+        })
+    }
+
+    fn give(&mut self, event: &TaskEvent) -> Result<(), String> {
+        let handler = &mut self.handler;
+        match catch_unwind(AssertUnwindSafe(|| handler(event))) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+                Err(format!("the handler panicked: {}", text.as_deref().unwrap_or("no message")))
+            }
+        }
+    }
+
+    /// Moves the cursor, unless another reader has taken the turn: then it gives the events again.
+    fn accept(&self, done: &Consumer) -> Result<bool> {
+        self.store.write(|tx| {
+            let raw = tx.writes()?;
+            let is_mine = raw.hold_consumer(&self.name)?.is_some_and(|was| was.reader == self.reader);
+            if is_mine {
+                raw.put_consumer(done)?;
+            }
+            Ok(is_mine)
+        })
+    }
+}
+
+impl Service for FeedReader {
+    type Report = FeedReport;
+
+    /// Gives the next events to the handler, and moves the cursor of the consumer.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Store`] if the store fails. Events that were accepted come again then.
+    fn tick(&mut self, now: Timestamp) -> Result<FeedReport> {
+        latest_changes(&*self.store)?;
+        if let Some(rests) = self.rests(now)? {
+            return Ok(rests);
+        }
+        let called = Instant::now();
+        let (turn, events, last) = self.begin(now)?;
+        let mut mine = match turn {
+            Turn::Mine(mine) => mine,
+            Turn::Others(until) => {
+                let next_due = Some(until.min(now + self.refresh_every));
+                return Ok(FeedReport { next_due, ..FeedReport::default() });
+            }
+        };
+        let (began, mut report) = (mine.clone(), FeedReport { has_turn: true, ..FeedReport::default() });
+        if events.is_empty() {
+            report.lost = last.saturating_sub(mine.cursor);
+            mine.cursor = mine.cursor.max(last);
+        }
+        let mut more = events.len() == PAGE;
+        for event in events {
+            report.lost += lost_before(mine.cursor, &event);
+            mine.cursor = event.seq - 1;
+            if let Err(why) = self.give(&event) {
+                report.refused = Some((event, why));
+                break;
+            }
+            mine.cursor = event.seq;
+            report.accepted += 1;
+            // Before the turn ends, so that nobody else has begun with these.
+            if called.elapsed() >= self.turn / 2 {
+                more = true;
+                break;
+            }
+        }
+        mine.lost = mine.lost.saturating_add(report.lost);
+        mine.until = now + called.elapsed() + self.turn;
+        if mine.cursor != began.cursor {
+            report.has_turn = self.accept(&mine)?;
+        }
+        self.pause = match report.refused {
+            Some(_) if report.accepted == 0 => (self.pause * 2).min(PAUSES.1),
+            _ => PAUSES.0,
+        };
+        report.next_due = Some(match (&report.refused, more) {
+            (Some(_), _) if report.accepted == 0 => now + self.pause / 2,
+            (Some(_), _) => now + PAUSES.0,
+            (None, true) => now,
+            (None, false) => now + self.refresh_every,
+        });
+        Ok(report)
+    }
+}

@@ -1,0 +1,290 @@
+//! Upkeep: ends the leases of dead holders, deletes old rows, and by choice closes silent runs, audits and repairs.
+
+mod chores;
+mod report;
+mod retention;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::chores::Chores;
+pub use self::report::UpkeepReport;
+use self::retention::{Forgotten, Retention, forget};
+use super::driver::Service;
+use super::observer::{Emitter, Observer, Tick, spans};
+use crate::base::setters;
+use crate::error::{Invalid, Result};
+use crate::lease::grace::Grace;
+use crate::ops::reap_expired_by;
+use crate::run::RunStatus;
+use crate::store::Store;
+use crate::store::serving::for_service;
+use crate::task::TaskState;
+use crate::time::Timestamp;
+
+/// A tick should follow after this time while other transactions hold expired leases.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Keeps a store in order: ends leases that were not renewed in time, and does by choice what else must be done
+/// regularly.
+///
+/// | what | default | set by |
+/// |---|---|---|
+/// | ends expired leases: see [`Tx::reap`](crate::store::Tx::reap) | always | [`grace`](Self::grace) |
+/// | forgets tasks that ended, by how they ended | kept for ever | [`retain_ended_for`](Self::retain_ended_for), [`retain_state_for`](Self::retain_state_for) |
+/// | forgets events | kept until acknowledged | [`retain_events_for`](Self::retain_events_for) |
+/// | forgets what the feed tells | once all consumers accepted it | [`retain_feed_for`](Self::retain_feed_for), [`drop_consumers_after`](Self::drop_consumers_after) |
+/// | closes runs whose heartbeats stopped | off | [`close_runs_silent_for`](Self::close_runs_silent_for) |
+/// | forgets runs that stopped | kept for ever | [`retain_runs_for`](Self::retain_runs_for) |
+/// | forgets what ticks granted | admission ticks do | [`retain_requests_for`](Self::retain_requests_for) |
+/// | makes overdue tasks ready | admission ticks do | [`promotes`](Self::promotes) |
+/// | audits the store | off | [`audit_every`](Self::audit_every) |
+/// | repairs counters | off | [`repairs`](Self::repairs) |
+///
+/// A tick does at most [`limit`](Self::limit) of each, and is due again at once if there is more. Leases, ended
+/// tasks and events are one transaction. What follows is done in transactions of its own, so that it undoes
+/// none of that when it fails: [`UpkeepReport::error`]. An audit is the only part that has no bound.
+///
+/// Running one in each process does no harm: each lease is ended once. Audits are an exception to that advice: each
+/// one reads the store, so switch them on in one process.
+///
+/// # Grace
+///
+/// What delays upkeep may delay the holders, too. So the first tick after a start ends no lease, and
+/// neither does a tick that finds upkeep was delayed. A tick counts as delayed if it comes late, more
+/// than a grace after the previous one, after ticks that failed, or if it had to wait for the store. That
+/// includes a machine that was suspended and a clock that was set forward. Holders may then renew for one
+/// [grace](Upkeep::grace), counted from the instant at which the store admitted the tick.
+/// [`UpkeepReport::waits_until`] says until when. A lease that expires after the wait is ended when it expires.
+/// Less than a twentieth of the grace does not count as late.
+///
+/// Each upkeep judges by its own ticks: a punctual one continues while another waits. Upkeep asks to be
+/// called at least once per grace. A loop that calls it less often delays the end of a lease to the second
+/// tick after its expiry. A lease that had expired when a wait began is ended at the first tick after the
+/// wait, even if the machine slept through it.
+///
+/// Upkeep keeps this state in memory only. One that is created for each tick, for example by a cron job,
+/// waits every time and ends nothing. Give it a grace of zero, or call [`Tx::reap`](crate::store::Tx::reap).
+///
+/// # Rows of the host's own
+///
+/// A tick commits on its own, and its report comes afterwards. If the process dies in between, the report is
+/// lost. A host that keeps its own rows in step with its tasks calls [`Tx::reap`](crate::store::Tx::reap) in
+/// its own transaction instead, and changes them there.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use stationmaster::ops::Finished;
+/// use stationmaster::service::{Admitter, Upkeep, Service};
+/// use stationmaster::store::MemoryStore;
+/// use stationmaster::{NewTask, TaskKey, Timestamp};
+///
+/// let store = Arc::new(MemoryStore::new());
+/// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
+/// let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+/// store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&task)))?;
+/// Admitter::new(store.clone(), "dead".try_into()?).lease(Duration::from_secs(30)).tick(at(0))?;
+///
+/// let mut upkeep = Upkeep::new(store);
+/// assert_eq!(upkeep.tick(at(1))?.waits_until, Some(at(21)));
+/// assert_eq!(upkeep.tick(at(21))?.next_due, Some(at(30)));
+/// assert_eq!(upkeep.tick(at(30))?.reaped[0].became, Finished::Ready);
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Upkeep {
+    store: Arc<dyn Store>,
+    limit: usize,
+    retention: Retention,
+    chores: Chores,
+    grace: Grace,
+    emitter: Emitter,
+}
+
+impl Upkeep {
+    /// Creates upkeep for this store: at most 1,000 leases a tick, a grace of 20 seconds. Ended tasks are
+    /// kept for ever, and events until they are acknowledged.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store: for_service(store),
+            limit: 1_000,
+            retention: Retention::default(),
+            chores: Chores::default(),
+            grace: Grace::new(Duration::from_secs(20)),
+            emitter: Emitter::default(),
+        }
+    }
+
+    setters! {
+        /// Sets the most leases that one tick ends, and the most that it forgets, closes or makes ready of each
+        /// kind; at least 1. Tasks of each end count for themselves. Default: 1,000.
+        limit: usize;
+        /// Sets how long holders may still renew after upkeep was delayed. Default: 20 seconds.
+        ///
+        /// Choose it longer than the interval at which holders renew, which is usually a third of a lease.
+        /// With [`Duration::ZERO`] every tick ends expired leases, even the first. That suits a program whose
+        /// holders all renew before its upkeep ticks, one that creates upkeep for each tick, and one that
+        /// jumps in virtual time.
+        grace(length: Duration) { grace = Grace::new(length) }
+        /// Forgets tasks this long after they ended, unless [`Self::retain_state_for`] names their end. Enqueueing a forgotten task's key again makes a new
+        /// task. Default: tasks are kept for ever.
+        ///
+        /// Two things keep a task longer. It stays while it has unacknowledged events
+        /// ([`UpkeepReport::kept_by_events`] counts such tasks). A host that does not use events sets
+        /// [`Self::retain_events_for`]. And a task that was a sensor stays for at least a minute, so that the
+        /// pokers that share its target learn of its end. A poker that looks less often reads all its sensors
+        /// again.
+        retain_ended_for(length: Duration) { retention.ended = Some(length) }
+        /// Forgets tasks that ended in this state this long after they did, whatever [`Self::retain_ended_for`]
+        /// says. With [`Duration::MAX`] they are kept for ever. A tick returns [`Invalid::NotAnEnd`] for a state
+        /// that is no end.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use std::sync::Arc;
+        /// use std::time::Duration;
+        /// use stationmaster::TaskState;
+        /// use stationmaster::service::Upkeep;
+        /// use stationmaster::store::MemoryStore;
+        ///
+        /// let day = Duration::from_secs(86_400);
+        /// let upkeep = Upkeep::new(Arc::new(MemoryStore::new()))
+        ///     .retain_ended_for(day)
+        ///     .retain_state_for(TaskState::Failed, 30 * day);
+        /// # let _ = upkeep;
+        /// ```
+        retain_state_for(state: TaskState, length: Duration) { retention.states.insert(state, length) }
+        /// Forgets events this long after they were recorded, acknowledged or not. Default: events are kept
+        /// until they are acknowledged. A [`Delivery`](super::Delivery) never delivers events that it has not
+        /// delivered by then. Zero suits a host that does not use events. Events go in the order in which
+        /// they were recorded. So an event recorded by a clock that ran ahead keeps those behind it until its
+        /// instant has passed.
+        retain_events_for(length: Duration) { retention.events = Some(length) }
+        /// Forgets what the [feed](super::FeedReader) tells this long after it happened, whoever has not read it yet.
+        /// Default: only what every consumer has accepted is forgotten, and nothing while there is no consumer.
+        ///
+        /// This bounds what a consumer holds back. It is told how many events it lost.
+        retain_feed_for(length: Duration) { retention.feed = Some(length) }
+        /// Drops consumers of the [feed](super::FeedReader) that did not read for longer than this: they hold back
+        /// nothing any more. One that reads again goes on from its cursor, and is told how many events it lost.
+        /// Default: never.
+        drop_consumers_after(length: Duration) { retention.consumers = Some(length) }
+        /// Closes watched runs that sent no heartbeat for longer than this, at their last heartbeat and with this
+        /// status: see [`Tx::close_silent_runs`](crate::store::Tx::close_silent_runs). At least a microsecond.
+        /// Default: runs stay open.
+        ///
+        /// The [grace](Self::grace) holds for runs, too: what delayed upkeep may have delayed their heartbeats.
+        close_runs_silent_for(length: Duration, status: RunStatus) { chores.silent = Some((length, status)) }
+        /// Forgets runs that both started and stopped longer ago than this. Open runs stay, however old. Default:
+        /// runs are kept for ever.
+        retain_runs_for(length: Duration) { chores.runs = Some(length) }
+        /// Forgets what ticks granted this long ago. Default: off, because admission ticks forget it themselves,
+        /// and keep no more than 1,024 of the ticks that no later one replaced. It is of use where nobody admits any
+        /// more.
+        ///
+        /// Choose it no shorter than [`Admitter::remember`](super::Admitter::remember). A tick that is no longer
+        /// remembered is taken for a new one when it is repeated. On PostgreSQL it waits for ticks, and they wait
+        /// for it.
+        retain_requests_for(length: Duration) { chores.requests = Some(length) }
+        /// Makes overdue tasks ready, as each admission tick does. Default: off. Where processes admit, their ticks
+        /// make 10,000 of them ready at a time, and are due again at once while there are more. Switch it on where
+        /// processes admit rarely, so that tasks do not pile up until one does. On PostgreSQL it waits for ticks,
+        /// and they wait for it.
+        promotes(promotes: bool) { chores.promotes = promotes }
+        /// Compares every counter with what it counts once per interval: see
+        /// [`ReadTx::audit`](crate::store::ReadTx::audit). The first audit is due one interval after the first tick.
+        /// At least a microsecond. Default: off.
+        ///
+        /// An audit reads every task of the store, and has no limit.
+        /// Meanwhile leases wait to be ended, and the memory store lets nobody write. Once a day, in one process,
+        /// is often enough. A tick that took longer than a grace makes the next one wait for another grace. Where an
+        /// audit takes as long, give it an `Upkeep` of its own.
+        audit_every(interval: Duration) { chores.audit_every = Some(interval) }
+        /// Repairs counters that an audit found wrong: see
+        /// [`Tx::repair_counters`](crate::store::Tx::repair_counters). Default: off, so that somebody sees them
+        /// first. What else an audit finds is reported and never repaired.
+        repairs(repairs: bool) { chores.repairs = repairs }
+        /// Reports what it counts and measures to this observer.
+        observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
+    }
+}
+
+impl Service for Upkeep {
+    type Report = UpkeepReport;
+
+    /// Ends expired leases, forgets what is no longer kept, and does what else was chosen.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Store`] if the store fails before the leases are ended; afterwards the failure is in the
+    /// report. [`Invalid::Zero`] for a limit of 0: such upkeep would always be due at once, and end nothing.
+    /// [`Invalid::Duration`] and [`Invalid::NotAnEnd`] for a length or a state that was refused.
+    fn tick(&mut self, now: Timestamp) -> Result<UpkeepReport> {
+        if self.limit == 0 {
+            return Err(Invalid::Zero { what: "upkeep's limit" }.into());
+        }
+        self.retention.check()?;
+        self.chores.check()?;
+        let (limit, tick, called) = (self.limit, Tick::begin("upkeep", spans::reap()), Instant::now());
+        let (mut grace, mut dead_by) = (self.grace, None);
+        let mut answer = self.store.write(|tx| {
+            let first_expiry = tx.next_expiry()?;
+            // Only now is it known that the store admitted the tick. A body that runs again must begin with
+            // the committed state.
+            grace = self.grace;
+            let expired_by = grace.enter(now, called.elapsed(), first_expiry);
+            dead_by = expired_by;
+            let looks = expired_by.filter(|by| first_expiry.is_some_and(|first| first <= *by));
+            let reaped = match looks {
+                Some(by) => reap_expired_by(tx, now, by, limit)?,
+                None => Vec::new(),
+            };
+            let Forgotten {
+                tasks: forgotten,
+                events: events_forgotten,
+                kept_by_events,
+                feed,
+                dropped,
+                is_full,
+            } = forget(tx, now, &self.retention, limit)?;
+            // A store may have told an earlier instant than the first expiry, and know better once it looked.
+            let left = if looks.is_none() { first_expiry } else { tx.next_expiry()? };
+            let more = is_full || reaped.len() >= limit;
+            // What is left and expired is held by other transactions. It is not asked for without a pause.
+            let is_held = left.zip(expired_by).is_some_and(|(left, by)| left <= by);
+            let next_due = match (more, is_held) {
+                (true, _) => Some(now),
+                (false, true) => Some(now + LOOK_AGAIN),
+                (false, false) => grace.next_due(left),
+            };
+            let waits_until = grace.waits_until();
+            Ok(UpkeepReport {
+                reaped,
+                forgotten,
+                events_forgotten,
+                kept_by_events,
+                feed_forgotten: feed,
+                consumers_dropped: dropped,
+                waits_until,
+                next_due,
+                ..UpkeepReport::default()
+            })
+        });
+        match &mut answer {
+            Ok(report) => {
+                self.grace = grace;
+                self.chores.work(&*self.store, now, dead_by, limit, report);
+                self.emitter.ticked(&tick, Some(&*report), report.error.as_ref());
+            }
+            Err(error) => {
+                self.grace.failed(now);
+                self.emitter.ticked(&tick, None::<&UpkeepReport>, Some(&*error));
+            }
+        }
+        answer
+    }
+}

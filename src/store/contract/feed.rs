@@ -1,0 +1,37 @@
+//! What a store does with the feed of ends and its consumers.
+
+use crate::error::StoreResult;
+use crate::feed::{Consumer, TaskEvent};
+use crate::id::Holder;
+use crate::time::Timestamp;
+
+/// The feed of ends, and its consumers.
+///
+/// Events are written by [`TaskTx::move_if`](super::TaskTx::move_if) and
+/// [`end_if_leased`](super::TaskTx::end_if_leased), as the task's [`Feed`](crate::task::Feed) says. Their numbers begin
+/// with 1, have no gap, and are never given twice. No event becomes visible with a number below that of one which
+/// was already visible. A store may give the numbers later:
+/// [`number_changes`](super::SensorTx::number_changes).
+pub trait FeedTx {
+    /// Returns at most `limit` events after number `after`, in order.
+    fn feed(&mut self, after: u64, limit: usize) -> StoreResult<Vec<TaskEvent>>;
+
+    /// Returns the number of the last event; 0 if there was none.
+    fn feed_last(&mut self) -> StoreResult<u64>;
+
+    /// Deletes those of the first `limit` events, by number, whose number is at most `accepted` or that happened
+    /// before this instant (`at < before`). Returns how many.
+    fn forget_feed(&mut self, accepted: u64, before: Timestamp, limit: usize) -> StoreResult<usize>;
+
+    /// Returns all consumers, by name.
+    fn consumers(&mut self) -> StoreResult<Vec<Consumer>>;
+
+    /// Holds a consumer until the transaction ends, and returns it.
+    fn hold_consumer(&mut self, name: &Holder) -> StoreResult<Option<Consumer>>;
+
+    /// Inserts a consumer, or replaces it.
+    fn put_consumer(&mut self, consumer: &Consumer) -> StoreResult<()>;
+
+    /// Deletes a consumer, and returns whether there was one.
+    fn delete_consumer(&mut self, name: &Holder) -> StoreResult<bool>;
+}

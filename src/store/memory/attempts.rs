@@ -1,0 +1,24 @@
+//! What is kept of attempts that did not succeed.
+
+use super::state::Write;
+use super::undo::Transaction;
+use crate::core::task::attempt::{KEPT_ATTEMPTS, PastAttempt, is_kept};
+use crate::store::contract::Move;
+use crate::task::TaskRecord;
+
+impl Transaction<'_> {
+    /// Keeps the attempt that this move of the task has ended, if it did not succeed.
+    pub(super) fn keep_attempt(&mut self, was: &TaskRecord, order: &Move) {
+        if !is_kept(was.state, order.to) {
+            return;
+        }
+        let at = order.ended_at.or(order.at).unwrap_or(was.ready_at);
+        let past = PastAttempt::of(was, order.to, order.finished, at, order.message.as_ref());
+        let mut kept = self.state.attempts.get(&was.id).cloned().unwrap_or_default();
+        if kept.iter().all(|other| other.epoch != was.epoch) {
+            kept.push(past);
+        }
+        kept.retain(|other| other.epoch > was.epoch - KEPT_ATTEMPTS);
+        self.write(Write::Attempts(was.id, Some(kept)));
+    }
+}

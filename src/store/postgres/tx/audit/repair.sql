@@ -1,0 +1,41 @@
+-- Adds to the counters what an audit under the tick lock found them to lack. All versions of a counter go, because
+-- the audit sums those of pools and limits. Each keeps what deltas will give back: only what is missing is added. A
+-- pool or a limit that comes to 0 has no row, and a lane that comes to 0 is removed by the next whole fold.
+-- $1: pools; $2: slots. $3: limit keys; $4: leases; $5: lanes. $6 to $9: the needs of lanes, '' for the default
+-- queue; $10: ready tasks; $11: tasks.
+WITH
+pools AS MATERIALIZED (
+  SELECT given.name, given.more + coalesce(was.used, 0) AS used
+  FROM unnest($1::text[], $2::bigint[]) given (name, more)
+  CROSS JOIN LATERAL (SELECT sum(used)::bigint AS used FROM sm.pool_use WHERE pool_use.name = given.name) was
+),
+old_pool_uses AS (DELETE FROM sm.pool_use WHERE name = ANY ($1::text[])),
+pool_uses AS (
+  INSERT INTO sm.pool_use (name, version, used)
+  SELECT name, nextval('sm.version'), used FROM pools WHERE used <> 0
+),
+limits AS MATERIALIZED (
+  SELECT given.key, given.used + coalesce(was.used, 0) AS used, given.lanes + coalesce(was.lanes, 0) AS lanes
+  FROM unnest($3::text[], $4::bigint[], $5::bigint[]) given (key, used, lanes)
+  CROSS JOIN LATERAL (
+    SELECT sum(used)::bigint AS used, sum(lanes)::bigint AS lanes FROM sm.limit_use
+    WHERE limit_use.key = given.key) was
+),
+old_limit_uses AS (DELETE FROM sm.limit_use WHERE key = ANY ($3::text[])),
+limit_uses AS (
+  INSERT INTO sm.limit_use (key, version, used, lanes)
+  SELECT key, nextval('sm.version'), used, lanes FROM limits WHERE used <> 0 OR lanes <> 0
+),
+lanes AS MATERIALIZED (
+  SELECT was.digest, was.ready + given.ready AS ready, was.tasks + given.tasks AS tasks, was.rank, was.logical_date,
+    was.map_index, was.no, was.early
+  FROM unnest($6::text[], $7::bigint[], $8::text[], $9::text[], $10::bigint[], $11::bigint[])
+    given (pool, slots, limits, queue, ready, tasks)
+  CROSS JOIN LATERAL (
+    SELECT * FROM sm.lane_use
+    WHERE lane_use.digest = sm.lane_digest(given.pool, given.slots, given.limits, nullif(given.queue, ''))
+    ORDER BY version DESC LIMIT 1) was
+),
+old_lane_uses AS (DELETE FROM sm.lane_use WHERE digest = ANY (ARRAY(SELECT digest FROM lanes)))
+INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no, early)
+SELECT digest, nextval('sm.version'), ready, tasks, rank, logical_date, map_index, no, early FROM lanes

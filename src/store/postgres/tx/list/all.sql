@@ -1,0 +1,5 @@
+-- Every task that was seen, by how manyth it is.
+SELECT seen.no, true, row_number() OVER () AS nth, seen.lane::text, seen.a, seen.b, seen.c, seen.d,
+  seen.t, seen.u, seen.v
+FROM seen
+LIMIT $1::bigint

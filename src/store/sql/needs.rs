@@ -1,0 +1,83 @@
+//! What the tasks of a lane need beside slots of their own pool, as one text.
+//!
+//! It is a JSON array: the limit keys by their bytes, then the other pools by theirs. A key is a text, or an array of
+//! the key and how much a task counts against it where that is not 1. A pool is an object.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::admission::LaneKey;
+use crate::id::{LimitKey, PoolName};
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Need<'a> {
+    Key(&'a LimitKey),
+    Counted(&'a LimitKey, u32),
+    Pool { pool: &'a PoolName, slots: u32 },
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stored {
+    Key(LimitKey),
+    Counted(LimitKey, u32),
+    Pool { pool: PoolName, slots: u32 },
+}
+
+/// Returns the text of these needs. Equal needs have equal texts.
+pub(in crate::store) fn to_text(lane: &LaneKey) -> serde_json::Result<String> {
+    if lane.counts.is_empty() && lane.also.is_empty() {
+        return serde_json::to_string(&lane.limits);
+    }
+    let key = |(key, count)| if count == 1 { Need::Key(key) } else { Need::Counted(key, count) };
+    let pools = lane.also.iter().map(|(pool, slots)| Need::Pool { pool, slots: *slots });
+    serde_json::to_string(&lane.counted().map(key).chain(pools).collect::<Vec<_>>())
+}
+
+/// Gives a lane the needs of a text.
+pub(in crate::store) fn from_text(mut lane: LaneKey, text: &str) -> serde_json::Result<LaneKey> {
+    // Most lanes have names alone, and a tick may read many lanes.
+    if !text.get(1..).is_some_and(|text| text.contains(['[', '{'])) {
+        lane.limits = serde_json::from_str(text)?;
+        return Ok(lane);
+    }
+    let (mut counts, mut also) = (BTreeMap::new(), BTreeMap::new());
+    for need in serde_json::from_str::<Vec<Stored>>(text)? {
+        match need {
+            Stored::Key(key) => lane.limits.push(key),
+            Stored::Counted(key, count) => {
+                lane.limits.push(key.clone());
+                counts.insert(key, count);
+            }
+            Stored::Pool { pool, slots } => {
+                also.insert(pool, slots);
+            }
+        }
+    }
+    Ok(lane.counts(counts).also(also))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(keys: &[&str]) -> LaneKey {
+        let keys = keys.iter().map(|key| LimitKey::new(*key).unwrap()).collect();
+        LaneKey::new(PoolName::default_pool(), 1, keys)
+    }
+
+    #[test]
+    fn needs_come_back_from_their_text() {
+        let (pool, key) = (PoolName::new("{a}").unwrap(), LimitKey::new("b").unwrap());
+        let plain = lane(&["b", "[a"]);
+        let counted = plain.clone().counts([(key, 3)]);
+        let both = counted.clone().also([(pool, 2)]);
+        let texts = [r#"["[a","b"]"#, r#"["[a",["b",3]]"#, r#"["[a",["b",3],{"pool":"{a}","slots":2}]"#];
+        for (needs, text) in [plain, counted, both].into_iter().zip(texts) {
+            assert_eq!(to_text(&needs).unwrap(), text);
+            assert_eq!(from_text(lane(&[]), text).unwrap(), needs);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The history of attempts through the verbs, on every store.
+#![allow(clippy::unwrap_used)]
+
+mod stores;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stationmaster::backoff::RetryPolicy;
+use stationmaster::ops::{AdmitRequest, Finish, Mark};
+use stationmaster::store::Store;
+use stationmaster::task::LeaseLoss;
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
+use stores::stores;
+
+type Shared = Arc<dyn Store>;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
+}
+
+fn key(task: &str) -> TaskKey {
+    TaskKey::new("ns", "w", "r", task).unwrap()
+}
+
+/// Admits all that is ready with leases of ten seconds, and starts it.
+fn run(store: &Shared, now: i64) -> Vec<LeaseRef> {
+    let tick = format!("tick {now}").try_into().unwrap();
+    let order =
+        AdmitRequest::new("worker-1".try_into().unwrap(), tick, 99, Duration::from_secs(10)).started();
+    let granted = store.write(|tx| tx.admit(at(now), &order)).unwrap().granted;
+    granted.iter().map(TaskRecord::lease_ref).collect()
+}
+
+/// What is kept of a task: attempt, start, end, what it became, whether its holder said so, message.
+type Kept = (u32, i64, i64, TaskState, bool, Option<String>);
+
+fn kept(store: &Shared, task: &str) -> Vec<Kept> {
+    let seconds = |at: Timestamp| at.as_micros() / 1_000_000;
+    let past = store.read(|tx| tx.attempts(&[key("unknown"), key(task)])).unwrap();
+    assert_eq!((past.len(), past[0].len()), (2, 0));
+    assert!(past[1].iter().all(|past| past.queue.as_str() == "default"));
+    let row = |past: &stationmaster::task::PastAttempt| {
+        let (start, end) = (seconds(past.started_at.unwrap()), seconds(past.ended_at));
+        assert_eq!(past.holder.as_ref().unwrap().as_str(), "worker-1");
+        (past.attempt, start, end, past.became, past.by_holder, past.message.clone())
+    };
+    past[1].iter().map(row).collect()
+}
+
+#[test]
+fn each_attempt_that_did_not_succeed_tells_why() {
+    for store in stores() {
+        let retry = RetryPolicy::fixed(Duration::from_secs(5)).max_attempts(9).build().unwrap();
+        let task = NewTask::new(key("a")).retry(retry).lease_loss(LeaseLoss::Requeue { at_most: 1 });
+        store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&task))).unwrap();
+        let lease = run(&store, 0)[0];
+        store.write(|tx| tx.finish(at(2), &[Finish::failed(lease, "no route")])).unwrap();
+        let lease = run(&store, 7)[0];
+        store.write(|tx| tx.finish(at(8), &[Finish::given_back(lease)])).unwrap();
+        run(&store, 9);
+        assert_eq!(store.write(|tx| tx.reap(at(30), 9)).unwrap().len(), 1);
+        let lease = run(&store, 31)[0];
+        store.write(|tx| tx.cancel(at(32), Duration::from_secs(60), &[key("a")], "by hand")).unwrap();
+        store.write(|tx| tx.finish(at(33), &[Finish::failed(lease, "told to stop")])).unwrap();
+        store.write(|tx| tx.clear(at(40), &[key("a")])).unwrap();
+        run(&store, 41);
+        store.write(|tx| tx.mark(at(42), &[Mark::new(key("a"), TaskState::Failed, "enough")])).unwrap();
+        store.write(|tx| tx.clear(at(43), &[key("a")])).unwrap();
+        let lease = run(&store, 44)[0];
+        store.write(|tx| tx.finish(at(45), &[Finish::success(lease)])).unwrap();
+        let told = |text: &str| Some(text.to_owned());
+        let lost = told("lease lost: worker-1 did not renew it in time");
+        let expected = [
+            (1, 0, 2, TaskState::UpForRetry, true, told("no route")),
+            (2, 7, 8, TaskState::Scheduled, true, None),
+            (3, 9, 30, TaskState::Scheduled, false, lost),
+            (4, 31, 33, TaskState::Cancelled, true, told("by hand")),
+            (5, 41, 42, TaskState::Failed, false, told("enough")),
+        ];
+        assert_eq!(kept(&store, "a"), expected);
+        store.write(|tx| tx.delete(&[key("a")])).unwrap();
+        assert_eq!(kept(&store, "a"), []);
+        store.write(|tx| tx.enqueue(at(50), std::slice::from_ref(&task))).unwrap();
+        assert_eq!(kept(&store, "a"), [], "another task of that key");
+        assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+    }
+}
