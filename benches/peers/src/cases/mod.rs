@@ -10,7 +10,7 @@ mod throughput;
 
 use crate::{Bench, Outcome, Scene};
 
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 14] = [
     "interference",
     "snapshot",
     "frozen",
@@ -23,6 +23,7 @@ pub const NAMES: [&str; 13] = [
     "latency",
     "million",
     "cost",
+    "worker",
     "sqlite",
 ];
 
@@ -40,6 +41,7 @@ pub fn scenes(name: &str, bench: &Bench) -> Outcome<Vec<Scene>> {
         "latency" => latency::latency(bench),
         "million" => throughput::million(),
         "cost" => cost::cost(),
+        "worker" => throughput::worker().into_iter().chain([latency::of_worker(bench)]).collect(),
         "sqlite" => sqlite::sqlite(),
         other => return Err(format!("no case {other}: {}", NAMES.join(", ")).into()),
     })

@@ -169,6 +169,22 @@ pub fn pool64() -> Vec<Scene> {
     [(1, 2.2), (4, 3.0), (8, 3.0)].map(scene).into()
 }
 
+/// The crate's `Worker` beside the verbs in the same shape: 24 places, ends that share transactions. Its rate counts
+/// handlers that returned, of which at most 24 are not committed when the last one returns.
+pub fn worker() -> Vec<Scene> {
+    let bars = |what: &str| Bar::at_least(format!("{what}, to the verbs by hand"), 0.9);
+    let one = |n: usize| {
+        let run = move |shape| Run::of(Program::Ours, shape, n, SINGLE_TASKS);
+        let bars = vec![bars("handlers on threads"), bars("handlers as futures")];
+        scene(format!("worker, {}", processes(n)), bars, move |bench| {
+            let by_hand = run("by_hand").rate(bench)?;
+            let (threads, futures) = (run("worker").rate(bench)?, run("worker_async").rate(bench)?);
+            Ok(vec![Sample::of(threads, by_hand), Sample::of(futures, by_hand)])
+        })
+    };
+    [1, 4].map(one).into()
+}
+
 /// The first tasks of a million that wait, and of far fewer.
 pub fn million() -> Vec<Scene> {
     let run = |waiting| Run { waiting, ..Run::of(Program::Ours, "sequence", 4, FIRST_OF_FEW) };

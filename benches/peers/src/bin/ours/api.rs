@@ -12,7 +12,7 @@ use stationmaster::id::RequestId;
 use stationmaster::ops::{AdmitRequest, Finish, Finished, Mark};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::service::{Admitter, LoopHandle, Upkeep, drive};
+use stationmaster::service::{Admitter, Attempt, LoopHandle, Upkeep, Worker, drive};
 pub use stationmaster::store::postgres::Wake;
 use stationmaster::store::postgres::tokio_postgres::Transaction;
 use stationmaster::store::postgres::{self, Change, Listening, PostgresOptions, Schema};
@@ -205,6 +205,27 @@ impl Ours {
     pub fn drive_admitter(&self) {
         let mut admitter = Admitter::new(Arc::clone(&self.store), name(&self.holder));
         self.drive(&mut admitter);
+    }
+
+    /// Runs tasks as the crate's worker does, on threads, until the process ends.
+    pub fn run_worker(&self, places: usize, handler: impl Fn(&TaskRecord) + Send + Sync + 'static) {
+        let worker = self.new_worker(places).handler(move |attempt: &Attempt| handler(attempt.task()));
+        worker.run(&self.idle).expect("a worker");
+    }
+
+    /// The same with handlers that are futures.
+    pub fn run_worker_async(&self, places: usize, handler: impl Fn(&TaskRecord) + Send + Sync + 'static) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+        let handler = Arc::new(handler);
+        let worker = self.new_worker(places).handler_async(runtime.handle(), move |attempt: Attempt| {
+            let handler = handler.clone();
+            async move { handler(attempt.task()) }
+        });
+        runtime.block_on(worker.run_async(&self.idle)).expect("a worker");
+    }
+
+    fn new_worker(&self, places: usize) -> Worker {
+        Worker::new(Arc::clone(&self.store), name(&self.holder)).places(places).lease(self.lease)
     }
 
     /// Reaps for ever.

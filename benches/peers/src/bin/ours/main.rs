@@ -5,9 +5,9 @@ mod api;
 mod program;
 
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Condvar, Mutex};
 use std::thread::{scope, sleep, spawn};
 use std::time::{Duration, Instant};
 
@@ -104,6 +104,46 @@ fn singly(ours: &Ours, most: usize) {
     });
 }
 
+/// What a `Worker` does, written by hand with the verbs: as many tasks are asked for as places are free, each runs
+/// in its place, and ends that come while others are stored share the next transaction.
+fn by_hand(ours: &Ours) {
+    let (give, take) = sync_channel::<LeaseRef>(PLACES);
+    let (ended, ends) = sync_channel::<LeaseRef>(PLACES);
+    let (take, free) = (Mutex::new(take), (Mutex::new(PLACES), Condvar::new()));
+    scope(|scope| {
+        for _ in 0..PLACES {
+            scope.spawn(|| {
+                loop {
+                    let next = take.lock().expect("not poisoned").recv();
+                    let Ok(lease) = next else { return };
+                    ended.send(lease).expect("someone stores ends");
+                }
+            });
+        }
+        let free = &free;
+        scope.spawn(move || {
+            while let Ok(first) = ends.recv() {
+                let stored: Vec<LeaseRef> = std::iter::once(first).chain(ends.try_iter()).collect();
+                ours.end(&stored);
+                DONE.fetch_add(stored.len() as u64, Relaxed);
+                *free.0.lock().expect("not poisoned") += stored.len();
+                free.1.notify_one();
+            }
+        });
+        loop {
+            let mut places = free.0.lock().expect("not poisoned");
+            while *places == 0 {
+                places = free.1.wait(places).expect("not poisoned");
+            }
+            let most = *places;
+            drop(places);
+            let granted = grant(ours, most);
+            *free.0.lock().expect("not poisoned") -= granted.len();
+            leases(&granted).into_iter().for_each(|lease| give.send(lease).expect("a place is free"));
+        }
+    });
+}
+
 /// Full load that lasts: as many tasks are enqueued as end. Beside it, one long task is renewed ten times a
 /// second, and leases are reaped.
 fn load(ours: &Ours, most: usize) {
@@ -158,6 +198,8 @@ fn work(shape: &str, lease: Duration) {
     let ours = Ours::worker(lease);
     ours.connect(match shape {
         "single" => PLACES + 1,
+        // One admits, one stores ends, one renews.
+        "worker" | "worker_async" | "by_hand" => 3,
         _ => 2,
     });
     program::gate();
@@ -166,6 +208,9 @@ fn work(shape: &str, lease: Duration) {
         "overlap" => overlapping(&ours, 64),
         "single" => singly(&ours, 64),
         "each" => in_sequence(&ours, 1),
+        "by_hand" => by_hand(&ours),
+        "worker" => ours.run_worker(PLACES, |_| _ = DONE.fetch_add(1, Relaxed)),
+        "worker_async" => ours.run_worker_async(PLACES, |_| _ = DONE.fetch_add(1, Relaxed)),
         "pool" => in_sequence(&ours, 16),
         "load" => load(&ours, 64),
         "everything" => everything(&ours, 64),
@@ -202,20 +247,26 @@ fn enqueue(connections: usize, count: usize, due: Due) {
     program::print_rate(count, began);
 }
 
-fn latency(samples: usize, wake: Wake) {
-    let (ours, sender) = (Ours::worker(Duration::from_secs(60)), Ours::sender(wake));
-    spawn(move || {
-        let mut ends = Vec::new();
-        loop {
-            let seen = ours.seen();
-            let granted = ours.step(&ends, 4);
-            granted.iter().for_each(|task| begun(number_of(task)));
-            let waits = granted.is_empty() && ends.is_empty();
-            ends = leases(&granted);
-            if waits {
-                ours.wait_since(seen, Duration::from_secs(1));
-            }
+/// Answers by hand: grants, notes what began, and ends it with the next grant.
+fn answer(ours: &Ours) {
+    let mut ends = Vec::new();
+    loop {
+        let seen = ours.seen();
+        let granted = ours.step(&ends, 4);
+        granted.iter().for_each(|task| begun(number_of(task)));
+        let waits = granted.is_empty() && ends.is_empty();
+        ends = leases(&granted);
+        if waits {
+            ours.wait_since(seen, Duration::from_secs(1));
         }
+    }
+}
+
+fn latency(samples: usize, wake: Wake, by_worker: bool) {
+    let (ours, sender) = (Ours::worker(Duration::from_secs(60)), Ours::sender(wake));
+    spawn(move || match by_worker {
+        true => ours.run_worker(4, |task| begun(number_of(task))),
+        false => answer(&ours),
     });
     sleep(Duration::from_secs(1));
     program::measure_latency(samples, |number| sender.enqueue("late", number..number + 1, Due::Now));
@@ -301,7 +352,7 @@ fn main() {
         "work" => work(word(1), Duration::from_secs(word(2).parse().unwrap_or(60))),
         "latency" => {
             let wake = if word(2) == "transaction" { Wake::InTransaction } else { Wake::default() };
-            latency(number(arguments, 1), wake);
+            latency(number(arguments, 1), wake, word(3) == "worker");
         }
         "idle" => idle(number(arguments, 1)),
         "host" => {
