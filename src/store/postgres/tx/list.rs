@@ -195,16 +195,17 @@ pub(super) const LEASES_OF: [&str; 2] = walk!(
     AND (holder, no) <= ($10::text, 9223372036854775807) ORDER BY holder, no LIMIT $2::bigint"
 );
 
-/// The ends in one state, if the query asks for it.
+/// The ends in one state, if the query asks for it. They are ordered here, or the server reads and sorts all of them.
 macro_rules! ends_in {
     ($code:literal) => {
         concat!(
-            "SELECT no, ended_at FROM sm.idle WHERE state >= 6 AND state = ",
+            "(SELECT no, ended_at FROM sm.idle WHERE state >= 6 AND state = ",
             $code,
             " AND ($3::bigint >> ",
             $code,
             ") & 1 = 1 AND (ended_at, no) < ($15::bigint, $19::bigint) \
-            AND ended_at >= coalesce($13::bigint, -9223372036854775808)"
+            AND ended_at >= coalesce($13::bigint, -9223372036854775808) \
+            ORDER BY ended_at DESC, no DESC LIMIT $2::bigint)"
         )
     };
 }

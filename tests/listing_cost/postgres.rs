@@ -1,0 +1,85 @@
+//! PostgreSQL explains each statement that it ran.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use stationmaster::store::{PostgresStore, ReadTx};
+
+use super::{Cost, Costs, compare, questions, undocumented};
+use crate::postgres_server::relay::Relay;
+use crate::postgres_server::{Plain, with};
+use crate::scratch::{Scratch, url};
+use crate::world::World;
+
+const EXPLAINED: &str = "options=-c%20session_preload_libraries%3Dauto_explain%20-c%20auto_explain.log_min_duration%3D0\
+    %20-c%20auto_explain.log_analyze%3Don%20-c%20auto_explain.log_timing%3Doff%20-c%20auto_explain.log_buffers%3Don\
+    %20-c%20auto_explain.log_format%3Djson%20-c%20auto_explain.log_level%3Dnotice";
+
+/// The rows that scans of tables and indexes returned or left out.
+fn scanned(step: &Value) -> f64 {
+    let number = |field: &str| step[field].as_f64().unwrap_or(0.0);
+    let is_scan = step["Relation Name"].is_string() || step["Node Type"] == "Bitmap Index Scan";
+    let left_out = number("Rows Removed by Filter") + number("Rows Removed by Index Recheck");
+    let own = if is_scan { (number("Actual Rows") + left_out) * number("Actual Loops") } else { 0.0 };
+    own + step["Plans"].as_array().into_iter().flatten().map(scanned).sum::<f64>()
+}
+
+/// A store that a relay listens to.
+struct Heard {
+    store: PostgresStore,
+    cost: Arc<Mutex<Cost>>,
+    _relay: Relay,
+    _scratch: Scratch,
+}
+
+impl Heard {
+    fn filled(tasks: usize) -> Self {
+        let scratch = Scratch::new();
+        World::fill(&scratch.open(|options| options), tasks);
+        let plain = Plain::connect(&url());
+        let schema = scratch.0.to_string();
+        for row in plain.ask(&format!("SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")) {
+            plain.ask(&format!("VACUUM ANALYZE \"{schema}\".\"{}\"", row[0].as_deref().unwrap()));
+        }
+        let cost = Arc::new(Mutex::new(Cost::default()));
+        let noted = Arc::clone(&cost);
+        let relay = Relay::start(&url(), |_| None, move |notice| note(&noted, notice));
+        let store = PostgresStore::connect(&with(&relay.url(), EXPLAINED), scratch.options()).unwrap();
+        Self { store, cost, _relay: relay, _scratch: scratch }
+    }
+
+    /// What a call costs. The first one sets up what the next finds.
+    fn cost(&self, call: impl Fn(&mut ReadTx<'_>) -> usize) -> Cost {
+        let ask = || self.store.read(|tx| Ok(call(tx))).unwrap();
+        ask();
+        *self.cost.lock().unwrap() = Cost::default();
+        let returned = ask() as u64;
+        Cost { returned, ..*self.cost.lock().unwrap() }
+    }
+}
+
+fn note(cost: &Mutex<Cost>, notice: &str) {
+    let Some((_, plan)) = notice.split_once("plan:\n") else { return };
+    let plan: Value = serde_json::from_str(plan).unwrap();
+    let number = |field: &str| plan["Plan"][field].as_f64().unwrap_or(0.0);
+    let mut cost = cost.lock().unwrap();
+    cost.work += scanned(&plan["Plan"]) as u64;
+    cost.buffers += (number("Shared Hit Blocks") + number("Shared Read Blocks")) as u64;
+}
+
+fn costs(tasks: usize) -> Costs {
+    let heard = Heard::filled(tasks);
+    questions().into_iter().map(|(question, ask)| (question, heard.cost(ask))).collect()
+}
+
+#[test]
+fn lists_cost_what_they_return_on_postgres() {
+    compare("PostgreSQL", costs);
+}
+
+#[test]
+fn a_list_that_passes_tasks_costs_more_on_postgres() {
+    let cost =
+        |tasks| Heard::filled(tasks).cost(|tx| tx.list_tasks(&undocumented()).unwrap().tasks.len()).work;
+    assert!(cost(4_000) > 2 * cost(1_000), "the rows of scans say what a list reads");
+}
