@@ -54,7 +54,7 @@ fn a_newer_schema_is_refused_untouched() {
     let path = dir.path().join("jobs.db");
     drop(open(&path).unwrap());
     let conn = Connection::open(&path).unwrap();
-    conn.execute_batch("INSERT INTO sm_migration VALUES (999, '0999_future', 'x', 0)").unwrap();
+    conn.execute_batch("INSERT INTO sm_migration VALUES (2, '0002_future', 'x', 0, 2)").unwrap();
     drop(conn);
     refused(dir.path(), &path, StoreErrorKind::Schema);
 }
@@ -65,7 +65,7 @@ fn a_newer_schema_that_is_still_in_the_log_is_refused_and_kept() {
     let path = dir.path().join("jobs.db");
     drop(open(&path).unwrap());
     let conn = Connection::open(&path).unwrap();
-    conn.execute_batch("INSERT INTO sm_migration VALUES (999, '0999_future', 'x', 0)").unwrap();
+    conn.execute_batch("INSERT INTO sm_migration VALUES (2, '0002_future', 'x', 0, 2)").unwrap();
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
     drop(conn);
     let before = files(dir.path());
@@ -272,7 +272,7 @@ fn the_info_tells_what_a_commit_survives() {
     assert_eq!(durability("full.db", Durability::Power), Durability::Power);
     assert_eq!(durability("normal.db", Durability::Process), Durability::Process);
     let memory = SqliteStore::in_memory(SqliteOptions::new()).unwrap().info();
-    assert_eq!((memory.durability, memory.schema), (Durability::None, 2));
+    assert_eq!((memory.durability, memory.schema), (Durability::None, 1));
 }
 
 #[test]

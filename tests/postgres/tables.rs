@@ -29,7 +29,8 @@ fn newer_and_foreign_tables_are_refused_and_left_untouched() {
         "CREATE SCHEMA \"{}\"; CREATE VIEW \"{}\".lane AS SELECT 1",
         "CREATE SCHEMA \"{}\"; CREATE TABLE \"{}\".migration (id INT)",
         "SQL; UPDATE \"{}\".migration SET checksum = 'x'",
-        "SQL; INSERT INTO \"{}\".migration VALUES (2, '0002_later', 'x', 0)",
+        "SQL; INSERT INTO \"{}\".migration VALUES (2, '0002_later', 'x', 0, 2)",
+        "SQL; INSERT INTO \"{}\".migration VALUES (3, '0003_later', 'x', 0, 1)",
         "SQL; DROP TABLE \"{}\".task CASCADE",
     ] {
         let scratch = Scratch::new();
