@@ -18,4 +18,4 @@ ALTER TABLE sm_task ADD COLUMN later TEXT;
 ALTER TABLE sm_lane ADD COLUMN later TEXT;
 ALTER TABLE sm_run ADD COLUMN later TEXT;
 ALTER TABLE sm_request ADD COLUMN later TEXT;
-CREATE INDEX sm_task_later ON sm_task (later) WHERE later IS NOT NULL;
+CREATE INDEX sm_task_has_later ON sm_task (later) WHERE later IS NOT NULL;

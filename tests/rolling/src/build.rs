@@ -130,7 +130,7 @@ pub fn describe(store: &dyn Store, name: &str, text: &str) -> Result<()> {
 
 pub fn descriptions(store: &dyn Store) -> Result<BTreeMap<String, String>> {
     let pools = store.read(|tx| tx.all_pools())?;
-    Ok(pools.into_iter().map(|pool| (pool.name.to_string(), pool.description)).collect())
+    Ok(pools.into_iter().map(|pool| (pool.spec.name.to_string(), pool.spec.description)).collect())
 }
 
 /// Enqueues and works until the parent says stop, and then until nothing is left; or until it is refused. Says what

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use stationmaster::store::sqlite::rusqlite::Connection;
 use stationmaster::store::sqlite::rusqlite::trace::{TraceEvent, TraceEventCodes};
@@ -13,7 +14,7 @@ use crate::{new, old, refused_text};
 
 /// Brings a schema to its end, from each step that may be there before, and kills it at each statement.
 pub fn everywhere(kind: &str) {
-    let mut kills = 0;
+    let (mut kills, began) = (0, Instant::now());
     for from in 0..3 {
         for statement in 1.. {
             let folder = tempfile::tempdir().unwrap();
@@ -34,7 +35,8 @@ pub fn everywhere(kind: &str) {
             kills += 1;
         }
     }
-    println!("{kind}: the migrator was killed {kills} times, and the next one went on");
+    let took = began.elapsed().as_secs_f64();
+    println!("{kind}: the migrator was killed {kills} times in {took:.1} s, and the next one went on");
     assert!(kills > 30, "it was killed {kills} times only");
 }
 
@@ -86,7 +88,7 @@ fn kill_at_statement(path: &Path, statement: usize) -> bool {
 pub fn kill_at(path: &Path, statement: usize) {
     static LEFT: AtomicUsize = AtomicUsize::new(0);
     LEFT.store(statement, Ordering::Relaxed);
-    let conn = Connection::open(path).unwrap();
+    let mut conn = Connection::open(path).unwrap();
     conn.trace_v2(
         TraceEventCodes::SQLITE_TRACE_STMT,
         Some(|event: TraceEvent<'_>| {
@@ -95,7 +97,8 @@ pub fn kill_at(path: &Path, statement: usize) {
                 kill_myself();
             }
         }),
-    );
+    )
+    .unwrap();
     new::upgrade_on(&conn, true).unwrap();
     say("ended");
 }

@@ -12,6 +12,7 @@ mod scenes;
 use child::say;
 use place::Place;
 
+#[allow(dead_code, reason = "some of it is for the other build alone")]
 mod old {
     use ::stationmaster as sm;
     include!("build.rs");
