@@ -16,13 +16,22 @@ use crate::{new, old, refused_text};
 pub fn everywhere(kind: &str) {
     let (mut kills, began) = (0, Instant::now());
     for from in 0..3 {
+        let folder = tempfile::tempdir().unwrap();
+        let template = folder.path().join("template.db");
         for statement in 1.. {
-            let folder = tempfile::tempdir().unwrap();
             let place = match kind {
-                "sqlite" => Place::of_file(&folder.path().join("jobs.db")),
+                "sqlite" => Place::of_file(&folder.path().join(format!("{statement}.db"))),
                 _ => Place::of_server(),
             };
-            begin(&place, from);
+            match &place {
+                Place::Sqlite(path) if from > 0 => {
+                    if statement == 1 {
+                        begin(&Place::of_file(&template), from);
+                    }
+                    std::fs::copy(&template, path).unwrap();
+                }
+                place => begin(place, from),
+            }
             let was_killed = match &place {
                 Place::Sqlite(path) => kill_at_statement(path, statement),
                 Place::Postgres { url, schema } => kill_at_request(url, schema, statement),
