@@ -130,6 +130,7 @@ const TABLES: &[&str] = &[
 
 /// The version of the schema that this version of the crate works at.
 pub(super) const VERSION: u32 = STEPS.works_at();
+const _: () = STEPS.check();
 
 /// Returns the SQL that fails where processes of this version are not to go on, and outside of a transaction. Within one it
 /// waits for nobody but a step that is to refuse them, which waits for the end of the transaction.

@@ -76,16 +76,11 @@ pub async fn finish_upgrade(client: &mut Client, schema: &Schema) -> StoreResult
 }
 
 async fn bring(client: &mut Client, schema: &Schema, goal: Goal) -> StoreResult<()> {
-    let applied = inspect(client, schema).await?.applied();
-    let end = STEPS.end(applied, goal);
-    if applied >= end {
-        return Ok(());
-    }
+    let mut applied = inspect(client, schema).await?.applied();
     let mut began = Instant::now();
-    loop {
-        match step(client, schema, end).await {
-            Ok(applied) if applied >= end => return Ok(()),
-            Ok(_) => began = Instant::now(),
+    while !STEPS.next(applied, goal).is_empty() {
+        match step(client, schema, goal).await {
+            Ok(now) => (applied, began) = (now, Instant::now()),
             Err(error) if !matches!(error.kind(), StoreErrorKind::Busy | StoreErrorKind::Conflict) => {
                 return Err(error);
             }
@@ -99,10 +94,11 @@ async fn bring(client: &mut Client, schema: &Schema, goal: Goal) -> StoreResult<
             Err(_) => client.batch_execute(PAUSE).await.map_err(store_error)?,
         }
     }
+    Ok(())
 }
 
-/// Applies the next step, if there is one before this end. Returns how many are applied then.
-async fn step(client: &mut Client, schema: &Schema, end: usize) -> StoreResult<usize> {
+/// Applies the next step, unless somebody else did meanwhile. Returns how many are applied then.
+async fn step(client: &mut Client, schema: &Schema, goal: Goal) -> StoreResult<usize> {
     let transaction = client
         .build_transaction()
         .isolation_level(IsolationLevel::ReadCommitted)
@@ -112,16 +108,18 @@ async fn step(client: &mut Client, schema: &Schema, end: usize) -> StoreResult<u
         .map_err(store_error)?;
     let lock = format!("SELECT pg_advisory_xact_lock({}); {SHORT_WAITS}", lock_number(schema));
     transaction.batch_execute(&lock).await.map_err(|error| StoreError::from(Failure::of_waiting(error)))?;
-    let (create, applied) = match inspect(&transaction, schema).await? {
-        Found::Nothing => (format!("CREATE SCHEMA \"{schema}\";\n{}", STEPS.ledger), 0),
-        Found::Schema => (STEPS.ledger.to_owned(), 0),
-        Found::Applied(applied) if applied >= end => return Ok(applied),
-        Found::Applied(applied) => (String::new(), applied),
-    };
-    let sql = schema.apply(&(create + &STEPS.sql(applied)));
-    transaction.batch_execute(&sql).await.map_err(store_error)?;
-    transaction.commit().await.map_err(store_error)?;
-    Ok(applied + 1)
+    let found = inspect(&transaction, schema).await?;
+    let next = STEPS.next(found.applied(), goal);
+    let applied = next.end;
+    if !next.is_empty() {
+        let create = match found {
+            Found::Nothing => format!("CREATE SCHEMA \"{schema}\";\n"),
+            Found::Schema | Found::Applied(_) => String::new(),
+        };
+        transaction.batch_execute(&(create + &schema.apply(&STEPS.sql(next)))).await.map_err(store_error)?;
+        transaction.commit().await.map_err(store_error)?;
+    }
+    Ok(applied)
 }
 
 /// Returns the number of the advisory lock for migrations of this schema.

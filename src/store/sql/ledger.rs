@@ -2,6 +2,8 @@
 //!
 //! A released step is never changed: its checksum is in the ledger of every database it was applied to.
 
+use std::ops::Range;
+
 use sha1::{Digest, Sha1};
 
 use crate::error::{StoreError, StoreErrorKind};
@@ -54,16 +56,32 @@ impl Steps {
         at as u32
     }
 
+    /// Fails to compile for steps that would refuse whoever applies them, or let somebody back in.
+    pub(in crate::store) const fn check(&self) {
+        let (mut at, mut oldest) = (0, 1);
+        while at < self.known.len() {
+            let step = self.known[at].oldest_compatible;
+            assert!(step >= oldest, "a step lets go on whom the one before it refuses");
+            oldest = step;
+            at += 1;
+        }
+        assert!(oldest <= self.works_at(), "the steps refuse the version that they are of");
+    }
+
     /// Returns true if the step to this version refuses processes that the step before it did not.
     const fn is_contract(&self, version: usize) -> bool {
         version > 1 && self.known[version - 1].oldest_compatible > self.known[version - 2].oldest_compatible
     }
 
-    /// Returns how many steps are applied in the end, to a schema that has had this many.
-    pub(in crate::store) fn end(&self, applied: usize, goal: Goal) -> usize {
-        // Where nothing was there, nobody is there who would have to go on.
+    /// Returns the steps that one transaction is to apply next to a schema that has had this many. Empty if there is
+    /// nothing to do.
+    ///
+    /// Where nothing is there, it is all of them: nobody is there who would have to go on beside the first ones.
+    pub(in crate::store) fn next(&self, applied: usize, goal: Goal) -> Range<usize> {
         let whole = goal == Goal::Whole || applied == 0;
-        (if whole { self.known.len() } else { self.works_at() as usize }).max(applied)
+        let end = if whole { self.known.len() } else { self.works_at() as usize };
+        let end = if applied == 0 { end } else { end.min(applied + 1) };
+        applied..end.max(applied)
     }
 
     /// Returns the name of the table that is there as long as processes that work at this version may go on. Each of
@@ -72,8 +90,19 @@ impl Steps {
         format!("{}version_{version}", self.written)
     }
 
+    /// Returns the SQL of these steps, with what creates the record if there is none.
+    pub(in crate::store) fn sql(&self, steps: Range<usize>) -> String {
+        let mut sql = if steps.start == 0 { self.ledger.to_owned() } else { String::new() };
+        for (at, step) in self.known.iter().enumerate().take(steps.end).skip(steps.start) {
+            let (to, oldest) = (at + 1, step.oldest_compatible);
+            sql += &format!("-- To version {to}. Processes that work at version {oldest} or later go on.\n");
+            sql += &self.step(at);
+        }
+        sql
+    }
+
     /// Returns the SQL of the step after this many: what refuses older processes comes first, the record last.
-    pub(in crate::store) fn sql(&self, applied: usize) -> String {
+    fn step(&self, applied: usize) -> String {
         let Some(step) = self.known.get(applied) else { return String::new() };
         let version = applied + 1;
         let mut sql = String::new();
@@ -102,17 +131,9 @@ impl Steps {
     /// Returns the SQL that brings a schema of this version to where this version of the crate works, and from there
     /// on that of its contract steps. Version 0 is no schema.
     pub(in crate::store) fn text_from(&self, version: usize) -> String {
-        let mut text = if version == 0 { self.ledger.to_owned() } else { String::new() };
-        let end = match self.end(version, Goal::Working) {
-            end if end <= version => self.known.len(),
-            end => end,
-        };
-        for (at, step) in self.known.iter().enumerate().take(end).skip(version) {
-            let (to, oldest) = (at + 1, step.oldest_compatible);
-            text += &format!("-- To version {to}. Processes that work at version {oldest} or later go on.\n");
-            text += &self.sql(at);
-        }
-        text
+        let works_at = self.works_at() as usize;
+        let is_whole = version == 0 || version >= works_at;
+        self.sql(version..if is_whole { self.known.len() } else { works_at })
     }
 }
 
@@ -254,7 +275,7 @@ mod tests {
         for steps in &RELEASES {
             let mut gates = std::collections::BTreeSet::new();
             for applied in 0..steps.known.len() {
-                let text = steps.sql(applied);
+                let text = steps.step(applied);
                 for line in text.lines() {
                     if let Some(rest) = line.strip_prefix("CREATE TABLE ") {
                         assert!(gates.insert(rest.split(' ').next().unwrap().to_owned()));
@@ -275,12 +296,14 @@ mod tests {
 
     #[test]
     fn the_steps_of_opening_leave_the_contract_to_the_end_or_the_next_release() {
-        let end = |release: usize, applied, goal| RELEASES[release].end(applied, goal);
-        assert_eq!(end(1, 0, Goal::Working), 3, "nobody is there yet");
-        assert_eq!(end(1, 1, Goal::Working), 2);
-        assert_eq!(end(1, 1, Goal::Whole), 3);
-        assert_eq!(end(2, 1, Goal::Working), 4, "with the contract of the release between");
-        assert_eq!(end(0, 3, Goal::Whole), 3, "a newer schema is left as it is");
+        let next = |release: usize, applied, goal| RELEASES[release].next(applied, goal);
+        assert_eq!(next(1, 0, Goal::Working), 0..3, "nobody is there yet");
+        assert_eq!(next(1, 1, Goal::Working), 1..2);
+        assert_eq!(next(1, 1, Goal::Whole), 1..2, "one in a transaction");
+        assert_eq!(next(1, 2, Goal::Working), 2..2);
+        assert_eq!(next(1, 2, Goal::Whole), 2..3);
+        assert_eq!(next(2, 2, Goal::Working), 2..3, "the contract of the release between");
+        assert_eq!(next(0, 3, Goal::Whole), 3..3, "a newer schema is left as it is");
         let text = |release: usize, version| {
             let text = RELEASES[release].text_from(version);
             text.lines().filter(|line| line.starts_with("-- To version")).count()

@@ -63,8 +63,7 @@ impl Session {
         let conn = match &place {
             Place::File(path) => {
                 probe::look(path, &options.prefix)?;
-                let creates = options.apply_migrations && !options.read_only;
-                connect(path, creates, &options)?
+                connect(path, options.may_migrate(), &options)?
             }
             Place::Memory => Connection::open_in_memory().map_err(store_error)?,
         };
@@ -72,7 +71,7 @@ impl Session {
         let mut log = None;
         if let Place::File(path) = &place {
             // A refused database must be left unchanged, so this comes before the journal mode is touched.
-            match options.apply_migrations && !options.read_only {
+            match options.may_migrate() {
                 true => schema::inspect(&conn, &options.prefix).map(drop)?,
                 false => schema::check(&conn, &options.prefix)?,
             }
@@ -81,7 +80,7 @@ impl Session {
                 log = Some(Mutex::new(Log::of(path)));
             }
         }
-        if place == Place::Memory || options.apply_migrations && !options.read_only {
+        if place == Place::Memory || options.may_migrate() {
             migrate(&conn, &options.prefix)?;
         }
         let conn = ReentrantMutex::new(RefCell::new(Some(conn)));

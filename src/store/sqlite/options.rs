@@ -77,6 +77,11 @@ impl SqliteOptions {
         self
     }
 
+    /// Returns whether opening may create and change what is in a file.
+    pub(super) fn may_migrate(&self) -> bool {
+        self.apply_migrations && !self.read_only
+    }
+
     pub(super) fn pragma(&self) -> &'static str {
         if self.durability == Durability::Power { "FULL" } else { "NORMAL" }
     }

@@ -76,6 +76,7 @@ const TABLES: &[&str] = &[
 
 /// The version of the schema that this version of the crate works at.
 pub(super) const VERSION: u32 = STEPS.works_at();
+const _: () = STEPS.check();
 
 /// What a database holds of a store with some prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use super::conn::check_library;
 use super::error::Outcome;
 use super::prefix::Prefix;
-use super::schema::{self, Found, STEPS, VERSION};
+use super::schema::{self, STEPS, VERSION};
 use crate::error::StoreResult;
 use crate::store::sql::ledger::Goal;
 
@@ -87,15 +87,14 @@ pub fn finish_upgrade(conn: &Connection, prefix: &Prefix) -> StoreResult<()> {
 fn bring(conn: &Connection, prefix: &Prefix, goal: Goal) -> StoreResult<()> {
     check_library(rusqlite::version_number())?;
     let mut applied = schema::inspect(conn, prefix)?.applied();
-    let end = STEPS.end(applied, goal);
-    while applied < end {
-        applied = step(conn, prefix, end)?;
+    while !STEPS.next(applied, goal).is_empty() {
+        applied = step(conn, prefix, goal)?;
     }
     Ok(())
 }
 
-/// Applies the next step, if there is one before this end. Returns how many are applied then.
-fn step(conn: &Connection, prefix: &Prefix, end: usize) -> Outcome<usize> {
+/// Applies the next step, unless somebody else did meanwhile. Returns how many are applied then.
+fn step(conn: &Connection, prefix: &Prefix, goal: Goal) -> Outcome<usize> {
     let was_open = !conn.is_autocommit();
     let (begin, commit, undo) = if was_open {
         let undo = "ROLLBACK TO stationmaster_migrate; RELEASE stationmaster_migrate";
@@ -105,12 +104,10 @@ fn step(conn: &Connection, prefix: &Prefix, end: usize) -> Outcome<usize> {
     };
     let done: Outcome<usize> = (|| {
         conn.execute_batch(begin)?;
-        let found = schema::inspect(conn, prefix)?;
-        let mut applied = found.applied();
-        if applied < end {
-            let create = if found == Found::Nothing { STEPS.ledger } else { "" };
-            conn.execute_batch(&prefix.apply(&(create.to_owned() + &STEPS.sql(applied))))?;
-            applied += 1;
+        let next = STEPS.next(schema::inspect(conn, prefix)?.applied(), goal);
+        let applied = next.end;
+        if !next.is_empty() {
+            conn.execute_batch(&prefix.apply(&STEPS.sql(next)))?;
         }
         conn.execute_batch(commit)?;
         Ok(applied)

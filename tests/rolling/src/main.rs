@@ -15,12 +15,12 @@ use place::Place;
 #[allow(dead_code, reason = "some of it is for the other build alone")]
 mod old {
     use ::stationmaster as sm;
-    include!("build.rs");
+    include!("one_build.rs");
 }
 #[allow(dead_code, reason = "some of it is for the other build alone")]
 mod new {
     use ::stationmaster_next as sm;
-    include!("build.rs");
+    include!("one_build.rs");
 }
 
 /// What a process of version 1 is told by a schema that refuses it: what to do.

@@ -11,8 +11,8 @@ use sm::error::{Error, Result, StoreErrorKind};
 use sm::ops::{Finish, Finished, Outcome};
 use sm::pool::{PoolSpec, Slots};
 use sm::service::{Admitter, Service, Upkeep};
-use sm::store::sqlite::{self, Prefix, SqliteOptions, SqliteStore, SqliteTx, rusqlite};
 use sm::store::postgres::{self, PostgresOptions, PostgresStore, Schema};
+use sm::store::sqlite::{self, Prefix, SqliteOptions, SqliteStore, SqliteTx, rusqlite};
 use sm::store::{Durability, Store};
 use sm::task::LeaseLoss;
 use sm::{LeaseRef, NewTask, TaskKey, TaskState};
@@ -146,9 +146,7 @@ pub fn work(place: &Place, name: &str) {
         Ok(store) => store,
         opened => return say(&format!("refused {}", refusal(opened).expect("it was not opened"))),
     };
-    store
-        .write(|tx| tx.define([PoolSpec::new("narrow", Slots::Limited(5))?], IfExists::Replace))
-        .unwrap();
+    store.write(|tx| tx.define([PoolSpec::new("narrow", Slots::Limited(5))?], IfExists::Replace)).unwrap();
     let mut worker = Worker {
         name: name.to_owned(),
         admitter: Admitter::new(store.clone(), name.try_into().unwrap()).lease(LEASE),
