@@ -11,8 +11,8 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreErrorKind;
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::store::sqlite::rusqlite::{Connection, config::DbConfig};
-use stationmaster::store::sqlite::{Prefix, SqliteOptions};
+use stationmaster::store::sqlite::rusqlite::{Connection, TransactionBehavior, config::DbConfig};
+use stationmaster::store::sqlite::{Prefix, SqliteOptions, SqliteTx, migrate, migrations_sql_from};
 use stationmaster::store::{Durability, SqliteStore, Store};
 use stationmaster::testing::raw;
 use stationmaster::{Error, LeaseRef, NewTask, TaskId, TaskKey, Timestamp};
@@ -54,7 +54,7 @@ fn a_newer_schema_is_refused_untouched() {
     let path = dir.path().join("jobs.db");
     drop(open(&path).unwrap());
     let conn = Connection::open(&path).unwrap();
-    conn.execute_batch("INSERT INTO sm_migration VALUES (999, '0999_future', 'x', 0)").unwrap();
+    conn.execute_batch("INSERT INTO sm_migration VALUES (2, '0002_future', 'x', 0, 2)").unwrap();
     drop(conn);
     refused(dir.path(), &path, StoreErrorKind::Schema);
 }
@@ -65,7 +65,7 @@ fn a_newer_schema_that_is_still_in_the_log_is_refused_and_kept() {
     let path = dir.path().join("jobs.db");
     drop(open(&path).unwrap());
     let conn = Connection::open(&path).unwrap();
-    conn.execute_batch("INSERT INTO sm_migration VALUES (999, '0999_future', 'x', 0)").unwrap();
+    conn.execute_batch("INSERT INTO sm_migration VALUES (2, '0002_future', 'x', 0, 2)").unwrap();
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
     drop(conn);
     let before = files(dir.path());
@@ -272,7 +272,7 @@ fn the_info_tells_what_a_commit_survives() {
     assert_eq!(durability("full.db", Durability::Power), Durability::Power);
     assert_eq!(durability("normal.db", Durability::Process), Durability::Process);
     let memory = SqliteStore::in_memory(SqliteOptions::new()).unwrap().info();
-    assert_eq!((memory.durability, memory.schema), (Durability::None, 2));
+    assert_eq!((memory.durability, memory.schema), (Durability::None, 1));
 }
 
 #[test]
@@ -289,4 +289,96 @@ fn many_open_one_new_file_at_once() {
             }
         });
     }
+}
+
+/// As a newer version of the crate does it: first what this one can go on beside, then what it cannot.
+#[test]
+fn a_store_that_is_open_goes_on_beside_a_newer_schema_until_it_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    let store = open(&path).unwrap();
+    let put = |store: &SqliteStore| {
+        store.write(|tx| tx.define([PoolSpec::new("p", Slots::Limited(1))?], IfExists::Replace)).map(drop)
+    };
+    let mut host = Connection::open(&path).unwrap();
+    let expand =
+        "ALTER TABLE sm_pool ADD COLUMN later TEXT; CREATE TABLE sm_version_2 (one INTEGER PRIMARY KEY);
+        INSERT INTO sm_migration VALUES (2, '0002_later', 'x', 0, 1);";
+    host.execute_batch(expand).unwrap();
+    put(&store).unwrap();
+    put(&open(&path).unwrap()).unwrap();
+
+    let contract = "DROP TABLE sm_version_1; INSERT INTO sm_migration VALUES (3, '0003_less', 'x', 0, 2);";
+    host.execute_batch(contract).unwrap();
+    let tx = host.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let refused = [
+        put(&store).unwrap_err(),
+        store.read(|tx| tx.all_pools()).unwrap_err(),
+        open(&path).unwrap_err(),
+        SqliteTx::attach(&tx, &Prefix::default()).unwrap_err().into(),
+    ];
+    for refused in refused {
+        let text = refused.to_string();
+        assert!(text.contains("works at 2 or later") && text.contains("stop this process"), "{text}");
+        assert_eq!(kind(refused), StoreErrorKind::Schema);
+    }
+}
+
+#[test]
+fn a_file_is_opened_for_reading_alone_and_stays_as_it_is() {
+    let options = || SqliteOptions::new().read_only(true);
+    for journal in ["WAL", "DELETE"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("jobs.db");
+        let missing = SqliteStore::open(&path, options()).unwrap_err();
+        assert_eq!(kind(missing), StoreErrorKind::Io);
+        assert!(files(dir.path()).is_empty(), "it was not created");
+
+        let mut host = Connection::open(&path).unwrap();
+        host.execute_batch(&format!("PRAGMA journal_mode = {journal}; CREATE TABLE app (x)")).unwrap();
+        let none = SqliteStore::open(&path, options()).unwrap_err();
+        assert!(none.to_string().contains("create them with `sqlite::migrate`"), "{none}");
+        migrate(&host, &Prefix::default()).unwrap();
+        let task = NewTask::new(TaskKey::new("n", "w", "r", "t").unwrap());
+        let enqueue = |host: &mut Connection| {
+            let tx = host.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+            let mut ours = SqliteTx::attach(&tx, &Prefix::default()).unwrap();
+            ours.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&task)).unwrap();
+            drop(ours);
+            tx.commit().unwrap();
+        };
+        // Reading the bytes here would cost the connections their locks.
+        let written_at = || std::fs::metadata(&path).unwrap().modified().unwrap();
+        let before = written_at();
+        {
+            let store = SqliteStore::open(&path, options()).unwrap();
+            assert!(store.read(|tx| tx.audit()).unwrap().is_empty());
+            let written =
+                store.write(|tx| tx.define([PoolSpec::new("p", Slots::Limited(1))?], IfExists::Replace));
+            assert_eq!(kind(written.unwrap_err()), StoreErrorKind::ReadOnly, "{journal}");
+            assert_eq!(written_at(), before, "{journal}");
+            enqueue(&mut host);
+            let found = store.read(|tx| tx.tasks(std::slice::from_ref(&task.key))).unwrap();
+            assert!(found[0].is_some(), "{journal}: it sees what others commit");
+        }
+        let mode: String = host.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+        assert_eq!(mode.to_uppercase(), journal);
+    }
+}
+
+#[test]
+fn a_host_that_migrates_itself_is_told_what_is_missing() {
+    let options = || SqliteOptions::new().apply_migrations(false);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("jobs.db");
+    assert_eq!(kind(SqliteStore::open(&path, options()).unwrap_err()), StoreErrorKind::Io);
+    assert!(files(dir.path()).is_empty(), "it was not created");
+    let host = Connection::open(&path).unwrap();
+    host.execute_batch("CREATE TABLE app (x)").unwrap();
+    assert_eq!(kind(SqliteStore::open(&path, options()).unwrap_err()), StoreErrorKind::Schema);
+    let mode: String = host.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+    assert_eq!(mode, "delete", "what was refused is left as it was");
+    host.execute_batch(&format!("BEGIN; {} COMMIT", migrations_sql_from(&Prefix::default(), 0))).unwrap();
+    let store = SqliteStore::open(&path, options()).unwrap();
+    store.write(|tx| tx.define([PoolSpec::new("p", Slots::Limited(1))?], IfExists::Replace)).unwrap();
 }

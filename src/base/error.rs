@@ -361,7 +361,9 @@ pub enum StoreErrorKind {
     Io,
     /// The stored data is damaged or was not written by this crate.
     Corrupt,
-    /// The schema was written by a newer version of the crate, or by something else. It was left unchanged.
+    /// The schema is of a newer version of the crate that this one cannot work beside, or of something else, or it
+    /// is missing or older and was not to be changed. It was left unchanged, and the text says what to do. A
+    /// process that is refused while it is connected has to be stopped: see `docs/upgrading.md`.
     Schema,
     /// The store is read-only.
     ReadOnly,

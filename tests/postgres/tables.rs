@@ -29,7 +29,8 @@ fn newer_and_foreign_tables_are_refused_and_left_untouched() {
         "CREATE SCHEMA \"{}\"; CREATE VIEW \"{}\".lane AS SELECT 1",
         "CREATE SCHEMA \"{}\"; CREATE TABLE \"{}\".migration (id INT)",
         "SQL; UPDATE \"{}\".migration SET checksum = 'x'",
-        "SQL; INSERT INTO \"{}\".migration VALUES (2, '0002_later', 'x', 0)",
+        "SQL; INSERT INTO \"{}\".migration VALUES (2, '0002_later', 'x', 0, 2)",
+        "SQL; INSERT INTO \"{}\".migration VALUES (3, '0003_later', 'x', 0, 1)",
         "SQL; DROP TABLE \"{}\".task CASCADE",
     ] {
         let scratch = Scratch::new();
@@ -160,4 +161,67 @@ fn a_schema_that_is_published_can_be_written() {
     query(&format!("DROP PUBLICATION \"{}\"", scratch.0));
     written.unwrap();
     assert_eq!(keyless, Vec::<String>::new(), "so nothing else that is updated is refused");
+}
+
+/// As a newer version of the crate does it: first what this one can go on beside, then what it cannot.
+#[test]
+fn a_store_that_is_connected_goes_on_beside_a_newer_schema_until_it_is_refused() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options);
+    put(&store, "a").unwrap();
+    query(&format!(
+        "ALTER TABLE \"{0}\".pool ADD COLUMN later TEXT; CREATE TABLE \"{0}\".version_2 (one INTEGER PRIMARY KEY); \
+         INSERT INTO \"{0}\".migration VALUES (2, '0002_later', 'x', 0, 1)",
+        scratch.0
+    ));
+    put(&store, "b").unwrap();
+    put(&scratch.open(|options| options), "c").unwrap();
+    query(&format!(
+        "DROP TABLE \"{0}\".version_1; INSERT INTO \"{0}\".migration VALUES (3, '0003_less', 'x', 0, 2)",
+        scratch.0
+    ));
+    let refused = |error: stationmaster::Error| {
+        let text = error.to_string();
+        assert!(text.contains("works at 2 or later") && text.contains("stop this process"), "{text}");
+        assert_eq!(kind(&error), StoreErrorKind::Schema);
+    };
+    for _ in 0..2 {
+        refused(put(&store, "d").unwrap_err());
+        refused(store.read(|tx| tx.all_pools()).unwrap_err());
+    }
+    refused(PostgresStore::connect(&url(), scratch.options()).unwrap_err());
+    let schema = scratch.0.clone();
+    let told = with_client(move |mut client| async move {
+        let transaction = client.transaction().await.unwrap();
+        stationmaster::store::postgres::tx(&transaction, &schema, |tx| tx.all_pools()).await.unwrap_err()
+    });
+    assert_eq!(kind(&told), StoreErrorKind::Schema);
+    assert!(told.to_string().contains("stop this process"), "{told}");
+}
+
+/// Others would wait behind it, so it gives up early.
+#[test]
+fn a_step_that_waited_too_long_is_tried_again() {
+    let scratch = Scratch::new();
+    let schema = scratch.0.clone();
+    query(&format!("CREATE SCHEMA \"{schema}\""));
+    // Who creates the tables waits for this lock, as a later step would for that of a table.
+    let began = std::time::Instant::now();
+    let (held, holds) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let name = schema.clone();
+        scope.spawn(move || {
+            with_client(move |mut client| async move {
+                let transaction = client.transaction().await.unwrap();
+                let lock = format!("DROP SCHEMA \"{name}\"");
+                transaction.batch_execute(&lock).await.unwrap();
+                held.send(()).unwrap();
+                tokio::time::sleep(std::time::Duration::from_millis(2_500)).await;
+                transaction.rollback().await.unwrap();
+            });
+        });
+        holds.recv().unwrap();
+        put(&scratch.open(|options| options), "p").unwrap();
+    });
+    assert!(began.elapsed() > std::time::Duration::from_secs(2), "it had to wait");
 }

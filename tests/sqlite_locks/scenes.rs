@@ -66,7 +66,7 @@ const SCENES: &[(&str, Scene)] = &[
         let first = open(path);
         put(&first, "before", 1);
         drop(with_prefix(path, "newer_").unwrap());
-        let later = "INSERT INTO newer_migration VALUES (999, '0999_later', 'x', 0)";
+        let later = "INSERT INTO newer_migration VALUES (2, '0002_later', 'x', 0, 2)";
         host(path).execute_batch(later).unwrap();
         assert_eq!(kind(with_prefix(path, "newer_").unwrap_err()), StoreErrorKind::Schema);
         (first, vec![])

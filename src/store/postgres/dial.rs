@@ -14,6 +14,7 @@ use super::migrate;
 use super::options::PostgresOptions;
 use super::route::Route;
 use super::time::Timekeeper;
+use super::upgrade;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The first and the longest pause between attempts to connect.
@@ -124,7 +125,7 @@ impl Dialer {
         match (self.tables, self.options.apply_migrations) {
             // It may have to wait for another one that does the same.
             (Tables::New, true) if !is_standby => {
-                self.answered(None, migrate::migrate(&mut client, schema)).await?
+                self.answered(None, upgrade::migrate(&mut client, schema)).await?
             }
             _ => self.answered(deadline, migrate::check(&client, schema)).await?,
         }

@@ -246,9 +246,11 @@ fn classify(error: &PgError) -> (StoreErrorKind, &'static str) {
             (K::ReadOnly, "the database can only be read: write in a write transaction, to a primary server")
         }
         "42501" => (K::Backend, "the role may not do this: grant it what docs/postgresql.md lists"),
-        "42P01" | "3F000" | "42703" => {
-            (K::Schema, "the store's tables are missing: create them with `postgres::migrate`")
-        }
+        "42P01" | "3F000" | "42703" | "42883" => (
+            K::Schema,
+            "the tables of this version of the crate are not there: if a newer version has changed them, stop this \
+             process and start one of that version; if there are none, create them with `postgres::migrate`",
+        ),
         "XX001" | "XX002" => (K::Corrupt, "the database is damaged: restore a backup"),
         "28P01" | "28000" | "3D000" => {
             (K::Backend, "the server let nobody in: check the role, its password and the database")

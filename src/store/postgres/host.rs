@@ -12,11 +12,11 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error as PgError, GenericClient};
 
 use super::error::Failure;
+use super::migrate;
 use super::name::Schema;
 use super::news::Channel;
 use super::pipeline::join_all;
 use super::request::Reply;
-use super::tick_lock;
 use super::tx::PostgresBackend;
 use super::wire::{Answer, Statement, Touch, Wire, fits};
 use crate::error::{Result, StoreError, StoreErrorKind};
@@ -244,10 +244,10 @@ async fn run<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema, batc
     answers.filter_map(Result::transpose).collect()
 }
 
-/// Refuses a client without an open transaction. A message of its own: with another statement in it, the
-/// server would take the two for a transaction.
+/// Refuses a client without an open transaction, and a schema with which this version is not to go on. A message
+/// of its own: with another statement in it, the server would take the two for a transaction.
 async fn check_open<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema) -> Result<(), StoreError> {
-    client.batch_execute(&schema.apply(tick_lock::OPEN)).await.map_err(outside)
+    client.batch_execute(&migrate::gate(schema)).await.map_err(outside)
 }
 
 /// Converts an error of asking whether a transaction is open.

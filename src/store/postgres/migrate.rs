@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use sha1::{Digest, Sha1};
-use tokio_postgres::{Client, GenericClient};
+use tokio_postgres::GenericClient;
 
-use super::error::{Failure, store_error};
+use super::error::store_error;
 use super::name::Schema;
-use crate::error::{StoreError, StoreResult};
-use crate::store::sql::ledger::{Ledger, Migration, untouched};
+use crate::error::StoreResult;
+use crate::store::sql::ledger::{Ledger, Migration, Steps, untouched};
 
 /// A function whose body is one of the store's own statements, so that both do the same. Its parameters have the
 /// numbers that the statement gives them.
@@ -24,12 +23,13 @@ macro_rules! function {
     };
 }
 
-/// The steps of the schema, in SQL with the schema written as `sm`.
+/// The first step of the schema, in SQL with the schema written as `sm`.
 ///
 /// A released step never changes. So a statement that changes after a release leaves its text of before in the
 /// step, and a later step replaces the function.
-const MIGRATIONS: &[Migration] = &[Migration {
+const INITIAL: Migration = Migration {
     name: "0001_initial",
+    oldest_compatible: 1,
     sql: concat!(
         include_str!("migrations/0001_initial/tasks.sql"),
         include_str!("migrations/0001_initial/sensors.sql"),
@@ -54,15 +54,35 @@ const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("migrations/0001_initial/functions/attempts.sql"),
         include_str!("migrations/0001_initial/functions/cancel.sql"),
     ),
-}];
+};
 
-const LEDGER: &str = "CREATE TABLE sm.migration (
-    version    BIGINT PRIMARY KEY,
-    name       TEXT NOT NULL,
-    checksum   TEXT NOT NULL,
-    applied_at BIGINT NOT NULL
+pub(super) static STEPS: Steps = Steps {
+    known: &[
+        INITIAL,
+        #[cfg(stationmaster_next_schema)]
+        Migration {
+            name: "0002_about",
+            oldest_compatible: 1,
+            sql: include_str!("../../../tests/rolling/next/postgres_expand.sql"),
+        },
+        #[cfg(stationmaster_next_schema)]
+        Migration {
+            name: "0003_no_description",
+            oldest_compatible: 2,
+            sql: include_str!("../../../tests/rolling/next/postgres_contract.sql"),
+        },
+    ],
+    written: "sm.",
+    ledger: "CREATE TABLE sm.migration (
+    version           BIGINT PRIMARY KEY,
+    name              TEXT NOT NULL,
+    checksum          TEXT NOT NULL,
+    applied_at        BIGINT NOT NULL,
+    oldest_compatible BIGINT NOT NULL
 );
-";
+",
+    now: "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+};
 
 /// The tables and views of this version.
 const TABLES: &[&str] = &[
@@ -108,35 +128,41 @@ const TABLES: &[&str] = &[
     "worker",
 ];
 
-/// The version of the schema that this version of the crate reads and writes.
-pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
+/// The version of the schema that this version of the crate works at.
+pub(super) const VERSION: u32 = STEPS.works_at();
+const _: () = STEPS.check();
 
-/// Notes a migration as applied. Names and checksums have no quotes.
-fn note(migration: &Migration, at: usize) -> String {
-    format!(
-        "INSERT INTO sm.migration (version, name, checksum, applied_at) VALUES ({}, '{}', '{}', \
-         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);\n",
-        at + 1,
-        migration.name,
-        migration.checksum()
-    )
+/// Returns the SQL that fails where processes of this version are not to go on, and outside of a transaction. Within one it
+/// waits for nobody but a step that is to refuse them, which waits for the end of the transaction.
+pub(super) fn gate(schema: &Schema) -> String {
+    schema.apply(&format!("LOCK TABLE {} IN ACCESS SHARE MODE;", STEPS.gate(VERSION)))
 }
 
 /// What a database holds of a store in some schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+pub(super) enum Found {
     /// No such schema.
     Nothing,
     /// A schema without any of the store's tables.
     Schema,
-    /// The tables after this many migrations, fewer than there are.
-    Older(usize),
-    /// The tables of this version.
-    Current,
+    /// The tables after this many steps. They may be more than this version of the crate knows, if it may go on.
+    Applied(usize),
 }
 
-/// Finds out what a database holds. Only reads.
-async fn inspect<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreResult<Found> {
+impl Found {
+    pub(super) fn applied(self) -> usize {
+        match self {
+            Self::Nothing | Self::Schema => 0,
+            Self::Applied(applied) => applied,
+        }
+    }
+}
+
+/// Returns the names of what is in a schema, or `None` if there is no such schema.
+async fn relations<C: GenericClient + Sync>(
+    client: &C,
+    schema: &Schema,
+) -> StoreResult<Option<BTreeSet<String>>> {
     let name = schema.as_str();
     let look = format!(
         "SELECT current_setting('server_encoding'), EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = '{name}'), \
@@ -155,18 +181,27 @@ async fn inspect<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreR
     if encoding != "UTF8" {
         return refuse(format!("its encoding is {encoding}: create it with ENCODING 'UTF8'"));
     }
-    let relations: BTreeSet<String> = relations.into_iter().collect();
-    let ours = || TABLES.iter().find(|table| relations.contains(**table));
+    Ok(exists.then(|| relations.into_iter().collect()))
+}
+
+fn missing(relations: &BTreeSet<String>) -> Option<&'static str> {
+    TABLES.iter().find(|table| !relations.contains(**table)).copied()
+}
+
+/// Finds out what a database holds. Only reads.
+pub(super) async fn inspect<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreResult<Found> {
+    let name = schema.as_str();
+    let Some(relations) = relations(client, schema).await? else { return Ok(Found::Nothing) };
     if !relations.contains("migration") {
-        return match ours() {
-            None if exists => Ok(Found::Schema),
-            None => Ok(Found::Nothing),
+        return match TABLES.iter().find(|table| relations.contains(**table)) {
+            None => Ok(Found::Schema),
             Some(table) => refuse(format!(
                 "{name}.{table} is there, but no record of migrations: it belongs to something else: choose another schema"
             )),
         };
     }
-    let ledger = schema.apply("SELECT version, name, checksum FROM sm.migration ORDER BY version");
+    let ledger =
+        schema.apply("SELECT version, name, checksum, oldest_compatible FROM sm.migration ORDER BY version");
     let rows = match client.query_typed(&ledger, &[]).await {
         Ok(rows) => rows,
         Err(error) if error.code().is_some_and(|code| code.code() == "42703") => {
@@ -176,21 +211,26 @@ async fn inspect<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreR
         }
         Err(error) => return Err(store_error(error)),
     };
-    let mut ledger = Ledger::new(MIGRATIONS);
+    let mut ledger = Ledger::new(&STEPS);
     for row in rows {
-        let (Ok(version), Ok(noted), Ok(checksum)) =
-            (row.try_get::<_, i64>(0), row.try_get::<_, String>(1), row.try_get::<_, String>(2))
-        else {
+        let (Ok(version), Ok(noted), Ok(checksum), Ok(oldest)) = (
+            row.try_get::<_, i64>(0),
+            row.try_get::<_, String>(1),
+            row.try_get::<_, String>(2),
+            row.try_get::<_, i64>(3),
+        ) else {
             return refuse(format!("{name}.migration is not of this crate: choose another schema"));
         };
-        ledger.check(version, &noted, &checksum)?;
+        ledger.check(version, &noted, &checksum, oldest)?;
     }
-    if let Some(applied) = ledger.older() {
-        return Ok(Found::Older(applied));
+    let applied = ledger.applied()?;
+    if applied < VERSION as usize || missing(&relations).is_none() {
+        return Ok(Found::Applied(applied));
     }
-    match TABLES.iter().find(|table| !relations.contains(**table)) {
+    // A step may have been applied since the names were read.
+    match self::relations(client, schema).await?.and_then(|relations| missing(&relations)) {
         Some(missing) => refuse(format!("table {name}.{missing} is missing: restore a backup")),
-        None => Ok(Found::Current),
+        None => Ok(Found::Applied(applied)),
     }
 }
 
@@ -201,73 +241,22 @@ fn refuse<T>(what: String) -> StoreResult<T> {
 /// Refuses a database without the tables of this version.
 pub(super) async fn check<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreResult<()> {
     match inspect(client, schema).await? {
-        Found::Current => Ok(()),
+        Found::Applied(applied) if applied >= VERSION as usize => Ok(()),
+        Found::Applied(applied) => refuse(format!(
+            "the tables in schema {schema} have version {applied}, this version of the crate needs {VERSION}: \
+             bring them up to date with `postgres::migrate`"
+        )),
         Found::Nothing | Found::Schema => refuse(format!(
             "schema {schema} has no tables of the store: create them with `postgres::migrate`"
         )),
-        Found::Older(version) => refuse(format!(
-            "the tables in schema {schema} have version {version}, this version of the crate needs {VERSION}: \
-             bring them up to date with `postgres::migrate`"
-        )),
     }
-}
-
-/// Creates or updates the store's schema and tables, in its own transaction. Concurrent calls wait for each
-/// other.
-///
-/// # Errors
-///
-/// [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema) if the tables were written by a newer
-/// version of the crate or by something else, and any error from the server. Nothing was changed.
-///
-/// # Examples
-///
-/// ```no_run
-/// # async fn example(mut client: stationmaster::store::postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// use stationmaster::store::postgres::{Schema, migrate};
-/// migrate(&mut client, &Schema::default()).await?;
-/// # Ok(())
-/// # }
-/// ```
-pub async fn migrate(client: &mut Client, schema: &Schema) -> StoreResult<()> {
-    if inspect(client, schema).await? == Found::Current {
-        return Ok(());
-    }
-    let transaction = client
-        .build_transaction()
-        .isolation_level(tokio_postgres::IsolationLevel::ReadCommitted)
-        .read_only(false)
-        .start()
-        .await
-        .map_err(store_error)?;
-    let lock = format!("SELECT pg_advisory_xact_lock({})", lock_number(schema));
-    transaction.batch_execute(&lock).await.map_err(|error| StoreError::from(Failure::of_waiting(error)))?;
-    let (create, applied) = match inspect(&transaction, schema).await? {
-        Found::Current => return Ok(()),
-        Found::Nothing => (format!("CREATE SCHEMA \"{schema}\";\n{LEDGER}"), 0),
-        Found::Schema => (LEDGER.to_owned(), 0),
-        Found::Older(applied) => (String::new(), applied),
-    };
-    let mut sql = create;
-    for (at, migration) in MIGRATIONS.iter().enumerate().skip(applied) {
-        sql.push_str(migration.sql);
-        sql.push_str(&note(migration, at));
-    }
-    transaction.batch_execute(&schema.apply(&sql)).await.map_err(store_error)?;
-    transaction.commit().await.map_err(store_error)
-}
-
-/// Returns the number of the advisory lock for migrations of this schema.
-fn lock_number(schema: &Schema) -> i64 {
-    let digest = Sha1::digest(format!("stationmaster migration of {schema}"));
-    digest.iter().take(8).fold(0, |number, byte| number << 8 | i64::from(*byte))
 }
 
 /// Returns the SQL of the whole schema, including its record of migrations, for hosts that apply migrations
 /// themselves.
 ///
-/// Apply it in one transaction, once. Later versions of the crate bring older tables up to date with
-/// [`migrate`].
+/// Apply it in one transaction, once. For what later versions of the crate add, use [`migrations_sql_from`]
+/// or [`super::migrate`].
 ///
 /// # Examples
 ///
@@ -278,10 +267,23 @@ fn lock_number(schema: &Schema) -> i64 {
 /// # Ok::<(), stationmaster::error::Invalid>(())
 /// ```
 pub fn migrations_sql(schema: &Schema) -> String {
-    let mut sql = format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";\n{LEDGER}");
-    for (at, migration) in MIGRATIONS.iter().enumerate() {
-        sql.push_str(migration.sql);
-        sql.push_str(&note(migration, at));
-    }
-    schema.apply(&sql)
+    migrations_sql_from(schema, 0)
+}
+
+/// Returns the SQL that brings a schema of this version to the version that this version of the crate needs, and
+/// from there on the SQL of [`super::finish_upgrade`]. Version 0 means no schema. Empty if there is nothing to do.
+///
+/// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the version that is needed. A host keeps one file per
+/// text, and applies each in one transaction. A comment before each step says which versions go on after it.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::store::postgres::{Schema, migrations_sql_from};
+/// assert_eq!(migrations_sql_from(&Schema::default(), 1_000), "");
+/// ```
+pub fn migrations_sql_from(schema: &Schema, version: u32) -> String {
+    let create = format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";\n");
+    let steps = schema.apply(&STEPS.text_from(version as usize));
+    if version == 0 { create + &steps } else { steps }
 }

@@ -28,7 +28,8 @@
 //!   transaction has one more round trip to commit.
 //! * The cost of a call does not depend on how many tasks wait: every statement except those of
 //!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts no table.
-//! * Tables of a newer version of the crate, and foreign tables, are refused and left untouched.
+//! * Foreign tables are refused and left untouched, and so are those of a newer version of the crate that this one
+//!   cannot work beside: `docs/upgrading.md`.
 //! * A transaction begun inside another one of the same thread does not wait for a connection. If all are in
 //!   use, it is refused at once.
 //!
@@ -72,6 +73,7 @@ mod text;
 mod tick_lock;
 mod time;
 mod tx;
+mod upgrade;
 mod wake;
 #[cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub))]
 pub(crate) mod watch;
@@ -83,12 +85,13 @@ use std::time::Duration;
 pub use connect::Connector;
 pub use host::{PostgresTx, attach, tx};
 pub use listen::{Change, Listening};
-pub use migrate::{migrate, migrations_sql};
+pub use migrate::{migrations_sql, migrations_sql_from};
 pub use name::Schema;
 pub use options::PostgresOptions;
 /// The driver, in the version that the crate was built with. For hosts that connect, or pass in their own
 /// transactions.
 pub use tokio_postgres;
+pub use upgrade::{finish_upgrade, migrate};
 pub use wake::Wake;
 
 use crate::clock::Clock;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::migrate;
 use super::name::Schema;
 use super::request::Opening;
 use super::route::Route;
@@ -38,7 +39,7 @@ pub struct PostgresOptions {
     ///   they admitted then runs twice. Many times faster for small transactions.
     pub durability: Durability,
     /// Whether opening creates or updates the tables. Otherwise missing or older tables are refused (kind
-    /// `Schema`). The host then applies [`super::migrations_sql`], or calls [`super::migrate`] with a role
+    /// `Schema`). The host then applies [`super::migrations_sql_from`], or calls [`super::migrate`] with a role
     /// that may.
     pub apply_migrations: bool,
     /// How commits wake listeners ([`super::PostgresStore::on_change`]).
@@ -132,8 +133,10 @@ impl PostgresOptions {
             Route::Direct => (String::new(), String::new()),
             Route::Pooled => (self.settings("SET LOCAL"), self.durable("true")),
         };
-        let read = format!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;{settings}");
-        let write = format!("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;{settings}{durable}");
+        // Along with it, so that no transaction is left in the middle by a step that refuses it.
+        let gate = migrate::gate(&self.schema);
+        let read = format!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;{settings}{gate}");
+        let write = format!("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;{settings}{durable}{gate}");
         let wait = match self.lock_timeout {
             Duration::ZERO => RENEWAL_WAITS,
             timeout => timeout.min(RENEWAL_WAITS),

@@ -17,6 +17,7 @@ use super::pipeline::join_all;
 use super::request::{Call, Opening, Reply, Request};
 use super::route::Route;
 use super::wire::{Statement, Touch};
+use crate::error::StoreErrorKind;
 
 /// For how long reads stay at a standby before they connect again: by then the address may lead to the
 /// primary.
@@ -124,6 +125,8 @@ impl Session {
             Failure::Refused(error) if role(opening) == Role::Primary && is_of_standby(&error) => {
                 Failure::Lost(error)
             }
+            // A newer version has changed the tables, or they are gone: which of these it is, connecting again says.
+            Failure::Refused(error) if error.kind() == StoreErrorKind::Schema => Failure::Lost(error),
             failure => failure,
         })
     }

@@ -15,9 +15,6 @@ pub(super) const TRY: &str = "LOCK TABLE sm.tick_lock IN EXCLUSIVE MODE NOWAIT";
 /// it is taken each time.
 pub(super) const DEFINE: &str = "LOCK TABLE sm.tick_lock IN SHARE ROW EXCLUSIVE MODE";
 
-/// Fails outside of a transaction. Within one it waits for nobody and stops nobody.
-pub(super) const OPEN: &str = "LOCK TABLE sm.tick_lock IN ACCESS SHARE MODE";
-
 /// Once it has the lock, a transaction of the store's own waits for a row no longer than this: all ticks would
 /// wait with it.
 pub(super) const SHORT_WAITS: &str = "SET LOCAL lock_timeout = 250";

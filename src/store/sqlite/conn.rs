@@ -12,7 +12,8 @@ use super::error::{commit_error, store_error};
 use super::log::{self, Log};
 use super::options::SqliteOptions;
 use super::probe;
-use super::schema::{self, Found};
+use super::schema;
+use super::upgrade::{migrate, pass_gate};
 use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
 use crate::store::{TxMode, nested};
 
@@ -62,21 +63,24 @@ impl Session {
         let conn = match &place {
             Place::File(path) => {
                 probe::look(path, &options.prefix)?;
-                connect(path, OpenFlags::SQLITE_OPEN_CREATE, &options)?
+                connect(path, options.may_migrate(), &options)?
             }
             Place::Memory => Connection::open_in_memory().map_err(store_error)?,
         };
         tune(&conn, &options)?;
-        // A refused database must be left unchanged, so this comes before the journal mode is touched.
-        let found = schema::inspect(&conn, &options.prefix)?;
-        let log = match &place {
-            Place::File(path) => {
-                write_ahead(&conn, options.timeout())?;
-                Some(Mutex::new(Log::of(path)))
+        let mut log = None;
+        if let Place::File(path) = &place {
+            // A refused database must be left unchanged, so this comes before the journal mode is touched.
+            match options.may_migrate() {
+                true => schema::inspect(&conn, &options.prefix).map(drop)?,
+                false => schema::check(&conn, &options.prefix)?,
             }
-            Place::Memory => None,
-        };
-        if found != Found::Current {
+            if !options.read_only {
+                write_ahead(&conn, options.timeout())?;
+                log = Some(Mutex::new(Log::of(path)));
+            }
+        }
+        if place == Place::Memory || options.may_migrate() {
             migrate(&conn, &options.prefix)?;
         }
         let conn = ReentrantMutex::new(RefCell::new(Some(conn)));
@@ -102,6 +106,10 @@ impl Session {
         // A transaction that may write takes the lock first: one that has read could not wait for it.
         let begin = if mode == TxMode::Write { "BEGIN IMMEDIATE" } else { "BEGIN" };
         execute(conn, begin).map_err(store_error)?;
+        // Nobody else has a database in memory.
+        if self.place != Place::Memory {
+            pass_gate(conn, &self.options.prefix).map_err(StoreError::from)?;
+        }
         body(conn)?;
         if conn.is_autocommit() {
             let text =
@@ -125,9 +133,9 @@ impl Session {
             let text = "the database in memory is lost: open a new store";
             return Err(StoreError::new(StoreErrorKind::Backend, text));
         };
-        let conn = connect(path, OpenFlags::empty(), &self.options)?;
+        let conn = connect(path, false, &self.options)?;
         tune(&conn, &self.options)?;
-        if schema::inspect(&conn, &self.options.prefix)? != Found::Current {
+        if !schema::inspect(&conn, &self.options.prefix)?.is_current() {
             let text = format!("{} lost its tables since it was opened: open it anew", path.display());
             return Err(StoreError::new(StoreErrorKind::Schema, text));
         }
@@ -165,8 +173,13 @@ fn execute(conn: &Connection, sql: &str) -> rusqlite::Result<()> {
     conn.prepare_cached(sql)?.execute([]).map(|_| ())
 }
 
-fn connect(path: &Path, create: OpenFlags, options: &SqliteOptions) -> StoreResult<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create;
+fn connect(path: &Path, creates: bool, options: &SqliteOptions) -> StoreResult<Connection> {
+    let mut flags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    flags |= match options.read_only {
+        true => OpenFlags::SQLITE_OPEN_READ_ONLY,
+        false => OpenFlags::SQLITE_OPEN_READ_WRITE,
+    };
+    flags.set(OpenFlags::SQLITE_OPEN_CREATE, creates);
     let conn = Connection::open_with_flags(path, flags).map_err(store_error)?;
     conn.busy_timeout(options.timeout()).map_err(store_error)?;
     Ok(conn)
@@ -176,7 +189,7 @@ fn connect(path: &Path, create: OpenFlags, options: &SqliteOptions) -> StoreResu
 const OLDEST: i32 = 3_038_000;
 
 /// Refuses a library that is too old. Only one linked from the system can be.
-fn check_library(version: i32) -> StoreResult<()> {
+pub(super) fn check_library(version: i32) -> StoreResult<()> {
     if version >= OLDEST {
         return Ok(());
     }
@@ -226,49 +239,6 @@ fn write_ahead(conn: &Connection, timeout: Duration) -> StoreResult<()> {
             }
         }
     }
-}
-
-/// Creates or updates the store's tables on one of the host's connections.
-///
-/// Opens and commits its own transaction. Inside one of the host's, it takes part in that one. Touches no
-/// pragma.
-///
-/// # Errors
-///
-/// [`StoreErrorKind::Schema`] if the tables were written by a newer version of the crate or by something
-/// else, and any error from SQLite. Nothing was changed.
-///
-/// # Examples
-///
-/// ```
-/// use stationmaster::store::sqlite::{Prefix, migrate, rusqlite::Connection};
-/// let conn = Connection::open_in_memory()?;
-/// migrate(&conn, &Prefix::default())?;
-/// assert!(conn.table_exists(None, "sm_task")?);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn migrate(conn: &Connection, prefix: &super::Prefix) -> StoreResult<()> {
-    check_library(rusqlite::version_number())?;
-    if schema::inspect(conn, prefix)? == Found::Current {
-        return Ok(());
-    }
-    let (begin, commit, undo) = if conn.is_autocommit() {
-        ("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK")
-    } else {
-        let undo = "ROLLBACK TO stationmaster_migrate; RELEASE stationmaster_migrate";
-        ("SAVEPOINT stationmaster_migrate", "RELEASE stationmaster_migrate", undo)
-    };
-    let was_open = !conn.is_autocommit();
-    let done = (|| {
-        conn.execute_batch(begin)?;
-        schema::migrate_inside(conn, prefix)?;
-        Ok(conn.execute_batch(commit)?)
-    })();
-    if done.is_err() && (was_open || !conn.is_autocommit()) {
-        // The first error is the one to report. A failing undo leaves the host's transaction to the host.
-        let _ = conn.execute_batch(undo);
-    }
-    done.map_err(|fault: super::error::Fault| fault.into())
 }
 
 #[cfg(test)]

@@ -110,6 +110,11 @@ pub(super) fn code(error: &rusqlite::Error) -> Option<ffi::Error> {
     error.sqlite_error().or_else(behind).copied()
 }
 
+/// Returns true if a statement names a table that is not there.
+pub(super) fn is_missing(error: &rusqlite::Error) -> bool {
+    classify(error).0 == StoreErrorKind::Schema
+}
+
 fn classify(error: &rusqlite::Error) -> (StoreErrorKind, &'static str) {
     use rusqlite::Error as E;
     if let Some(code) = code(error) {
@@ -160,9 +165,11 @@ fn classify_code(error: ffi::Error, message: &str) -> (StoreErrorKind, &'static 
         ErrorCode::OperationInterrupted => {
             (StoreErrorKind::Backend, "the operation was interrupted and rolled back: call again")
         }
-        _ if message.contains("no such table: ") || message.contains("no such index: ") => {
-            (StoreErrorKind::Schema, "the store's tables are missing: create them with `sqlite::migrate`")
-        }
+        _ if message.contains("no such table: ") || message.contains("no such index: ") => (
+            StoreErrorKind::Schema,
+            "the tables of this version of the crate are not there: if a newer version has changed them, stop this \
+                 process and start one of that version; if there are none, create them with `sqlite::migrate`",
+        ),
         _ => (StoreErrorKind::Backend, "SQLite refused a statement"),
     }
 }

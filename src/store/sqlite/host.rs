@@ -4,6 +4,7 @@ use rusqlite::Connection;
 
 use super::prefix::Prefix;
 use super::tx::SqliteBackend;
+use super::upgrade::pass_gate;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::{Tx, TxMode};
 
@@ -36,7 +37,8 @@ impl SqliteTx {
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Backend`] if no transaction is open on the connection.
+    /// [`StoreErrorKind::Backend`] if no transaction is open on the connection. [`StoreErrorKind::Schema`] if there
+    /// are no tables, or a newer version of the crate has changed them so that this one cannot go on.
     ///
     /// # Examples
     ///
@@ -61,6 +63,7 @@ impl SqliteTx {
             let text = "no transaction is open on the connection: begin one, and attach to it";
             return Err(StoreError::new(StoreErrorKind::Backend, text));
         }
+        pass_gate(conn, prefix).map_err(StoreError::from)?;
         Ok(Tx::of_sqlite(SqliteBackend::inside(conn, prefix, TxMode::Write)))
     }
 }

@@ -73,10 +73,10 @@ mod schema;
 #[cfg(test)]
 mod tests;
 mod tx;
+mod upgrade;
 
 use std::path::Path;
 
-pub use conn::migrate;
 pub use error::{commit_error, store_error};
 pub use host::SqliteTx;
 pub use options::SqliteOptions;
@@ -85,6 +85,7 @@ pub use prefix::Prefix;
 pub use rusqlite;
 pub use schema::{migrations_sql, migrations_sql_from};
 pub(super) use tx::SqliteBackend;
+pub use upgrade::{finish_upgrade, migrate};
 
 use crate::error::{Error, Result, StoreError, StoreErrorKind};
 use crate::store::{Durability, Store, StoreInfo, Tx, TxMode};
@@ -105,7 +106,7 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// By kind: `Schema` for a newer or foreign schema, `Corrupt` for a file that is not a SQLite database
+    /// By kind: `Schema` for a foreign schema, or a newer one that this version of the crate cannot work beside, `Corrupt` for a file that is not a SQLite database
     /// (both left untouched), `Io` if the directory does not exist, `ReadOnly` if tables must be written and
     /// cannot be, `Busy` if another process held the file for longer than the busy timeout.
     ///

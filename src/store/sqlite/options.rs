@@ -8,7 +8,7 @@ use crate::store::Durability;
 
 /// How a [`super::SqliteStore`] is opened.
 ///
-/// Defaults: table prefix `sm_`, busy timeout 10 s, [`Durability::Power`].
+/// Defaults: table prefix `sm_`, busy timeout 10 s, [`Durability::Power`], tables are created, and written to.
 ///
 /// # Examples
 ///
@@ -37,6 +37,14 @@ pub struct SqliteOptions {
     /// * `Process` (or `None`): `NORMAL`. A power failure may lose the commits since the last checkpoint, and
     ///   a task that they admitted then runs twice. Many times faster for small transactions.
     pub durability: Durability,
+    /// Whether opening creates the file, and creates or updates the tables. Otherwise a file that is not there is
+    /// refused (kind `Io`), and so are missing or older tables (kind `Schema`). The host then applies
+    /// [`super::migrations_sql_from`], or calls [`super::migrate`]. A database in memory is created in any case.
+    pub apply_migrations: bool,
+    /// Whether the file is opened for reading alone, as a program does that only looks. Nothing is created or updated,
+    /// the journal mode stays as it is, and what writes is refused (kind `ReadOnly`). In write-ahead mode SQLite keeps
+    /// two files beside the database also for a reader, so the folder must be writable, or they must be there.
+    pub read_only: bool,
 }
 
 impl SqliteOptions {
@@ -46,6 +54,8 @@ impl SqliteOptions {
             prefix: Prefix::default(),
             busy_timeout: Duration::from_secs(10),
             durability: Durability::Power,
+            apply_migrations: true,
+            read_only: false,
         }
     }
 
@@ -54,6 +64,10 @@ impl SqliteOptions {
         prefix: Prefix;
         /// Sets what a commit survives.
         durability: Durability;
+        /// Sets whether opening may create the file and change tables.
+        apply_migrations: bool;
+        /// Sets whether the file is opened for reading alone.
+        read_only: bool;
     }
 
     /// Sets how long a call waits for another writer.
@@ -61,6 +75,11 @@ impl SqliteOptions {
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout.min(Duration::from_millis(i32::MAX as u64));
         self
+    }
+
+    /// Returns whether opening may create and change what is in a file.
+    pub(super) fn may_migrate(&self) -> bool {
+        self.apply_migrations && !self.read_only
     }
 
     pub(super) fn pragma(&self) -> &'static str {

@@ -4,30 +4,50 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::{Connection, ErrorCode, params};
+use rusqlite::{Connection, ErrorCode};
 
 use super::error::{Fault, Outcome, code};
 use super::prefix::Prefix;
-use crate::store::sql::ledger::{Ledger, Migration, untouched};
+use crate::store::sql::ledger::{Ledger, Migration, Steps, untouched};
 
 /// The steps of the schema, in SQL with the default prefix.
-const MIGRATIONS: &[Migration] = &[
-    Migration { name: "0001_initial", sql: include_str!("migrations/0001_initial.sql") },
-    Migration { name: "0002_contract", sql: include_str!("migrations/0002_contract.sql") },
-];
-
-const LEDGER: &str = "CREATE TABLE sm_migration (
-    version    INTEGER PRIMARY KEY,
-    name       TEXT NOT NULL,
-    checksum   TEXT NOT NULL,
-    applied_at INTEGER NOT NULL
+pub(super) static STEPS: Steps = Steps {
+    known: &[
+        Migration {
+            name: "0001_initial",
+            oldest_compatible: 1,
+            sql: concat!(
+                include_str!("migrations/0001_initial.sql"),
+                include_str!("migrations/0002_contract.sql"),
+            ),
+        },
+        #[cfg(stationmaster_next_schema)]
+        Migration {
+            name: "0002_about",
+            oldest_compatible: 1,
+            sql: include_str!("../../../tests/rolling/next/sqlite_expand.sql"),
+        },
+        #[cfg(stationmaster_next_schema)]
+        Migration {
+            name: "0003_no_description",
+            oldest_compatible: 2,
+            sql: include_str!("../../../tests/rolling/next/sqlite_contract.sql"),
+        },
+    ],
+    written: "sm_",
+    ledger: "CREATE TABLE sm_migration (
+    version           INTEGER PRIMARY KEY,
+    name              TEXT NOT NULL,
+    checksum          TEXT NOT NULL,
+    applied_at        INTEGER NOT NULL,
+    oldest_compatible INTEGER NOT NULL
 ) STRICT;
-";
+",
+    now: "unixepoch() * 1000000",
+};
 
-const NOTE: &str = "INSERT INTO sm_migration (version, name, checksum, applied_at)
-    VALUES (?1, ?2, ?3, unixepoch() * 1000000)";
-
-const READ_LEDGER: &str = "SELECT version, name, checksum FROM sm_migration ORDER BY version";
+const READ_LEDGER: &str =
+    "SELECT version, name, checksum, oldest_compatible FROM sm_migration ORDER BY version";
 
 /// The tables of this version, without their prefix.
 const TABLES: &[&str] = &[
@@ -54,25 +74,42 @@ const TABLES: &[&str] = &[
     "worker",
 ];
 
-/// The version of the schema that this version of the crate reads and writes.
-pub(super) const VERSION: u32 = MIGRATIONS.len() as u32;
+/// The version of the schema that this version of the crate works at.
+pub(super) const VERSION: u32 = STEPS.works_at();
+const _: () = STEPS.check();
 
 /// What a database holds of a store with some prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// Nothing.
     Nothing,
-    /// The schema after this many migrations, fewer than there are.
-    Older(usize),
-    /// The schema of this version.
-    Current,
+    /// The schema after this many steps. They may be more than this version of the crate knows, if it may go on.
+    Applied(usize),
 }
 
-/// Finds out what a database holds. Only reads.
+impl Found {
+    pub(super) fn applied(self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Applied(applied) => applied,
+        }
+    }
+
+    /// Returns true if this version of the crate can work with it as it is.
+    pub(super) fn is_current(self) -> bool {
+        self.applied() >= VERSION as usize
+    }
+}
+
+/// Finds out what a database holds. Only reads, one state.
 ///
-/// A schema that is newer, incomplete or foreign is refused:
+/// A schema that is incomplete, foreign or too new is refused:
 /// [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema).
 pub(super) fn inspect(conn: &Connection, prefix: &Prefix) -> Outcome<Found> {
+    let _one_state = match conn.is_autocommit() {
+        true => Some(conn.unchecked_transaction()?),
+        false => None,
+    };
     let ours = objects_of(conn, prefix)?;
     if !ours.contains(&prefix.table("migration")) {
         return match ours.first() {
@@ -93,17 +130,31 @@ pub(super) fn inspect(conn: &Connection, prefix: &Prefix) -> Outcome<Found> {
         Err(error) => return Err(error.into()),
     };
     let mut rows = statement.query([])?;
-    let mut ledger = Ledger::new(MIGRATIONS);
+    let mut ledger = Ledger::new(&STEPS);
     while let Some(row) = rows.next()? {
         let (name, checksum): (String, String) = (row.get(1)?, row.get(2)?);
-        ledger.check(row.get(0)?, &name, &checksum).map_err(Fault::Refused)?;
+        ledger.check(row.get(0)?, &name, &checksum, row.get(3)?).map_err(Fault::Refused)?;
     }
-    if let Some(applied) = ledger.older() {
-        return Ok(Found::Older(applied));
-    }
+    let found = Found::Applied(ledger.applied().map_err(Fault::Refused)?);
     match TABLES.iter().map(|name| prefix.table(name)).find(|name| !ours.contains(name)) {
-        Some(missing) => refuse(format!("table {missing} is missing: restore a backup")),
-        None => Ok(Found::Current),
+        Some(missing) if found.is_current() => {
+            refuse(format!("table {missing} is missing: restore a backup"))
+        }
+        _ => Ok(found),
+    }
+}
+
+/// Refuses a database without the tables of this version.
+pub(super) fn check(conn: &Connection, prefix: &Prefix) -> Outcome<()> {
+    match inspect(conn, prefix)? {
+        found if found.is_current() => Ok(()),
+        Found::Nothing => {
+            refuse(format!("there are no tables with prefix {prefix}: create them with `sqlite::migrate`"))
+        }
+        Found::Applied(applied) => refuse(format!(
+            "the tables with prefix {prefix} have version {applied}, this version of the crate needs {VERSION}: \
+             bring them up to date with `sqlite::migrate`"
+        )),
     }
 }
 
@@ -127,23 +178,6 @@ fn refuse<T>(what: String) -> Outcome<T> {
     Err(Fault::Refused(untouched(what)))
 }
 
-/// Brings the schema to this version. Call it inside a write transaction. Inspects the database again.
-pub(super) fn migrate_inside(conn: &Connection, prefix: &Prefix) -> Outcome<()> {
-    let applied = match inspect(conn, prefix)? {
-        Found::Current => return Ok(()),
-        Found::Older(applied) => applied,
-        Found::Nothing => {
-            conn.execute_batch(&prefix.apply(LEDGER))?;
-            0
-        }
-    };
-    for (at, migration) in MIGRATIONS.iter().enumerate().skip(applied) {
-        conn.execute_batch(&prefix.apply(migration.sql))?;
-        conn.execute(&prefix.apply(NOTE), params![at as i64 + 1, migration.name, migration.checksum()])?;
-    }
-    Ok(())
-}
-
 /// Returns the SQL of the whole schema, including its record of migrations, for hosts that apply migrations
 /// themselves.
 ///
@@ -162,11 +196,11 @@ pub fn migrations_sql(prefix: &Prefix) -> String {
     migrations_sql_from(prefix, 0)
 }
 
-/// Returns the SQL that brings a schema of this version up to date. Version 0 means no schema. Empty if there
-/// is nothing to do.
+/// Returns the SQL that brings a schema of this version to the version that this version of the crate needs, and
+/// from there on the SQL of [`super::finish_upgrade`]. Version 0 means no schema. Empty if there is nothing to do.
 ///
-/// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the version that this version of the crate
-/// needs. A host keeps one file per step, and creates the next one when that number rises.
+/// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the version that is needed. A host keeps one file per
+/// text, and applies each in one transaction. A comment before each step says which versions go on after it.
 ///
 /// # Examples
 ///
@@ -179,30 +213,26 @@ pub fn migrations_sql(prefix: &Prefix) -> String {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn migrations_sql_from(prefix: &Prefix, version: u32) -> String {
-    let mut sql = if version == 0 { prefix.apply(LEDGER) } else { String::new() };
-    for (at, migration) in MIGRATIONS.iter().enumerate().skip(version as usize) {
-        let note = NOTE
-            .replace("?1", &(at + 1).to_string())
-            .replace("?2", &format!("'{}'", migration.name))
-            .replace("?3", &format!("'{}'", migration.checksum()));
-        sql.push_str(&prefix.apply(migration.sql));
-        sql.push_str(&prefix.apply(&note));
-        sql.push_str(";\n");
-    }
-    sql
+    prefix.apply(&STEPS.text_from(version as usize))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::error::{StoreError, StoreErrorKind};
+    use crate::store::sqlite::migrate;
+
+    const CURRENT: Found = Found::Applied(STEPS.known.len());
 
     #[test]
     fn the_list_of_tables_is_what_the_migrations_create() {
         let conn = Connection::open_in_memory().unwrap();
-        migrate_inside(&conn, &Prefix::default()).unwrap();
+        migrate(&conn, &Prefix::default()).unwrap();
         let tables: Vec<String> = conn
-            .prepare("SELECT substr(name, 4) FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+            .prepare(
+                "SELECT substr(name, 4) FROM sqlite_schema WHERE type = 'table' \
+                 AND name NOT GLOB 'sm_version_*' ORDER BY name",
+            )
             .unwrap()
             .query_map([], |row| row.get(0))
             .unwrap()
@@ -216,41 +246,16 @@ mod tests {
         let conn = Connection::open_in_memory().unwrap();
         let prefix = Prefix::new("x_").unwrap();
         conn.execute_batch(&migrations_sql(&prefix)).unwrap();
-        assert_eq!(inspect(&conn, &prefix).unwrap(), Found::Current);
-    }
-
-    #[test]
-    fn each_step_of_the_text_for_hosts_leads_to_the_current_schema() {
-        let prefix = Prefix::default();
-        for version in 1..=MIGRATIONS.len() {
-            let conn = Connection::open_in_memory().unwrap();
-            let whole = migrations_sql(&prefix);
-            let rest = migrations_sql_from(&prefix, version as u32);
-            conn.execute_batch(whole.strip_suffix(&rest).unwrap()).unwrap();
-            let older = if rest.is_empty() { Found::Current } else { Found::Older(version) };
-            assert_eq!(inspect(&conn, &prefix).unwrap(), older);
-            conn.execute_batch(&rest).unwrap();
-            assert_eq!(inspect(&conn, &prefix).unwrap(), Found::Current);
-        }
-    }
-
-    #[test]
-    fn an_older_schema_is_brought_up_to_date() {
-        let (conn, prefix) = (Connection::open_in_memory().unwrap(), Prefix::default());
-        let whole = migrations_sql(&prefix);
-        let first = whole.strip_suffix(&migrations_sql_from(&prefix, 1)).unwrap();
-        conn.execute_batch(first).unwrap();
-        migrate_inside(&conn, &prefix).unwrap();
-        assert_eq!(inspect(&conn, &prefix).unwrap(), Found::Current);
+        assert_eq!(inspect(&conn, &prefix).unwrap(), CURRENT);
     }
 
     #[test]
     fn stores_with_nested_prefixes_live_side_by_side() {
         let conn = Connection::open_in_memory().unwrap();
-        migrate_inside(&conn, &Prefix::new("sm_b_").unwrap()).unwrap();
+        migrate(&conn, &Prefix::new("sm_b_").unwrap()).unwrap();
         assert_eq!(inspect(&conn, &Prefix::default()).unwrap(), Found::Nothing);
-        migrate_inside(&conn, &Prefix::default()).unwrap();
-        assert_eq!(inspect(&conn, &Prefix::default()).unwrap(), Found::Current);
+        migrate(&conn, &Prefix::default()).unwrap();
+        assert_eq!(inspect(&conn, &Prefix::default()).unwrap(), CURRENT);
     }
 
     #[test]
@@ -261,7 +266,14 @@ mod tests {
             "CREATE VIEW SM_anything AS SELECT 1",
             "CREATE TABLE sm_migration (id)",
             &format!("{ours} UPDATE sm_migration SET checksum = 'x'"),
-            &format!("{ours} INSERT INTO sm_migration VALUES ({}, 'later', 'x', 0)", VERSION + 1),
+            &format!(
+                "{ours} INSERT INTO sm_migration VALUES ({0}, 'later', 'x', 0, {0})",
+                CURRENT.applied() + 1
+            ),
+            &format!(
+                "{ours} INSERT INTO sm_migration VALUES ({0}, 'later', 'x', 0, 1)",
+                CURRENT.applied() + 2
+            ),
             &format!("{ours} DROP TABLE sm_task"),
         ] {
             let conn = Connection::open_in_memory().unwrap();
@@ -269,5 +281,19 @@ mod tests {
             let refused = inspect(&conn, &Prefix::default()).unwrap_err();
             assert_eq!(StoreError::from(refused).kind(), StoreErrorKind::Schema, "{foreign}");
         }
+    }
+
+    #[test]
+    fn a_newer_schema_that_lets_this_version_go_on_is_left_as_it_is() {
+        let (conn, prefix) = (Connection::open_in_memory().unwrap(), Prefix::default());
+        migrate(&conn, &prefix).unwrap();
+        let later = CURRENT.applied() + 1;
+        let step = "CREATE TABLE sm_later (x); INSERT INTO sm_migration VALUES";
+        conn.execute_batch(&format!("{step} ({later}, 'later', 'x', 0, {VERSION})")).unwrap();
+        assert_eq!(inspect(&conn, &prefix).unwrap(), Found::Applied(later));
+        check(&conn, &prefix).unwrap();
+        migrate(&conn, &prefix).unwrap();
+        crate::store::sqlite::finish_upgrade(&conn, &prefix).unwrap();
+        assert_eq!(inspect(&conn, &prefix).unwrap(), Found::Applied(later));
     }
 }

@@ -4,9 +4,9 @@
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
 use super::super::digest::Digest;
-use super::super::migrate::migrate;
 use super::super::name::Schema;
 use super::super::options::PostgresOptions;
+use super::super::upgrade::migrate;
 use super::{
     attempt, change, event, feed, fold, insert, pool, promote, queue, retention, rules, run, sensor, tick,
     worker,

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 use super::super::prefix::Prefix;
-use super::super::schema::migrate_inside;
+use super::super::upgrade::migrate as migrate_inside;
 use super::{
     attempt, change, counters, event, grant, history, insert, lane, list, pool, retention, rules, run,
     sensor, tick, worker,

@@ -1,0 +1,129 @@
+//! Bringing a schema up to date, a step at a time, beside processes that use it.
+//!
+//! Each step is a transaction of its own, which first takes a lock that the server gives up with it. So a migrator
+//! that is killed leaves whole steps behind, and keeps nobody waiting; the next one goes on after the last of them.
+//! Between two steps another migrator may come, of an older version as well: each looks again under the lock.
+
+use std::time::{Duration, Instant};
+
+use sha1::{Digest, Sha1};
+use tokio_postgres::{Client, IsolationLevel};
+
+use super::error::{Failure, store_error};
+use super::migrate::{Found, STEPS, inspect};
+use super::name::Schema;
+use crate::error::{StoreError, StoreErrorKind, StoreResult};
+use crate::store::sql::ledger::Goal;
+
+/// For how long a step is tried, while transactions that stay open hold its tables.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a step waits for a table. Others wait behind it, so it gives up early, and is tried again.
+const SHORT_WAITS: &str = "SET LOCAL lock_timeout = '1s'";
+
+/// Lets those pass that waited behind a step. On the server, because the host's runtime may have no timers.
+const PAUSE: &str = "SELECT pg_sleep(0.2)";
+
+/// Creates the store's schema and tables, or brings them to the version that this version of the crate needs.
+///
+/// Each step is a transaction of its own, and is taken by one caller at a time. A process of the previous version
+/// of the crate goes on beside these steps. What it cannot go on with is left to [`finish_upgrade`], or to the next
+/// version of the crate. `docs/upgrading.md` in the repository describes an upgrade as a whole.
+///
+/// A step waits at most a second for a table that an open transaction holds, and is tried again for 20 s.
+///
+/// # Errors
+///
+/// [`StoreErrorKind::Schema`] if the tables were written by something else, or by a newer version of the crate that
+/// this one cannot work beside. [`StoreErrorKind::Busy`] if a transaction that stays open holds the tables. Any
+/// error from the server. The step that failed was undone; the steps before it are done.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(mut client: stationmaster::store::postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use stationmaster::store::postgres::{Schema, migrate};
+/// migrate(&mut client, &Schema::default()).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn migrate(client: &mut Client, schema: &Schema) -> StoreResult<()> {
+    bring(client, schema, Goal::Working).await
+}
+
+/// Ends an upgrade: applies, like [`migrate`], also the steps that older versions of the crate cannot work beside.
+///
+/// Call it when no process of an older version runs. One that still does is refused from then on, with kind
+/// [`StoreErrorKind::Schema`], by its next transaction. The transactions that it has open are waited for. Until
+/// this is called, a process of the previous version may come back. If it is never called, the next version of the
+/// crate does it when it is opened.
+///
+/// # Errors
+///
+/// As [`migrate`].
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(mut client: stationmaster::store::postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use stationmaster::store::postgres::{Schema, finish_upgrade};
+/// finish_upgrade(&mut client, &Schema::default()).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn finish_upgrade(client: &mut Client, schema: &Schema) -> StoreResult<()> {
+    bring(client, schema, Goal::Whole).await
+}
+
+async fn bring(client: &mut Client, schema: &Schema, goal: Goal) -> StoreResult<()> {
+    let mut applied = inspect(client, schema).await?.applied();
+    let mut began = Instant::now();
+    while !STEPS.next(applied, goal).is_empty() {
+        match step(client, schema, goal).await {
+            Ok(now) => (applied, began) = (now, Instant::now()),
+            Err(error) if !matches!(error.kind(), StoreErrorKind::Busy | StoreErrorKind::Conflict) => {
+                return Err(error);
+            }
+            Err(error) if began.elapsed() >= PATIENCE => {
+                let text = format!(
+                    "the next step of the schema was tried for {PATIENCE:?}, while transactions that stay open held its \
+                     tables: end them, and call again ({error})"
+                );
+                return Err(StoreError::new(StoreErrorKind::Busy, text).with_source(error));
+            }
+            Err(_) => client.batch_execute(PAUSE).await.map_err(store_error)?,
+        }
+    }
+    Ok(())
+}
+
+/// Applies the next step, unless somebody else did meanwhile. Returns how many are applied then.
+async fn step(client: &mut Client, schema: &Schema, goal: Goal) -> StoreResult<usize> {
+    let transaction = client
+        .build_transaction()
+        .isolation_level(IsolationLevel::ReadCommitted)
+        .read_only(false)
+        .start()
+        .await
+        .map_err(store_error)?;
+    let lock = format!("SELECT pg_advisory_xact_lock({}); {SHORT_WAITS}", lock_number(schema));
+    transaction.batch_execute(&lock).await.map_err(|error| StoreError::from(Failure::of_waiting(error)))?;
+    let found = inspect(&transaction, schema).await?;
+    let next = STEPS.next(found.applied(), goal);
+    let applied = next.end;
+    if !next.is_empty() {
+        let create = match found {
+            Found::Nothing => format!("CREATE SCHEMA \"{schema}\";\n"),
+            Found::Schema | Found::Applied(_) => String::new(),
+        };
+        transaction.batch_execute(&(create + &schema.apply(&STEPS.sql(next)))).await.map_err(store_error)?;
+        transaction.commit().await.map_err(store_error)?;
+    }
+    Ok(applied)
+}
+
+/// Returns the number of the advisory lock for migrations of this schema.
+fn lock_number(schema: &Schema) -> i64 {
+    let digest = Sha1::digest(format!("stationmaster migration of {schema}"));
+    digest.iter().take(8).fold(0, |number, byte| number << 8 | i64::from(*byte))
+}
