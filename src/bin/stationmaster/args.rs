@@ -111,8 +111,10 @@ pub enum Command {
         keys: Vec<LimitKey>,
     },
     /// Says why tasks do not run
-    #[command(after_help = "Examples:\n  stationmaster --db jobs.db explain prod nightly 2026-01-31 load\n  \
-        stationmaster --db jobs.db --json tasks --state waiting | stationmaster --db jobs.db explain -")]
+    #[command(
+        after_help = "Examples:\n  stationmaster --db jobs.db explain prod nightly 2026-01-31 load\n  \
+        stationmaster --db jobs.db --json tasks --state waiting | stationmaster --db jobs.db explain -"
+    )]
     Explain(Keys),
     /// Shows what the next tick would admit, and why the rest waits. Changes nothing
     #[command(after_help = "Example:\n  stationmaster --db jobs.db preview --budget 10 --serves gpu")]
@@ -242,7 +244,9 @@ pub enum Command {
         sure: Sure,
     },
     /// Changes what waiting tasks ask for
-    #[command(after_help = "Example:\n  stationmaster --db jobs.db change --state waiting --queue gpu --set-queue cpu")]
+    #[command(
+        after_help = "Example:\n  stationmaster --db jobs.db change --state waiting --queue gpu --set-queue cpu"
+    )]
     Change {
         #[command(flatten)]
         pick: Pick,
@@ -252,7 +256,9 @@ pub enum Command {
         sure: Sure,
     },
     /// Deletes tasks that wait or ended
-    #[command(after_help = "Example:\n  stationmaster --db jobs.db delete --state failed --namespace test --yes")]
+    #[command(
+        after_help = "Example:\n  stationmaster --db jobs.db delete --state failed --namespace test --yes"
+    )]
     Delete {
         #[command(flatten)]
         pick: Pick,

@@ -57,7 +57,9 @@ fn run(cli: &Cli) -> Result<bool, Failure> {
     };
     if edits {
         if cli.options.watch.is_some() {
-            return Err(Failure::Usage("what changes something is not shown again: leave out --watch".into()));
+            return Err(Failure::Usage(
+                "what changes something is not shown again: leave out --watch".into(),
+            ));
         }
         let opened = open::open(&cli.options, access)?;
         return edit::run(&cli.command, &opened, style);

@@ -37,10 +37,12 @@ impl Opened {
 
 pub fn open(options: &Options, access: Access) -> Result<Opened, Failure> {
     let Some(db) = &options.db else {
-        let text = "name the store: --db FILE, --db postgres://USER@HOST/DATABASE, or the variable STATIONMASTER_DB";
+        let text =
+            "name the store: --db FILE, --db postgres://USER@HOST/DATABASE, or the variable STATIONMASTER_DB";
         return Err(Failure::Usage(text.into()));
     };
-    let is_server = ["postgres://", "postgresql://", "host=", "dbname="].iter().any(|begin| db.starts_with(begin));
+    let is_server =
+        ["postgres://", "postgresql://", "host=", "dbname="].iter().any(|begin| db.starts_with(begin));
     if is_server { postgres(db, options, access) } else { sqlite(db, options) }
 }
 

@@ -12,7 +12,7 @@ use super::sensors::sheet as sensor_sheet;
 use super::tasks::needs;
 use super::{Found, output};
 use crate::key::typed;
-use crate::screen::{Screen, field, maybe, number, state};
+use crate::screen::{Screen, field, json as json_field, maybe, number, state};
 use crate::text::visible;
 
 struct Life {
@@ -70,7 +70,7 @@ fn sheet(screen: &mut Screen, life: &Life) {
     let payload = screen.shows_payloads();
     let lines = [
         ("task", field(&task.key)),
-        ("typed as", field(typed(&task.key))),
+        ("typed as", json_field(&typed(&task.key))),
         ("number", field(task.id.0)),
         ("state", state(task.state)),
         ("why", field(why(&life.why, life.position))),
