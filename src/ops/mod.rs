@@ -11,9 +11,9 @@
 //! | family | verbs |
 //! |---|---|
 //! | tasks | `enqueue`, `enqueue_ageing`, `tasks`, `tasks_by_id`, `list_tasks`, `hold_tasks`, `count_tasks`, `attempts`, `cancel`, `change`, `change_ageing`, `clear`, `delete`, `mark` |
-//! | admission | `admit`, `preview`, `explain`, `positions`, `queues` |
+//! | admission | `admit`, `preview`, `explain`, `positions`, `queues`, `serving` |
 //! | attempts | `start`, `renew`, `finish`, `reap`, `next_expiry`, `leases_of` |
-//! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `events`, `acknowledge_events` |
+//! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `sensor_workers`, `events`, `acknowledge_events` |
 //! | pools and limits | `define`, `undefine`, `pools`, `all_pools`, `pool_stats`, `limits`, `all_limits`, `families` |
 //! | pauses | `pause`, `resume`, `drain`, `paused` |
 //! | runs | `record_runs`, `stop_runs`, `close_runs`, `beat_runs`, `close_silent_runs`, `runs`, `active_runs`, `active_run_places`, `count_active_runs`, `run_series` |
@@ -48,6 +48,7 @@ mod runs;
 mod sense;
 mod serialize;
 mod stale_to_error;
+mod workers;
 
 pub use admit::{Admission, AdmitRequest};
 #[cfg(feature = "testing")]

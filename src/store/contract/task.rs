@@ -1,5 +1,7 @@
 //! What a store does with tasks.
 
+use serde::Serialize;
+
 use super::tick::{GrantBatch, Granted, Overdue, Promote, Survey, SurveyQuery};
 use crate::admission::{Candidate, LaneKey, LanePage, QueueRecord, Serving};
 use crate::core::task::change::Change;
@@ -116,7 +118,8 @@ impl Started {
 
 /// A counter that differs from what it counts. A correct store never has one; [`TaskTx::audit`] looks for
 /// them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Discrepancy {
     /// A pool's `used` is not the sum of what its tasks hold of it: all that they need, or nothing.

@@ -117,6 +117,7 @@ fn what_a_holder_told_is_kept_until_it_tells_again(store: &dyn Store) {
         world.write(|tx| tx.put_serving(serving, at(0)));
     }
     assert_eq!(world.read(|tx| tx.serving()), told);
+    assert_eq!(store.read(|tx| tx.serving()).unwrap(), told, "as a host sees it");
     let again = Serving { lease: Duration::from_micros(3), ..serving("b", Some(&["a"]), 2) };
     world.write(|tx| tx.put_serving(&again, at(0)));
     let [a, all, _, gpu] = told;

@@ -22,6 +22,7 @@ cases!("workers":
     shards_come_by_number,
     a_deleted_worker_releases_its_shards,
     a_shard_can_be_released_by_hand,
+    a_host_sees_workers_and_shards,
 );
 
 fn live(world: World<'_>, now: i64) -> Vec<String> {
@@ -196,4 +197,19 @@ fn a_shard_can_be_released_by_hand(store: &dyn Store) {
     let released = ShardLease::new(0, None, 2, at(10));
     assert_eq!(put(world, &[ShardWrite::new(1, released.clone())]), [true]);
     assert_eq!(world.read(|tx| tx.shard_leases()), [released]);
+}
+
+fn a_host_sees_workers_and_shards(store: &dyn Store) {
+    let world = World(store);
+    assert_eq!(store.read(|tx| tx.sensor_workers(at(0))).unwrap(), (Vec::new(), Vec::new()));
+    for (name, until) in [("b", 20), ("a", 10)] {
+        world.write(|tx| tx.put_worker(&worker(name, until)));
+    }
+    let leases = [lease(0, "b", 1, 20), lease(3, "a", 1, 10)];
+    put(world, &leases.clone().map(|lease| ShardWrite::new(0, lease)));
+    let seen = |now| store.read(|tx| tx.sensor_workers(at(now))).unwrap();
+    assert_eq!(seen(9), (vec![worker("a", 10), worker("b", 20)], leases.to_vec()));
+    assert_eq!(seen(10), (vec![worker("b", 20)], leases.to_vec()), "a lease that expired is shown");
+    world.write(|tx| tx.delete_worker(&holder("b")));
+    assert_eq!(seen(10).1[0], ShardLease::new(0, None, 2, at(20)), "and one that was released");
 }

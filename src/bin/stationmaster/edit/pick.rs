@@ -1,0 +1,160 @@
+//! The tasks that a command changes: by key, or those that a query finds.
+
+use std::collections::HashSet;
+
+use serde_json::json;
+use stationmaster::store::Tx;
+use stationmaster::task::TaskQuery;
+use stationmaster::{Result, TaskId, TaskKey, TaskRecord};
+
+use super::Done;
+use crate::args::{Page, Pick, Sure};
+use crate::ask::is_sure;
+use crate::failure::Failure;
+use crate::key as keys_of;
+use crate::open::Opened;
+use crate::screen::{Screen, Style, field, key, state};
+use crate::show;
+use crate::text::visible;
+
+/// How many tasks are changed in a transaction.
+const AT_ONCE: usize = 500;
+
+/// How many tasks are named before the question.
+const NAMED: usize = 10;
+
+/// Changes the tasks that are picked, after asking. Returns true if there were any and all are as they should be.
+pub fn apply(
+    opened: &Opened,
+    style: Style,
+    pick: &Pick,
+    sure: &Sure,
+    word: &str,
+    mut verb: impl FnMut(&mut Tx<'_>, &[TaskKey]) -> Result<Vec<Done>>,
+) -> std::result::Result<bool, Failure> {
+    let mut screen = Screen::new(style, opened.now());
+    let (mut done, query) = (Vec::new(), query(pick, &screen)?);
+    let known = match &query {
+        Some(query) => listed(opened, query, pick.limit)?,
+        None => {
+            let keys = keys_of::tasks(&pick.key)?;
+            let mut known = Vec::new();
+            for keys in keys.chunks(AT_ONCE) {
+                let tasks = opened.store.read(|tx| tx.tasks(keys))?;
+                for (key, task) in keys.iter().zip(tasks) {
+                    match task {
+                        Some(task) => known.push(task),
+                        None => {
+                            let nothing =
+                                Done { done: false, text: super::UNKNOWN.into(), result: json!("unknown") };
+                            done.push((key.clone(), nothing));
+                        }
+                    }
+                }
+            }
+            known
+        }
+    };
+    if known.is_empty() {
+        report(&mut screen, &done);
+        screen.write()?;
+        return Ok(false);
+    }
+    if !sure.yes && !screen.is_json() {
+        let rows = known.iter().take(NAMED).map(|task| vec![key(&task.key), state(task.state)]);
+        screen.table(&["task", "state"], rows);
+        if known.len() > NAMED {
+            screen.say(&format!("and {} more", known.len() - NAMED));
+        }
+        std::mem::replace(&mut screen, Screen::new(style, opened.now())).write()?;
+    }
+    let tasks = if known.len() == 1 { "1 task".to_owned() } else { format!("{} tasks", known.len()) };
+    if !is_sure(sure.yes, &format!("{word} {tasks}?"))? {
+        screen.say("Nothing was changed.");
+        screen.write()?;
+        return Ok(false);
+    }
+    match query {
+        None => {
+            let keys: Vec<TaskKey> = known.into_iter().map(|task| task.key).collect();
+            for keys in keys.chunks(AT_ONCE) {
+                let answers = opened.store.write(|tx| verb(tx, keys))?;
+                done.extend(keys.iter().cloned().zip(answers));
+            }
+        }
+        Some(query) => done.extend(held(opened, query, &known, &mut verb)?),
+    }
+    let all = done.iter().all(|(_, done)| done.done);
+    report(&mut screen, &done);
+    screen.write()?;
+    Ok(all)
+}
+
+/// Returns the query for the tasks, or `None` if they are named by key.
+fn query(pick: &Pick, screen: &Screen) -> std::result::Result<Option<TaskQuery>, Failure> {
+    match (pick.key.is_empty(), pick.filter.is_empty()) {
+        (false, true) => Ok(None),
+        (true, false) => Ok(Some(crate::args::checked(pick.filter.query(screen.now))?)),
+        (false, false) => Err(Failure::Usage("name tasks by key or by filters, not by both".into())),
+        (true, true) => Err(Failure::Usage("name the tasks: by key, or by --state and other filters".into())),
+    }
+}
+
+/// Returns the first tasks of the list.
+fn listed(opened: &Opened, query: &TaskQuery, limit: usize) -> std::result::Result<Vec<TaskRecord>, Failure> {
+    let mut found = Vec::new();
+    let page = Page { limit, after: None, all: false };
+    show::walk(opened.store.as_ref(), query, &page, |tasks| found.extend(tasks))?;
+    Ok(found)
+}
+
+/// Changes those of the tasks that the user agreed to that are still as the query wants them. Each page is held, so
+/// no task changes between the look and the change. What joined the list since is left alone.
+fn held(
+    opened: &Opened,
+    query: TaskQuery,
+    agreed: &[TaskRecord],
+    verb: &mut impl FnMut(&mut Tx<'_>, &[TaskKey]) -> Result<Vec<Done>>,
+) -> std::result::Result<Vec<(TaskKey, Done)>, Failure> {
+    let mut left: HashSet<TaskId> = agreed.iter().map(|task| task.id).collect();
+    let (mut query, mut all) = (query.limit(AT_ONCE), Vec::new());
+    while !left.is_empty() {
+        let (ids, keys, answers, next) = opened.store.write(|tx| {
+            let page = tx.hold_tasks(&query)?;
+            let ours: Vec<&TaskRecord> = page.tasks.iter().filter(|task| left.contains(&task.id)).collect();
+            let ids: HashSet<TaskId> = ours.iter().map(|task| task.id).collect();
+            let keys: Vec<TaskKey> = ours.iter().map(|task| task.key.clone()).collect();
+            let answers = if keys.is_empty() { Vec::new() } else { verb(tx, &keys)? };
+            Ok((ids, keys, answers, page.next.clone()))
+        })?;
+        left.retain(|id| !ids.contains(id));
+        all.extend(keys.into_iter().zip(answers));
+        match next {
+            Some(next) => query = query.after(next),
+            None => break,
+        }
+    }
+    let moved = agreed.iter().filter(|task| left.contains(&task.id)).map(|task| {
+        let text = "left as it is: it changed since it was listed";
+        (task.key.clone(), Done { done: false, text: text.into(), result: json!("changed_since") })
+    });
+    all.extend(moved);
+    Ok(all)
+}
+
+/// Tells what was done about each task.
+fn report(screen: &mut Screen, done: &[(TaskKey, Done)]) {
+    if screen.is_json() {
+        for (key, done) in done {
+            screen.line(&json!({ "key": key, "done": done.done, "result": done.result }));
+        }
+        return;
+    }
+    if done.is_empty() {
+        screen.say("No task is like this. Nothing was changed.");
+        return;
+    }
+    screen.table(&["task", "result"], done.iter().map(|(task, done)| vec![key(task), field(&done.text)]));
+    let count = done.iter().filter(|(_, done)| done.done).count();
+    screen.say(&visible(format!("{count} of {} done.", done.len())));
+}

@@ -1,0 +1,121 @@
+//! Opens the store that `--db` names, and starts nothing in it.
+
+use std::sync::Arc;
+
+use stationmaster::Timestamp;
+use stationmaster::clock::Clock;
+use stationmaster::store::Store;
+
+use crate::args::Options;
+use crate::failure::Failure;
+
+/// What the command does with the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    Reads,
+    /// Reads for as long as it takes.
+    ReadsAll,
+    Changes,
+}
+
+/// A store, and the clock that decides leases in it.
+pub struct Opened {
+    pub store: Arc<dyn Store>,
+    clock: Box<dyn Fn() -> Timestamp>,
+}
+
+impl Opened {
+    #[allow(dead_code, reason = "a build may have no store")]
+    fn new(store: impl Store + 'static, clock: impl Clock + 'static) -> Self {
+        Self { store: Arc::new(store), clock: Box::new(move || clock.now()) }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+}
+
+pub fn open(options: &Options, access: Access) -> Result<Opened, Failure> {
+    let Some(db) = &options.db else {
+        let text =
+            "name the store: --db FILE, --db postgres://USER@HOST/DATABASE, or the variable STATIONMASTER_DB";
+        return Err(Failure::Usage(text.into()));
+    };
+    let is_server =
+        ["postgres://", "postgresql://", "host=", "dbname="].iter().any(|begin| db.starts_with(begin));
+    if is_server { postgres(db, options, access) } else { sqlite(db, options) }
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(db: &str, options: &Options, access: Access) -> Result<Opened, Failure> {
+    use std::time::Duration;
+
+    use stationmaster::store::PostgresStore;
+    use stationmaster::store::postgres::{PostgresOptions, Schema, Wake};
+
+    let with = PostgresOptions::new().schema(Schema::new(&options.schema)?).apply_migrations(false);
+    let with = match access {
+        Access::Reads => with.connections(1).wake(Wake::Never),
+        Access::ReadsAll => with.connections(1).wake(Wake::Never).statement_timeout(Duration::ZERO),
+        Access::Changes => with.connections(2),
+    };
+    let store = PostgresStore::connect(db, with)?;
+    let clock = store.clock();
+    Ok(Opened::new(store, clock))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres(_: &str, _: &Options, _: Access) -> Result<Opened, Failure> {
+    Err(without("PostgreSQL", "postgres"))
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite(db: &str, options: &Options) -> Result<Opened, Failure> {
+    use stationmaster::clock::SystemClock;
+    use stationmaster::store::SqliteStore;
+    use stationmaster::store::sqlite::{Prefix, SqliteOptions};
+
+    let prefix = Prefix::new(&options.prefix)?;
+    refuse_to_create(db, &prefix)?;
+    Ok(Opened::new(SqliteStore::open(db, SqliteOptions::new().prefix(prefix))?, SystemClock))
+}
+
+/// Refuses a file that opening would create, or add tables to.
+#[cfg(feature = "sqlite")]
+fn refuse_to_create(db: &str, prefix: &stationmaster::store::sqlite::Prefix) -> Result<(), Failure> {
+    use stationmaster::store::sqlite::migrations_sql_from;
+    use stationmaster::store::sqlite::rusqlite::{Connection, OpenFlags};
+
+    let refuse = |what: String| Err(Failure::Store(format!("{db}: {what}")));
+    if !std::path::Path::new(db).is_file() {
+        return refuse("there is no such file, and none is created here".into());
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let look = || {
+        let conn = Connection::open_with_flags(db, flags)?;
+        conn.busy_timeout(std::time::Duration::from_secs(10))?;
+        let ledger = format!("{}migration", prefix.as_str());
+        if !conn.table_exists(None, ledger.as_str())? {
+            return Ok(None);
+        }
+        conn.query_row(&format!("SELECT max(version) FROM {ledger}"), [], |row| row.get::<_, Option<u32>>(0))
+    };
+    match look() {
+        Err(error) => refuse(error.to_string()),
+        Ok(None) => refuse(format!("it has no tables that begin with {:?}", prefix.as_str())),
+        Ok(Some(version)) if !migrations_sql_from(prefix, version).is_empty() => {
+            refuse("its tables are of an older version: let the program that uses it open it first".into())
+        }
+        Ok(Some(_)) => Ok(()),
+    }
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn sqlite(_: &str, _: &Options) -> Result<Opened, Failure> {
+    Err(without("SQLite", "sqlite"))
+}
+
+#[cfg(not(all(feature = "sqlite", feature = "postgres")))]
+fn without(what: &str, feature: &str) -> Failure {
+    Failure::Usage(format!("this program was built without {what}: build it with the feature `{feature}`"))
+}

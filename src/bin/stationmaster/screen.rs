@@ -1,0 +1,219 @@
+//! What a command shows: tables for people, or JSON lines for programs.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+use serde::Serialize;
+use serde_json::Value;
+use stationmaster::{TaskKey, TaskState, Timestamp};
+
+use crate::args::{Options, When};
+use crate::text::{visible, visible_json};
+use crate::times::when;
+
+/// Fields of the crate's types that hold a host's own data.
+const HIDDEN: [&str; 4] = ["payload", "value", "context", "attributes"];
+
+/// How it is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Style {
+    json: bool,
+    colour: bool,
+    width: Option<u16>,
+    payload: bool,
+}
+
+impl Style {
+    pub fn new(options: &Options) -> Self {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_terminal = io::stdout().is_terminal();
+        let colour = match options.color {
+            When::Always => true,
+            When::Never => false,
+            When::Auto => {
+                is_terminal
+                    && !is_set("NO_COLOR")
+                    && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+            }
+        };
+        let terminal = || if is_terminal { Table::new().width() } else { None };
+        Self { json: options.json, colour, width: options.width.or_else(terminal), payload: options.payload }
+    }
+}
+
+/// A cell of a table. Its text is already visible.
+#[derive(Debug, Clone)]
+pub struct Field {
+    text: String,
+    tint: Option<Color>,
+    is_number: bool,
+}
+
+impl Field {
+    pub fn tint(mut self, tint: Option<Color>) -> Self {
+        self.tint = tint;
+        self
+    }
+}
+
+/// Returns a cell of this text.
+pub fn field(text: impl Display) -> Field {
+    Field { text: visible(text), tint: None, is_number: false }
+}
+
+/// Returns a cell of this text, or an empty one.
+pub fn maybe(text: Option<impl Display>) -> Field {
+    text.map_or_else(|| field(""), field)
+}
+
+/// Returns a cell of JSON, which stays what can be typed.
+pub fn json(json: &str) -> Field {
+    Field { text: visible_json(json), tint: None, is_number: false }
+}
+
+/// Returns a cell of a number.
+pub fn number(number: impl Display) -> Field {
+    Field { is_number: true, ..field(number) }
+}
+
+/// Returns a cell of a state.
+pub fn state(state: TaskState) -> Field {
+    field(state).tint(match state {
+        TaskState::Failed => Some(Color::Red),
+        TaskState::Success => Some(Color::Green),
+        TaskState::Queued | TaskState::Running => Some(Color::Cyan),
+        TaskState::UpForRetry | TaskState::Cancelled => Some(Color::Yellow),
+        _ => None,
+    })
+}
+
+/// What one round of a command shows, until it is written.
+#[derive(Debug)]
+pub struct Screen {
+    style: Style,
+    pub now: Timestamp,
+    text: String,
+}
+
+impl Screen {
+    pub fn new(style: Style, now: Timestamp) -> Self {
+        Self { style, now, text: String::new() }
+    }
+
+    /// Returns true if programs read it.
+    pub fn is_json(&self) -> bool {
+        self.style.json
+    }
+
+    /// Returns true if the host's own data is shown.
+    pub fn shows_payloads(&self) -> bool {
+        self.style.payload
+    }
+
+    /// Returns a record as JSON, without what is hidden.
+    pub fn record(&self, record: &impl Serialize) -> Result<Value, io::Error> {
+        let mut value = serde_json::to_value(record).map_err(io::Error::other)?;
+        if let (false, Value::Object(fields)) = (self.style.payload, &mut value) {
+            HIDDEN.iter().for_each(|name| drop(fields.remove(*name)));
+        }
+        Ok(value)
+    }
+
+    /// Adds a line for programs.
+    pub fn line(&mut self, value: &Value) {
+        self.text.push_str(&visible_json(&value.to_string()));
+        self.text.push('\n');
+    }
+
+    /// Adds a table for people. Columns without any text are left out, so that the others have their room.
+    pub fn table(&mut self, heads: &[&str], rows: impl IntoIterator<Item = Vec<Field>>) {
+        let rows: Vec<Vec<Field>> = rows.into_iter().collect();
+        let has_text =
+            |at: &usize| rows.iter().any(|row| row.get(*at).is_some_and(|field| !field.text.is_empty()));
+        let columns: Vec<usize> = (0..heads.len()).filter(has_text).collect();
+        let mut table = self.plain();
+        let head = |at: &usize| Cell::new(heads[*at].to_uppercase()).add_attribute(Attribute::Bold);
+        table.set_header(columns.iter().map(head));
+        for row in &rows {
+            table.add_row(columns.iter().filter_map(|at| row.get(*at)).map(cell));
+        }
+        self.add(&mut table);
+    }
+
+    /// Adds one thing for people: a name and a value on each line. Empty values are left out.
+    pub fn sheet(&mut self, lines: impl IntoIterator<Item = (&'static str, Field)>) {
+        let mut table = self.plain();
+        for (name, value) in lines.into_iter().filter(|(_, value)| !value.text.is_empty()) {
+            table.add_row([Cell::new(name).add_attribute(Attribute::Bold), cell(&value)]);
+        }
+        self.add(&mut table);
+    }
+
+    /// Adds a sentence for people. Its text must be visible.
+    pub fn say(&mut self, sentence: &str) {
+        self.text.push_str(sentence);
+        self.text.push('\n');
+    }
+
+    /// Returns an instant, absolute and relative.
+    pub fn when(&self, at: Timestamp) -> Field {
+        field(when(at, self.now))
+    }
+
+    pub fn maybe_when(&self, at: Option<Timestamp>) -> Field {
+        at.map_or_else(|| field(""), |at| self.when(at))
+    }
+
+    /// Writes it at once, so that a screen that is shown again does not flicker.
+    pub fn write(self) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(self.text.as_bytes())?;
+        out.flush()
+    }
+
+    fn plain(&self) -> Table {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING);
+        if self.style.colour {
+            table.enforce_styling();
+        } else {
+            table.force_no_tty();
+        }
+        match self.style.width {
+            Some(width) => {
+                table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+            }
+            None => {
+                table.set_content_arrangement(ContentArrangement::Disabled);
+            }
+        }
+        table
+    }
+
+    fn add(&mut self, table: &mut Table) {
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        for line in table.lines() {
+            self.text.push_str(line.trim_end());
+            self.text.push('\n');
+        }
+    }
+}
+
+fn cell(field: &Field) -> Cell {
+    let mut cell = Cell::new(&field.text);
+    if let Some(tint) = field.tint {
+        cell = cell.fg(tint);
+    }
+    if field.is_number {
+        cell = cell.set_alignment(CellAlignment::Right);
+    }
+    cell
+}
+
+/// Returns a key for a table.
+pub fn key(key: &TaskKey) -> Field {
+    field(key)
+}

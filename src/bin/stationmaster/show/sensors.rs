@@ -1,0 +1,112 @@
+//! Tasks that wait as sensors, and how sensors ended.
+
+use stationmaster::TaskKey;
+use stationmaster::sensor::{SensorEvent, SensorRecord};
+use stationmaster::store::Store;
+use stationmaster::task::TaskQuery;
+
+use super::tasks::walk;
+use super::{Found, goes_on, nothing, output};
+use crate::args::Page;
+use crate::screen::{Field, Screen, field, key, maybe, number};
+use crate::text::visible;
+use crate::times::short;
+
+/// How many sensors are read at once.
+const AT_ONCE: usize = 1_000;
+
+pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Page) -> Found {
+    let mut keys: Vec<TaskKey> = Vec::new();
+    let next = walk(store, query, page, |tasks| keys.extend(tasks.into_iter().map(|task| task.key)))?;
+    let mut sensors: Vec<SensorRecord> = Vec::new();
+    for keys in keys.chunks(AT_ONCE) {
+        sensors.extend(store.read(|tx| tx.sensors(keys))?.into_iter().flatten());
+    }
+    if sensors.is_empty() && next.is_none() {
+        return nothing(screen, "No task waits as a sensor like this.");
+    }
+    table(screen, &sensors)?;
+    if let Some(next) = next {
+        goes_on(screen, &next);
+    }
+    Ok(!sensors.is_empty())
+}
+
+pub fn of(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
+    let sensors = store.read(|tx| tx.sensors(keys))?;
+    let found: Vec<&SensorRecord> = sensors.iter().flatten().collect();
+    for sensor in &found {
+        if screen.is_json() {
+            let line = screen.record(sensor).map_err(output)?;
+            screen.line(&line);
+        } else {
+            screen.sheet([("task", field(&sensor.task))]);
+            sheet(screen, sensor);
+        }
+    }
+    if !screen.is_json() {
+        let missing = keys.iter().zip(&sensors).filter(|(_, sensor)| sensor.is_none());
+        missing.for_each(|(key, _)| screen.say(&format!("{}: it has no sensor.", visible(key))));
+    }
+    Ok(found.len() == keys.len())
+}
+
+fn table(screen: &mut Screen, sensors: &[SensorRecord]) -> Result<(), super::Stop> {
+    if screen.is_json() {
+        for sensor in sensors {
+            let line = screen.record(sensor).map_err(output)?;
+            screen.line(&line);
+        }
+        return Ok(());
+    }
+    let mut heads = vec!["task", "kind", "since", "times out", "every"];
+    let row = |sensor: &SensorRecord| {
+        let (since, until) = (screen.when(sensor.registered_at), screen.when(sensor.times_out_at));
+        vec![key(&sensor.task), field(&sensor.kind), since, until, field(short(sensor.settings.interval))]
+    };
+    let mut rows: Vec<Vec<Field>> = sensors.iter().map(row).collect();
+    if screen.shows_payloads() {
+        heads.push("context");
+        rows.iter_mut().zip(sensors).for_each(|(row, sensor)| row.push(field(sensor.context.as_str())));
+    }
+    screen.table(&heads, rows);
+    Ok(())
+}
+
+/// Shows all about one sensor.
+pub fn sheet(screen: &mut Screen, sensor: &SensorRecord) {
+    let payload = screen.shows_payloads();
+    let lines = [
+        ("kind", field(&sensor.kind)),
+        ("state", field(format!("{:?}", sensor.state).to_lowercase())),
+        ("since", screen.when(sensor.registered_at)),
+        ("times out", screen.when(sensor.times_out_at)),
+        ("every", field(short(sensor.settings.interval))),
+        ("registrations", field(sensor.generation)),
+        ("fingerprint", field(sensor.fingerprint)),
+        ("context", maybe(Some(sensor.context.as_str()).filter(|_| payload))),
+    ];
+    screen.sheet(lines);
+}
+
+pub fn events(store: &dyn Store, screen: &mut Screen, limit: usize) -> Found {
+    let events = store.read(|tx| tx.events(0, limit))?;
+    if screen.is_json() {
+        for event in &events {
+            let mut line = screen.record(event).map_err(output)?;
+            line["ending"] = screen.record(&event.ending).map_err(output)?;
+            screen.line(&line);
+        }
+    } else if events.is_empty() {
+        return nothing(screen, "Every end of a sensor was acknowledged.");
+    } else {
+        let row = |event: &SensorEvent| {
+            let message = maybe(event.ending.message.as_ref());
+            let (at, reason) = (screen.when(event.at), field(event.ending.reason));
+            vec![number(event.seq), key(&event.task), at, reason, field(event.ending.to), message]
+        };
+        let rows: Vec<_> = events.iter().map(row).collect();
+        screen.table(&["seq", "task", "ended", "how", "became", "message"], rows);
+    }
+    Ok(!events.is_empty())
+}

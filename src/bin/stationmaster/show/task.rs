@@ -1,0 +1,109 @@
+//! All about one task.
+
+use serde_json::{Value, json};
+use stationmaster::ops::{Explanation, Position};
+use stationmaster::sensor::SensorRecord;
+use stationmaster::store::Store;
+use stationmaster::task::PastAttempt;
+use stationmaster::{TaskKey, TaskRecord};
+
+use super::explain::{MOST_BEFORE, why};
+use super::sensors::sheet as sensor_sheet;
+use super::tasks::needs;
+use super::{Found, output};
+use crate::key::typed;
+use crate::screen::{Screen, field, json as json_field, maybe, number, state};
+use crate::text::visible;
+
+struct Life {
+    task: TaskRecord,
+    attempts: Vec<PastAttempt>,
+    sensor: Option<SensorRecord>,
+    why: Explanation,
+    position: Position,
+}
+
+pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
+    let now = screen.now;
+    let lives = store.read(|tx| {
+        let tasks = tx.tasks(keys)?;
+        let attempts = tx.attempts(keys)?;
+        let sensors = tx.sensors(keys)?;
+        let whys = tx.explain(now, keys)?;
+        let positions = tx.positions(keys, MOST_BEFORE)?;
+        let told = whys.into_iter().zip(positions);
+        let known = tasks.into_iter().zip(attempts).zip(sensors).zip(told);
+        let life = |(((task, attempts), sensor), (why, position))| {
+            Option::map(task, |task| Life { task, attempts, sensor, why, position })
+        };
+        Ok(known.map(life).collect::<Vec<Option<Life>>>())
+    })?;
+    let found = lives.iter().all(Option::is_some);
+    for (key, life) in keys.iter().zip(&lives) {
+        match life {
+            None if screen.is_json() => screen.line(&json!({ "key": key, "task": null })),
+            None => screen.say(&format!("{}: there is no such task.", visible(key))),
+            Some(life) if screen.is_json() => {
+                let line = lines(screen, life).map_err(output)?;
+                screen.line(&line);
+            }
+            Some(life) => sheet(screen, life),
+        }
+    }
+    Ok(found)
+}
+
+fn lines(screen: &Screen, life: &Life) -> std::io::Result<Value> {
+    Ok(json!({
+        "key": life.task.key,
+        "task": screen.record(&life.task)?,
+        "why": life.why,
+        "position": life.position,
+        "attempts": life.attempts,
+        "sensor": life.sensor.as_ref().map(|sensor| screen.record(sensor)).transpose()?,
+    }))
+}
+
+fn sheet(screen: &mut Screen, life: &Life) {
+    let task = &life.task;
+    let lease = task.lease.as_ref();
+    let payload = screen.shows_payloads();
+    let lines = [
+        ("task", field(&task.key)),
+        ("typed as", json_field(&typed(&task.key))),
+        ("number", field(task.id.0)),
+        ("state", state(task.state)),
+        ("why", field(why(&life.why, life.position))),
+        ("message", maybe(task.message.as_ref())),
+        ("needs", needs(&task.lane)),
+        ("priority", field(task.priority)),
+        ("attempt", field(task.attempt)),
+        ("lost leases", maybe(Some(task.lost).filter(|lost| *lost > 0))),
+        ("held by", maybe(lease.map(|lease| &lease.holder))),
+        ("lease until", screen.maybe_when(lease.map(|lease| lease.expires_at))),
+        ("cancelled until", screen.maybe_when(lease.and_then(|lease| lease.cancel_at))),
+        ("not before", screen.maybe_when(task.due)),
+        ("enqueued", screen.when(task.enqueued_at)),
+        ("ready", screen.when(task.ready_at)),
+        ("granted", screen.maybe_when(task.queued_at)),
+        ("started", screen.maybe_when(task.started_at)),
+        ("ended", screen.maybe_when(task.ended_at)),
+        ("payload", maybe(Some(&task.payload).filter(|_| payload))),
+        ("value", maybe(task.value.as_ref().filter(|_| payload))),
+    ];
+    screen.sheet(lines);
+    if !life.attempts.is_empty() {
+        screen.say("\nAttempts that did not succeed:");
+        let row = |past: &PastAttempt| {
+            let message = maybe(past.message.as_ref());
+            let ended = screen.when(past.ended_at);
+            vec![number(past.attempt), maybe(past.holder.as_ref()), ended, state(past.became), message]
+        };
+        let rows: Vec<_> = life.attempts.iter().map(row).collect();
+        screen.table(&["attempt", "held by", "ended", "became", "message"], rows);
+    }
+    if let Some(sensor) = &life.sensor {
+        screen.say("\nSensor:");
+        sensor_sheet(screen, sensor);
+    }
+}

@@ -1,0 +1,146 @@
+//! Who works on the store.
+
+use std::collections::BTreeMap;
+
+use comfy_table::Color;
+use serde_json::{Value, json};
+use stationmaster::id::Holder;
+use stationmaster::store::Store;
+use stationmaster::store::contract::{Serving, ShardLease, Worker};
+use stationmaster::{TaskRecord, Timestamp};
+
+use super::{Found, nothing, output};
+use crate::screen::{Screen, field, key, number, state};
+use crate::times::when;
+
+/// What one name does: it admits for some queues, or pokes the sensors of some shards, or both.
+#[derive(Default)]
+struct Works {
+    serves: Vec<Serving>,
+    pokes: Option<Worker>,
+    shards: Vec<u32>,
+}
+
+fn all(store: &dyn Store, now: Timestamp) -> Result<BTreeMap<Holder, Works>, super::Stop> {
+    let (told, (workers, shards)) = store.read(|tx| Ok((tx.serving()?, tx.sensor_workers(now)?)))?;
+    let mut all: BTreeMap<Holder, Works> = BTreeMap::new();
+    for serving in told {
+        all.entry(serving.holder.clone()).or_default().serves.push(serving);
+    }
+    for worker in workers {
+        let name = worker.name.clone();
+        all.entry(name).or_default().pokes = Some(worker);
+    }
+    for ShardLease { shard, holder, expires_at, .. } in shards {
+        if let Some(holder) = holder.filter(|_| now < expires_at) {
+            all.entry(holder).or_default().shards.push(shard);
+        }
+    }
+    Ok(all)
+}
+
+impl Works {
+    fn line(&self, name: &Holder, now: Timestamp) -> Value {
+        let serves = self.serves.iter().map(|serving| {
+            let until = serving.until();
+            json!({ "queues": serving.queues, "until": until, "counts": now < until })
+        });
+        json!({
+            "name": name,
+            "serves": serves.collect::<Vec<_>>(),
+            "pokes_until": self.pokes.as_ref().map(|worker| worker.expires_at),
+            "shards_of": self.pokes.as_ref().map(|worker| worker.shards),
+            "shards": self.shards,
+        })
+    }
+
+    fn serves(&self, now: Timestamp) -> String {
+        let one = |serving: &Serving| {
+            let queues = serving.queues.as_ref().map_or_else(
+                || "all queues".to_owned(),
+                |queues| queues.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "),
+            );
+            let verb = if now < serving.until() { "until" } else { "ended" };
+            format!("{queues}, {verb} {}", when(serving.until(), now))
+        };
+        self.serves.iter().map(one).collect::<Vec<_>>().join("; ")
+    }
+
+    fn pokes(&self, now: Timestamp) -> String {
+        match &self.pokes {
+            Some(worker) => {
+                let until = when(worker.expires_at, now);
+                format!("{} of {} shards, until {until}", self.shards.len(), worker.shards)
+            }
+            None if self.shards.is_empty() => String::new(),
+            None => format!("gone; {} shards until their leases end", self.shards.len()),
+        }
+    }
+
+    fn is_alive(&self, now: Timestamp) -> bool {
+        self.pokes.is_some() || self.serves.iter().any(|serving| now < serving.until())
+    }
+}
+
+pub fn list(store: &dyn Store, screen: &mut Screen) -> Found {
+    let now = screen.now;
+    let all = all(store, now)?;
+    if screen.is_json() {
+        all.iter().for_each(|(name, works)| screen.line(&works.line(name, now)));
+    } else if all.is_empty() {
+        return nothing(screen, "No one admits tasks or pokes sensors.");
+    } else {
+        let rows = all.iter().map(|(name, works)| {
+            let tint = (!works.is_alive(now)).then_some(Color::Red);
+            vec![field(name).tint(tint), field(works.serves(now)), field(works.pokes(now))]
+        });
+        screen.table(&["worker", "admits for", "pokes"], rows);
+    }
+    Ok(!all.is_empty())
+}
+
+pub fn of(store: &dyn Store, screen: &mut Screen, name: &Holder, limit: usize) -> Found {
+    let now = screen.now;
+    let works = all(store, now)?.remove(name);
+    let leases = store.read(|tx| tx.leases_of(name, None, limit))?;
+    let found = works.is_some() || !leases.is_empty();
+    if screen.is_json() {
+        if found {
+            let mut line = works.unwrap_or_default().line(name, now);
+            let tasks: Vec<_> =
+                leases.iter().map(|task| screen.record(task)).collect::<Result<_, _>>().map_err(output)?;
+            line["leases"] = json!(tasks);
+            screen.line(&line);
+        }
+        return Ok(found);
+    }
+    if !found {
+        return nothing(screen, "No one of this name admits tasks, pokes sensors or holds a lease.");
+    }
+    let works = works.unwrap_or_default();
+    let lines = [
+        ("worker", field(name)),
+        ("admits for", field(works.serves(now))),
+        ("pokes", field(works.pokes(now))),
+    ];
+    screen.sheet(lines);
+    if !leases.is_empty() {
+        screen.say("\nLeases:");
+        let row = |task: &TaskRecord| {
+            let until = screen.maybe_when(task.lease.as_ref().map(|lease| lease.expires_at));
+            vec![
+                number(task.id.0),
+                key(&task.key),
+                state(task.state),
+                screen.maybe_when(task.queued_at),
+                until,
+            ]
+        };
+        let rows: Vec<_> = leases.iter().map(row).collect();
+        screen.table(&["number", "task", "state", "granted", "lease until"], rows);
+        if leases.len() == limit {
+            screen.say("There may be more: raise --limit, or list them with tasks --holder.");
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,43 @@
+//! Shows the same again and again, until nobody looks.
+
+use std::io;
+use std::time::Duration;
+
+/// Waits for so long, or until the terminal or the reader of the output has gone. Returns false then.
+#[cfg(unix)]
+pub fn wait(length: Duration) -> bool {
+    use std::time::Instant;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let end = Instant::now() + length;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let stdout = io::stdout();
+        // Nothing is asked for: errors and hangups are told anyway.
+        let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut watched, Some(&timeout)) {
+            Ok(0) => return true,
+            Ok(_) => return false,
+            Err(error) if error == rustix::io::Errno::INTR => {}
+            // A file cannot be polled everywhere.
+            Err(_) => {
+                std::thread::sleep(left);
+                return true;
+            }
+        }
+    }
+}
+
+/// Waits for so long. That the reader has gone is seen when something is written.
+#[cfg(not(unix))]
+pub fn wait(length: Duration) -> bool {
+    std::thread::sleep(length);
+    true
+}
+
+/// Returns what clears a terminal.
+pub fn clear(out: &mut impl io::Write) -> io::Result<()> {
+    out.write_all(b"\x1b[H\x1b[2J")
+}

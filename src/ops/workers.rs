@@ -1,0 +1,65 @@
+//! Who works on a store: what admitters told, and the workers of sensors with their shards.
+
+use crate::error::Result;
+use crate::store::ReadTx;
+use crate::store::contract::{Serving, ShardLease, Worker};
+use crate::time::Timestamp;
+
+impl ReadTx<'_> {
+    /// Returns which queues admitters have told that they serve, by holder. What stopped counting may be among it:
+    /// see [`Serving::until`].
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::ops::AdmitRequest;
+    /// use stationmaster::store::MemoryStore;
+    /// use stationmaster::Timestamp;
+    ///
+    /// let (store, now) = (MemoryStore::new(), Timestamp::UNIX_EPOCH);
+    /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
+    /// store.write(|tx| tx.admit(now, &order))?;
+    ///
+    /// let told = store.read(|tx| tx.serving())?;
+    /// assert_eq!(told[0].holder.as_str(), "worker-1");
+    /// assert_eq!((&told[0].queues, told[0].until()), (&None, now + Duration::from_secs(60)));
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn serving(&mut self) -> Result<Vec<Serving>> {
+        Ok(self.raw().serving()?)
+    }
+
+    /// Returns the workers of sensors that count as alive at this instant, by name, and the leases of all shards that
+    /// were ever held, by number. The workers of expired leases are no longer alive, or have yet to renew.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use stationmaster::service::{Poker, Service};
+    /// use stationmaster::store::MemoryStore;
+    /// use stationmaster::Timestamp;
+    ///
+    /// let (store, now) = (Arc::new(MemoryStore::new()), Timestamp::UNIX_EPOCH);
+    /// let mut poker = Poker::new(store.clone(), "poker-1".try_into()?);
+    /// poker.tick(now)?;
+    ///
+    /// let (workers, shards) = store.read(|tx| tx.sensor_workers(now))?;
+    /// assert_eq!(workers[0].name.as_str(), "poker-1");
+    /// assert!(shards.iter().all(|shard| shard.holder.as_ref() == Some(&workers[0].name)));
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn sensor_workers(&mut self, now: impl Into<Timestamp>) -> Result<(Vec<Worker>, Vec<ShardLease>)> {
+        let raw = self.raw();
+        Ok((raw.live_workers(now.into())?, raw.shard_leases()?))
+    }
+}
