@@ -326,7 +326,7 @@ fn upkeep_that_does_all_it_can() {
         },
         |upkeep| {
             for now in [100, 101, 102] {
-                if let Some(error) = upkeep.tick(at(now))?.error {
+                if let Some(error) = upkeep.tick(at(now))?.errors.pop() {
                     return Err(error);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -86,6 +86,8 @@ pub(super) struct State {
     cancels: u64,
     /// Futures that wait for a change.
     pub(super) waiters: Waiters,
+    /// The handles that are woken for cancels, too. They may be dropped, and may name this one.
+    for_cancels: Vec<Weak<Inner>>,
 }
 
 impl State {
@@ -122,6 +124,17 @@ impl LoopHandle {
             state.wakes = state.wakes.wrapping_add(1);
             state.cancels = state.cancels.wrapping_add(1);
         });
+        let others = self.0.state.lock().for_cancels.clone();
+        others.iter().filter_map(Weak::upgrade).for_each(|other| Self(other).wake());
+    }
+
+    /// Wakes the loops of another handle, too, whenever this one is woken for a cancel. It is for
+    /// [`Upkeep`](super::Upkeep), which ends a lease at the deadline of a cancel if it knows it, and need not be woken
+    /// by all that wakes a worker.
+    pub fn wakes_for_cancels(&self, other: &Self) {
+        let mut state = self.0.state.lock();
+        state.for_cancels.retain(|known| known.strong_count() > 0);
+        state.for_cancels.push(Arc::downgrade(&other.0));
     }
 
     /// Returns the number of calls of [`Self::wake_for_cancel`].

@@ -338,6 +338,15 @@ impl Tx<'_> {
         Ok(results)
     }
 
+    pub(crate) fn delete_tasks(&mut self, tasks: &[(LeaseRef, TaskState)]) -> StoreResult<Vec<bool>> {
+        let results = self.raw().delete_if(tasks)?;
+        // Tasks behind one that waited may be admitted now: a policy may have kept slots free for it.
+        let waited =
+            tasks.iter().zip(&results).any(|((_, from), gone)| *gone && *from == TaskState::Scheduled);
+        self.effects.wakes_admission |= waited;
+        Ok(results)
+    }
+
     pub(crate) fn end_leased(&mut self, ends: &[Move]) -> StoreResult<Vec<Option<bool>>> {
         let results = self.raw().end_if_leased(ends)?;
         for (end, _) in ends.iter().zip(&results).filter(|(_, result)| result.is_some()) {
