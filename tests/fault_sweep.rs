@@ -33,12 +33,13 @@ fn key(task: &str) -> TaskKey {
 }
 
 /// The methods of the store's traits that write.
-const WRITES: [&str; 34] = [
+const WRITES: [&str; 35] = [
     "insert_tasks_if_absent",
     "survey",
     "grant_if_open",
     "start_if_queued",
     "renew_if_leased",
+    "note_if_leased",
     "cancel_if_leased",
     "move_if",
     "change_if",

@@ -310,6 +310,10 @@ impl Tx<'_> {
         Ok(results)
     }
 
+    pub(crate) fn note_leases(&mut self, notes: &[(LeaseRef, Timestamp, String)]) -> Result<Vec<bool>> {
+        Ok(self.writes()?.note_if_leased(notes)?)
+    }
+
     pub(crate) fn cancel_leases(
         &mut self,
         leases: &[LeaseRef],

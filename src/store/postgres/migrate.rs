@@ -84,6 +84,7 @@ const TABLES: &[&str] = &[
     "limit_use",
     "migration",
     "namespace",
+    "note",
     "numbers",
     "pause",
     "pool",

@@ -79,6 +79,10 @@ impl TaskTx for PostgresBackend<'_> {
         self.renew(|db| db.renew_if_leased(leases, expires_at))
     }
 
+    fn note_if_leased(&mut self, notes: &[(LeaseRef, Timestamp, String)]) -> StoreResult<Vec<bool>> {
+        self.renew(|db| db.note_if_leased(notes))
+    }
+
     fn cancel_if_leased(
         &mut self,
         leases: &[LeaseRef],
