@@ -421,7 +421,7 @@
 //!     .retain_runs_for(365 * day)
 //!     .audit_every(day); // in one process: it reads all tasks
 //! let report = upkeep.tick(now)?;
-//! assert!(report.error.is_none(), "a part that failed stops no other");
+//! assert!(report.errors.is_empty(), "a part that failed stops no other");
 //! if let Some(found) = report.audited.filter(|found| !found.is_empty()) {
 //!     eprintln!("counters or tasks are damaged: {found:?}");
 //! }

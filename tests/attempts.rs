@@ -86,3 +86,21 @@ fn each_attempt_that_did_not_succeed_tells_why() {
         assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
     }
 }
+
+/// Only what is written deletes what is older, so rows may be there for longer than they are told of.
+#[test]
+fn what_is_older_than_sixteen_grants_is_not_told_though_all_later_ones_succeeded() {
+    for store in stores() {
+        store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key("a"))])).unwrap();
+        let lease = run(&store, 0)[0];
+        store.write(|tx| tx.finish(at(0), &[Finish::failed(lease, "once")])).unwrap();
+        for grants in 2..=17 {
+            assert_eq!(kept(&store, "a").len(), 1, "of the latest {} grants", grants - 1);
+            store.write(|tx| tx.clear(at(grants), &[key("a")])).unwrap();
+            let lease = run(&store, grants)[0];
+            assert_eq!(kept(&store, "a").len(), usize::from(grants < 17), "a grant counts before it ends");
+            store.write(|tx| tx.finish(at(grants), &[Finish::success(lease)])).unwrap();
+        }
+        assert_eq!(kept(&store, "a"), []);
+    }
+}

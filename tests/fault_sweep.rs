@@ -33,12 +33,13 @@ fn key(task: &str) -> TaskKey {
 }
 
 /// The methods of the store's traits that write.
-const WRITES: [&str; 34] = [
+const WRITES: [&str; 35] = [
     "insert_tasks_if_absent",
     "survey",
     "grant_if_open",
     "start_if_queued",
     "renew_if_leased",
+    "note_if_leased",
     "cancel_if_leased",
     "move_if",
     "change_if",
@@ -326,7 +327,7 @@ fn upkeep_that_does_all_it_can() {
         },
         |upkeep| {
             for now in [100, 101, 102] {
-                if let Some(error) = upkeep.tick(at(now))?.error {
+                if let Some(error) = upkeep.tick(at(now))?.errors.pop() {
                     return Err(error);
                 }
             }

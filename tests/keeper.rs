@@ -20,7 +20,7 @@ use stationmaster::service::{
 };
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::testing::FaultStore;
-use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
+use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
 use stores::stores;
 
 fn at(seconds: i64) -> Timestamp {
@@ -219,6 +219,92 @@ fn a_holder_is_told_of_the_expiry_before_the_store_is_asked_once_more() {
         let report = next(&mut keeper, &clock);
         assert_eq!((clock.now(), seen.recv().unwrap()), (at(60), 1));
         assert_eq!((report.renewed, report.expired), (1, vec![kept.lease()]));
+    }
+}
+
+/// It goes with the next renewal, again after a failure, and makes no call of its own.
+#[test]
+fn what_a_holder_says_is_written_with_the_next_renewal() {
+    for store in stores() {
+        let faults = Arc::new(FaultStore::new(store.clone()));
+        let (tasks, _) = granted(&store, &["a", "b", "c"]);
+        let mut keeper = Keeper::new(faults.clone(), secs(60));
+        let kept: Vec<Kept> = tasks.iter().map(|task| keeper.keep(task)).collect();
+        let noted = || {
+            let tasks = store.read(|tx| tx.tasks(&[key("a"), key("b")])).unwrap();
+            let lease = |task: Option<TaskRecord>| task.unwrap().lease.unwrap();
+            let notes = tasks.into_iter().map(lease).map(|lease| (lease.note, lease.noted_at));
+            notes.collect::<Vec<_>>()
+        };
+        let said = |text: &str, second| (Some(text.to_owned()), Some(at(second)));
+        kept[0].note(at(1), "begun");
+        kept[0].note(at(2), "half");
+        kept[2].note(at(2), "of one that ends first");
+        store.write(|tx| tx.finish(at(3), &[Finish::success(kept[2].lease())])).unwrap();
+        assert_eq!(keeper.next_due(), Some(at(20)), "a note hurries no renewal");
+        faults.refuse(TxMode::Write, 1);
+        assert!(keeper.tick(at(20)).unwrap().error.is_some());
+        assert_eq!(noted(), [(None, None), (None, None)]);
+        kept[1].note(at(21), "é".repeat(600));
+        let report = keeper.tick(at(25)).unwrap();
+        assert_eq!((report.renewed, report.lost.len()), (2, 1));
+        assert_eq!(noted(), [said("half", 2), said(&"é".repeat(512), 21)]);
+        // One that was not written yet gives way to a newer one, also if the store fails.
+        kept[0].note(at(26), "older");
+        faults.refuse(TxMode::Write, 1);
+        assert!(keeper.tick(at(45)).unwrap().error.is_some());
+        kept[0].note(at(46), "newer");
+        assert_eq!(keeper.tick(at(50)).unwrap().renewed, 2);
+        assert_eq!(noted(), [said("newer", 46), said(&"é".repeat(512), 21)]);
+        // What was said once is written once.
+        store.write(|tx| tx.note(at(51), &[(kept[0].lease(), "by another way".into())])).unwrap();
+        assert_eq!(keeper.tick(at(75)).unwrap().renewed, 2);
+        assert_eq!(noted()[0], said("by another way", 51));
+    }
+}
+
+#[test]
+fn what_is_too_long_is_refused_and_of_several_the_last_counts() {
+    for store in stores() {
+        let (tasks, _) = granted(&store, &["a"]);
+        let lease = tasks[0].lease_ref();
+        let long = [(lease, "fits".into()), (lease, "x".repeat(1_025))];
+        let refused = store.write(|tx| tx.note(at(1), &long)).unwrap_err();
+        assert!(refused.to_string().contains("1025"), "{refused}");
+        let note = || {
+            let task = store.read(|tx| tx.tasks(&[key("a")])).unwrap().remove(0).unwrap();
+            task.lease.unwrap().note
+        };
+        assert_eq!(note(), None);
+        let stale = LeaseRef::new(lease.id, lease.epoch - 1);
+        let notes = [(lease, "x".repeat(1_024)), (stale, "stale".into()), (lease, "last".into())];
+        assert_eq!(store.write(|tx| tx.note(at(1), &notes)).unwrap(), [true, false, true]);
+        assert_eq!(note().as_deref(), Some("last"));
+    }
+}
+
+/// A process that starts again under its name goes on with what it holds, or gives it back.
+#[test]
+fn a_holder_that_starts_again_finds_its_leases() {
+    for store in stores() {
+        granted(&store, &["a", "b"]);
+        enqueue(&store, &["of another"]);
+        admitter(&store, "other").tick(at(0)).unwrap();
+        let me = "holder".try_into().unwrap();
+        let mine = store.read(|tx| tx.leases_of(&me, None, 99)).unwrap();
+        assert_eq!(mine.iter().map(|task| task.key.task.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        let mut again = Keeper::new(store.clone(), secs(60));
+        let kept: Vec<Kept> = mine.iter().map(|task| again.keep(task)).collect();
+        assert_eq!(again.tick(at(20)).unwrap().renewed, 2);
+        assert!(kept.iter().all(|kept| kept.holds(at(79))));
+        assert_eq!(reap(&store, 60), 1, "that of the other");
+        store.write(|tx| tx.finish(at(61), &[Finish::success(kept[0].lease())])).unwrap();
+        drop(kept.into_iter().next());
+        let mine = store.read(|tx| tx.leases_of(&me, None, 99)).unwrap();
+        let back: Vec<Finish> = mine.iter().map(|task| Finish::given_back(task.lease_ref())).collect();
+        assert_eq!(store.write(|tx| tx.finish(at(62), &back)).unwrap(), [Finished::Ready]);
+        assert_eq!(state(&store, "b"), TaskState::Scheduled);
+        assert!(store.read(|tx| tx.leases_of(&me, None, 99)).unwrap().is_empty());
     }
 }
 

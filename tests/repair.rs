@@ -127,7 +127,7 @@ fn leaves_tasks_alone(store: &Arc<dyn Store>, spoil: &dyn Fn()) {
     let is_task = |found: &&Discrepancy| matches!(found, Discrepancy::Task { .. });
     let audited = report.audited.as_ref().unwrap();
     assert!(audited.iter().any(|found| is_task(&found)), "{audited:?}");
-    assert!(report.repaired.iter().all(|found| !is_task(&found)) && report.error.is_none(), "{report:?}");
+    assert!(report.repaired.iter().all(|found| !is_task(&found)) && report.errors.is_empty(), "{report:?}");
     assert!(store.read(|tx| tx.audit()).unwrap().iter().any(|found| is_task(&found)));
 }
 

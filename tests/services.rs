@@ -467,6 +467,61 @@ fn what_frees_slots_or_brings_tasks_wakes_waiters_and_a_tick_does_not() {
     }
 }
 
+/// A policy may have kept slots free for what is gone, or waits elsewhere now.
+#[test]
+fn what_waited_and_does_not_wait_there_any_more_wakes_waiters() {
+    for kind in kinds() {
+        let handle = LoopHandle::new();
+        let store = Arc::new(WakingStore::new(kind.make(), handle.clone()));
+        let tasks = ["deleted", "later", "ended"].map(|name| NewTask::new(key(name)));
+        put(&*store, &tasks);
+        let woken = |work: &dyn Fn(&mut Tx<'_>) -> stationmaster::Result<()>| {
+            let seen = handle.seen();
+            store.write(|tx| work(tx)).unwrap();
+            handle.seen() != seen
+        };
+        assert!(woken(&|tx| tx.delete(&[key("deleted")]).map(drop)), "{}", kind.name);
+        assert!(!woken(&|tx| tx.delete(&[key("deleted")]).map(drop)), "{}: it was gone", kind.name);
+        let later = |task: &mut NewTask| task.not_before = Some(at(9));
+        assert!(woken(&|tx| tx.change(at(0), &[key("later")], later).map(drop)), "{}", kind.name);
+        assert!(woken(&|tx| tx.cancel(at(0), secs(0), &[key("ended")], "m").map(drop)), "{}", kind.name);
+        assert!(!woken(&|tx| tx.delete(&[key("ended")]).map(drop)), "{}: it had ended", kind.name);
+    }
+}
+
+/// Upkeep that sleeps for an hour ends a lease at the deadline of a cancel that it is woken for, and nothing else wakes it.
+#[test]
+fn upkeep_is_woken_by_the_handle_that_hears_of_cancels() {
+    for kind in kinds() {
+        let [works, rests] = [(); 2].map(|()| LoopHandle::new());
+        works.wakes_for_cancels(&rests);
+        let store: Arc<dyn Store> = Arc::new(WakingStore::new(kind.make(), works.clone()));
+        let mut upkeep = Upkeep::new(store.clone()).grace(secs(0));
+        let stop = rests.clone();
+        let thread = std::thread::spawn(move || {
+            drive(&mut upkeep, &SystemClock, &stop, secs(3_600), |_| ControlFlow::Continue(()));
+        });
+        let seen = rests.seen();
+        put(&*store, &[NewTask::new(key("t"))]);
+        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).lease(secs(3_600));
+        admitter.tick(SystemClock.now()).unwrap();
+        works.wake();
+        assert_eq!(rests.seen(), seen, "{}: only cancels wake it", kind.name);
+        let grace = std::time::Duration::from_millis(300);
+        store.write(|tx| tx.cancel(SystemClock.now(), grace, &[key("t")], "m")).unwrap();
+        let began = std::time::Instant::now();
+        let state = || store.read(|tx| tx.tasks(&[key("t")])).unwrap()[0].as_ref().unwrap().state;
+        while state() != stationmaster::TaskState::Cancelled {
+            assert!(began.elapsed() < secs(60), "{}: nobody ends it", kind.name);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        rests.stop();
+        thread.join().unwrap();
+        drop(rests);
+        works.wake_for_cancel();
+    }
+}
+
 #[test]
 fn a_loop_goes_on_soon_after_an_error() {
     struct Fails(usize);

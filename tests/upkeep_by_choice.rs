@@ -32,7 +32,7 @@ fn at_once(store: &Arc<dyn Store>) -> Upkeep {
 
 fn tick(upkeep: &mut Upkeep, now: i64) -> UpkeepReport {
     let report = upkeep.tick(at(now)).unwrap();
-    assert!(report.error.is_none(), "{report:?}");
+    assert!(report.errors.is_empty(), "{report:?}");
     report
 }
 
@@ -262,13 +262,55 @@ fn a_part_that_fails_undoes_and_stops_no_other() {
         assert_eq!((done, report.reaped.len()), ([true], 1), "{struck:?}");
         let parts = [report.silent_runs.len(), report.promoted, usize::from(report.audited.is_some())];
         assert_eq!(parts.iter().sum::<usize>(), 2, "{struck:?}: {report:?}");
-        assert!(report.error.is_some() && report.next_due == Some(at(101)), "{struck:?}: {report:?}");
+        assert!(report.errors.len() == 1 && report.next_due == Some(at(101)), "{struck:?}: {report:?}");
         let again = upkeep.tick(at(101)).unwrap();
-        assert!(again.error.is_none(), "{again:?}");
+        assert!(again.errors.is_empty(), "{again:?}");
         let parts = [parts[0] + again.silent_runs.len(), parts[1] + again.promoted];
         assert_eq!(parts, [1, 1], "{struck:?}");
     }
     assert!(failed >= 8, "{failed}");
+}
+
+/// Each failure is told, and an audit that failed is made again soon, not after its interval.
+#[cfg(feature = "testing")]
+#[test]
+fn several_parts_that_fail_are_all_told_and_an_audit_is_made_again_soon() {
+    use stationmaster::error::StoreErrorKind;
+    use stationmaster::store::TxMode;
+    use stationmaster::testing::{Fault, FaultStore, When};
+    let mut both = 0;
+    for call in 1.. {
+        let faulty = Arc::new(FaultStore::new(Arc::new(MemoryStore::new())));
+        let mut upkeep =
+            at_once(&(faulty.clone() as Arc<dyn Store>)).retain_runs_for(secs(60)).audit_every(secs(3_600));
+        tick(&mut upkeep, 0);
+        // Only an audit reads in a transaction that reads alone.
+        faulty.refuse(TxMode::Read, 1);
+        faulty.arm(Fault::new(call, When::Before, StoreErrorKind::Full));
+        let answer = upkeep.tick(at(3_600));
+        let struck = faulty.disarm();
+        let Ok(report) = answer else { continue };
+        let kinds: Vec<StoreErrorKind> = report
+            .errors
+            .iter()
+            .map(|error| match error {
+                stationmaster::Error::Store(error) => error.kind(),
+                other => panic!("{other}"),
+            })
+            .collect();
+        assert_eq!(kinds.last(), Some(&StoreErrorKind::Io), "the audit failed");
+        assert_eq!(report.next_due, Some(at(3_601)));
+        let again = upkeep.tick(at(3_601)).unwrap();
+        assert_eq!((again.errors.len(), again.audited), (0, Some(vec![])), "{struck:?}");
+        match struck {
+            Some(_) => {
+                assert_eq!(kinds, [StoreErrorKind::Full, StoreErrorKind::Io]);
+                both += 1;
+            }
+            None => break,
+        }
+    }
+    assert!(both >= 2, "{both}");
 }
 
 #[test]

@@ -59,6 +59,7 @@ pub(crate) fn process(schema: &str, port: u16, role: &str, name: &str) -> Result
     let (stop, rest) = (LoopHandle::new(), LoopHandle::new());
     trial::stop_with_parent(stop.clone());
     let (signal, works, pokes) = (stop.clone(), stop.clone(), rest.clone());
+    stop.wakes_for_cancels(&rest);
     ctrlc::set_handler(move || signal.stop())?;
     let _listening = app.store.on_change(move |change| {
         change.tasks().then(|| works.wake());

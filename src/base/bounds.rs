@@ -10,14 +10,22 @@ pub const MAX_LIMIT_KEYS: usize = 16;
 pub const MAX_POOLS: usize = 8;
 
 /// Returns the same text, truncated to [`MAX_TEXT_BYTES`] if it is longer.
-pub(crate) fn clip(mut text: String) -> String {
-    let cut = (0..=MAX_TEXT_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+pub(crate) fn clip(text: String) -> String {
+    clip_to(MAX_TEXT_BYTES, text)
+}
+
+/// Cuts a text at this many bytes, between characters.
+pub(crate) fn clip_to(bytes: usize, mut text: String) -> String {
+    let cut = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text.truncate(cut.unwrap_or(0));
     text
 }
 
 /// The longest payload, message or landed value, in bytes.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
+
+/// The longest note of a holder about its work, in bytes.
+pub const MAX_NOTE_BYTES: usize = 1_024;
 
 /// The most buckets of one row of a series of runs.
 pub const MAX_BUCKETS: usize = 100_000;

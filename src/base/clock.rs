@@ -54,8 +54,9 @@
 //! ```
 
 use std::fmt::Debug;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::Utc;
 
@@ -65,6 +66,16 @@ use crate::time::Timestamp;
 pub trait Clock: Debug + Send + Sync {
     /// Returns the current instant.
     fn now(&self) -> Timestamp;
+
+    /// Returns an instant by which a [`Worker`](crate::service::Worker) measures how long it waits. Only the difference
+    /// of two of them means something.
+    ///
+    /// It runs as [`Self::now`] does, which is what it is by default. A clock that may be set should return one that is
+    /// not set with it, so that a clock that is set back makes no wait longer. [`SystemClock`] and the clock of a
+    /// PostgreSQL store do so.
+    fn steady(&self) -> Timestamp {
+        self.now()
+    }
 }
 
 /// The operating system's clock.
@@ -74,6 +85,11 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         Utc::now().into()
+    }
+
+    fn steady(&self) -> Timestamp {
+        static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+        Timestamp::UNIX_EPOCH + FIRST.elapsed()
     }
 }
 

@@ -1,12 +1,12 @@
 //! One attempt: started, kept alive and finished by the holder of its lease.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::leave;
-use crate::bounds::MAX_TEXT_BYTES;
+use crate::bounds::{MAX_NOTE_BYTES, MAX_TEXT_BYTES};
 use crate::error::{Invalid, Result};
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::run::{RunRecord, StartMethod};
@@ -225,6 +225,53 @@ impl Tx<'_> {
         leases: &[LeaseRef],
     ) -> Result<Vec<Renewal>> {
         self.renew_leases(leases, now.into() + lease)
+    }
+
+    /// Notes what holders say about their work, so that whoever looks sees it: [`Lease::note`](crate::lease::Lease) of
+    /// the task's record. A note replaces the one before, goes with its lease, and decides nothing. Each has at most
+    /// [`MAX_NOTE_BYTES`] bytes. Of several for one lease the last counts.
+    ///
+    /// Returns false where the lease was lost, and where another transaction holds it right now. The call waits for no
+    /// one.
+    ///
+    /// The handlers of a worker call [`Attempt::note`](crate::service::Attempt::note), which is written with the next renewal.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Invalid::TooManyBytes`] for a longer note, and [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::ops::AdmitRequest;
+    /// use stationmaster::store::MemoryStore;
+    /// use stationmaster::{NewTask, TaskKey, Timestamp};
+    ///
+    /// let store = MemoryStore::new();
+    /// let (now, key) = (Timestamp::UNIX_EPOCH, TaskKey::new("prod", "nightly", "r1", "load")?);
+    /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30)).started();
+    /// store.write(|tx| tx.enqueue(now, &[NewTask::new(key.clone())]))?;
+    /// let lease = store.write(|tx| tx.admit(now, &order))?.granted[0].lease_ref();
+    /// assert_eq!(store.write(|tx| tx.note(now, &[(lease, "12 of 40 files".into())]))?, [true]);
+    ///
+    /// let task = store.read(|tx| tx.tasks(&[key]))?.remove(0).unwrap();
+    /// assert_eq!(task.lease.unwrap().note.as_deref(), Some("12 of 40 files"));
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn note(&mut self, now: impl Into<Timestamp>, notes: &[(LeaseRef, String)]) -> Result<Vec<bool>> {
+        let now = now.into();
+        if let Some((_, long)) = notes.iter().find(|(_, text)| text.len() > MAX_NOTE_BYTES) {
+            let (what, bytes, cap) = ("a note", long.len(), MAX_NOTE_BYTES);
+            return Err(Invalid::TooManyBytes { what, bytes, cap }.into());
+        }
+        let latest: BTreeMap<LeaseRef, &String> = notes.iter().map(|(lease, text)| (*lease, text)).collect();
+        let asked: Vec<(LeaseRef, Timestamp, String)> =
+            latest.into_iter().map(|(lease, text)| (lease, now, text.clone())).collect();
+        let noted = self.note_leases(&asked)?;
+        let noted: BTreeSet<LeaseRef> =
+            asked.iter().zip(noted).filter(|(_, noted)| *noted).map(|((lease, ..), _)| *lease).collect();
+        Ok(notes.iter().map(|(lease, _)| noted.contains(lease)).collect())
     }
 
     /// Ends attempts: ends their leases, frees slots and limits, and retries failed tasks by their policies.

@@ -59,8 +59,7 @@ impl Tx<'_> {
     ///
     /// Returns [`Invalid::KeyChanged`](crate::error::Invalid::KeyChanged) for an edit of the key. Returns what
     /// [`enqueue`](Self::enqueue) returns for a task that asks for something no store can give. Returns
-    /// [`Invalid::AboveReadCommitted`](crate::error::Invalid::AboveReadCommitted) in a host's PostgreSQL
-    /// transaction above that level. Returns [`crate::Error::Store`] if the store fails.
+    /// [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -135,16 +134,16 @@ impl Tx<'_> {
         })
     }
 
-    /// Deletes tasks that wait or have ended, with all their rows. A task with a lease and a sensor are left as they
-    /// are, and the result says in which state: [`cancel`](Self::cancel) them first.
+    /// Deletes tasks that wait or have ended, with all their rows. A task with a lease, a sensor, and a task that goes on
+    /// in slots that it kept are left as they are, and the result says in which state: [`cancel`](Self::cancel) them
+    /// first.
     ///
     /// A task with an event that no one has acknowledged stays, as retention leaves it. Its key is new again
     /// afterwards: who enqueues it gets another task. Runs that record its attempts stay.
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::AboveReadCommitted`](crate::error::Invalid::AboveReadCommitted) in a host's PostgreSQL
-    /// transaction above that level. Returns [`crate::Error::Store`] if the store fails.
+    /// Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -174,8 +173,7 @@ impl Tx<'_> {
             let may_go = |task: &TaskRecord| waits(task) || task.state.is_end();
             let asked: Vec<_> =
                 held.iter().filter(|task| may_go(task)).map(|task| (task.lease_ref(), task.state)).collect();
-            let mut gone =
-                if asked.is_empty() { Vec::new() } else { tx.raw().delete_if(&asked)? }.into_iter();
+            let mut gone = if asked.is_empty() { Vec::new() } else { tx.delete_tasks(&asked)? }.into_iter();
             let mut answer = |task: &TaskRecord| match may_go(task) {
                 false => Changed::NotWaiting(task.state),
                 // It is held, so nothing else keeps it.
@@ -200,8 +198,7 @@ impl Tx<'_> {
         self.may_write()?;
         let mut page = self.list_tasks(query)?;
         let ids: Vec<TaskId> = page.tasks.iter().map(|task| task.id).collect();
-        let held =
-            if ids.is_empty() { Vec::new() } else { self.decides()?.hold_tasks(&ids, Wait::ForOthers)? };
+        let held = if ids.is_empty() { Vec::new() } else { self.raw().hold_tasks(&ids, Wait::ForOthers)? };
         let held = held.into_iter().filter_map(|held| match held {
             Held::Task(task) if query.wants(&task) => Some(*task),
             _ => None,
@@ -219,7 +216,7 @@ impl Tx<'_> {
     ) -> Result<Vec<Changed>> {
         self.whole(|tx| {
             let ids: Vec<Option<TaskId>> =
-                tx.decides()?.tasks(keys)?.into_iter().map(|task| task.map(|task| task.id)).collect();
+                tx.raw().tasks(keys)?.into_iter().map(|task| task.map(|task| task.id)).collect();
             let mut seen = HashSet::new();
             let open: Vec<TaskId> = ids.iter().flatten().copied().filter(|id| seen.insert(*id)).collect();
             let mut answers: HashMap<TaskId, Changed> = HashMap::with_capacity(open.len());

@@ -1,12 +1,13 @@
 //! Lists of tasks, in pages, and their number by state.
 
+use crate::core::task::attempt::is_of_latest_grants;
 use crate::error::{Invalid, Result};
 use crate::id::TaskKey;
 use crate::lease::TaskId;
 use crate::store::ReadTx;
 use crate::store::contract::TaskWalk;
 use crate::task::list::Cursor;
-use crate::task::{PastAttempt, TaskCount, TaskPage, TaskQuery};
+use crate::task::{PastAttempt, TaskCount, TaskPage, TaskQuery, TaskRecord};
 
 /// The most of which [`ReadTx::count_tasks`] counts one by one.
 const MOST_COUNTED: usize = 1_000_000;
@@ -117,6 +118,12 @@ impl ReadTx<'_> {
         let tasks = self.raw().tasks(keys)?;
         let known: Vec<TaskId> = tasks.iter().flatten().map(|task| task.id).collect();
         let mut past = if known.is_empty() { Vec::new() } else { self.raw().attempts(&known)? }.into_iter();
-        Ok(tasks.iter().map(|task| task.as_ref().and_then(|_| past.next()).unwrap_or_default()).collect())
+        let mut of = |task: &TaskRecord| {
+            let mut kept = past.next().unwrap_or_default();
+            // Rows are deleted when the next one is written, and grants that succeeded since wrote none.
+            kept.retain(|past| is_of_latest_grants(past.epoch, task.epoch));
+            kept
+        };
+        Ok(tasks.iter().map(|task| task.as_ref().map(&mut of).unwrap_or_default()).collect())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -86,6 +86,8 @@ pub(super) struct State {
     cancels: u64,
     /// Futures that wait for a change.
     pub(super) waiters: Waiters,
+    /// The handles that are woken for cancels, too. They may be dropped, and may name this one.
+    for_cancels: Vec<Weak<Inner>>,
 }
 
 impl State {
@@ -122,6 +124,17 @@ impl LoopHandle {
             state.wakes = state.wakes.wrapping_add(1);
             state.cancels = state.cancels.wrapping_add(1);
         });
+        let others = self.0.state.lock().for_cancels.clone();
+        others.iter().filter_map(Weak::upgrade).for_each(|other| Self(other).wake());
+    }
+
+    /// Wakes the loops of another handle, too, whenever this one is woken for a cancel. It is for
+    /// [`Upkeep`](super::Upkeep), which ends a lease at the deadline of a cancel if it knows it, and need not be woken
+    /// by all that wakes a worker.
+    pub fn wakes_for_cancels(&self, other: &Self) {
+        let mut state = self.0.state.lock();
+        state.for_cancels.retain(|known| known.strong_count() > 0);
+        state.for_cancels.push(Arc::downgrade(&other.0));
     }
 
     /// Returns the number of calls of [`Self::wake_for_cancel`].
@@ -243,12 +256,13 @@ pub fn drive<S: Service>(
     service.woken_by(handle);
     while !handle.is_stopped() {
         let seen = handle.seen();
-        let report = service.tick(clock.now());
+        let now = clock.now();
+        let report = service.tick(now);
         let due = pace.ticked(seen, &report);
         if each(report).is_break() {
             return;
         }
-        let pause = pace.pause(due, clock, longest);
+        let pause = pace.pause(due, now, clock, longest);
         handle.sleep_since(seen, pace.ignores_wakes_for().min(pause), pause);
     }
 }
@@ -291,13 +305,20 @@ impl Pace {
         }
     }
 
-    /// Returns how long the loop sleeps: after failures in a row, or until it is due.
-    pub(crate) fn pause(&self, due: Option<Timestamp>, clock: &dyn Clock, longest: Duration) -> Duration {
+    /// Returns how long the loop sleeps after its tick at this instant: after failures in a row, or until it is due.
+    pub(crate) fn pause(
+        &self,
+        due: Option<Timestamp>,
+        ticked_at: Timestamp,
+        clock: &dyn Clock,
+        longest: Duration,
+    ) -> Duration {
         let pause = match due {
             _ if self.failures > 0 => {
                 Duration::from_millis(5 << self.failures.min(20)).min(LONGEST_AFTER_AN_ERROR)
             }
-            Some(due) => due.saturating_duration_since(clock.now()),
+            // The clock may have been set back since the tick.
+            Some(due) => due.saturating_duration_since(clock.now().max(ticked_at)),
             None => longest,
         };
         pause.min(longest).max(Duration::from_millis(1))
@@ -351,12 +372,24 @@ mod tests {
     #[test]
     fn after_errors_a_loop_pauses_for_longer_and_longer_but_not_for_long() {
         let hour = Duration::from_secs(3_600);
-        let pause =
-            |failures, longest| Pace { seen: 0, failures, idle_ticks: 0 }.pause(None, &SystemClock, longest);
+        let pause = |failures, longest| {
+            Pace { seen: 0, failures, idle_ticks: 0 }.pause(None, Timestamp::MIN, &SystemClock, longest)
+        };
         let paused = [1, 2, 3, 9, 10, 11, 12, 999].map(|failures| pause(failures, hour));
         assert_eq!(paused.map(|pause| pause.as_millis()), [10, 20, 40, 2_560, 5_000, 5_000, 5_000, 5_000]);
         assert_eq!(pause(999, Duration::from_secs(1)), Duration::from_secs(1));
         assert_eq!(pause(0, hour), hour);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_during_a_tick_makes_no_sleep_longer() {
+        let (hour, second) = (Duration::from_secs(3_600), Duration::from_secs(1));
+        let ticked_at = Timestamp::UNIX_EPOCH + hour;
+        let clock = crate::clock::ManualClock::new(Timestamp::UNIX_EPOCH);
+        let pace = Pace::new(&LoopHandle::new());
+        assert_eq!(pace.pause(Some(ticked_at + second), ticked_at, &clock, 9 * hour), second);
+        clock.set(ticked_at + second / 4);
+        assert_eq!(pace.pause(Some(ticked_at + second), ticked_at, &clock, hour), second * 3 / 4);
     }
 
     #[test]

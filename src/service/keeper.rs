@@ -15,11 +15,12 @@ use super::observer::metrics::{LEASES_LOST, LEASES_RENEWED};
 use super::observer::spans::debug_or_warn;
 use super::observer::{Emitter, Observer, Reported, Tick, spans};
 use crate::base::setters;
+use crate::bounds::{MAX_NOTE_BYTES, clip_to};
 use crate::error::{Error, Invalid, Result};
 use crate::lease::keep::LeaseSet;
 use crate::lease::{LeaseRef, Renewal};
 use crate::ops::{Finish, Finished};
-use crate::store::Store;
+use crate::store::{Store, Tx};
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
@@ -133,6 +134,24 @@ impl State {
         }
     }
 
+    /// Takes what the holders of these leases said since the last call.
+    fn take_notes(&self, asked: &[LeaseRef]) -> Vec<Note> {
+        let note = |lease: &LeaseRef| {
+            let (at, text) = self.entries.get(lease)?.slot.note.lock().take()?;
+            Some((*lease, at, text))
+        };
+        asked.iter().filter_map(note).collect()
+    }
+
+    /// Puts notes back that were not written, for the next call. A newer one of the same holder stays.
+    fn keep_notes(&self, notes: impl IntoIterator<Item = Note>) {
+        for (lease, at, text) in notes {
+            if let Some(entry) = self.entries.get(&lease) {
+                entry.slot.note.lock().get_or_insert((at, text));
+            }
+        }
+    }
+
     fn slots<'a>(&'a self, leases: &'a [LeaseRef]) -> impl Iterator<Item = Arc<Slot>> + 'a {
         leases.iter().filter_map(|lease| self.entries.get(lease)).map(|entry| entry.slot.clone())
     }
@@ -156,6 +175,8 @@ struct Slot {
     /// `None` once they were called.
     calls: Mutex<Option<Vec<Call>>>,
     cancel: Mutex<Cancel>,
+    /// What the holder said, and when, that is not written yet.
+    note: Mutex<Option<(Timestamp, String)>>,
 }
 
 type Call = Box<dyn FnOnce() + Send>;
@@ -257,6 +278,7 @@ impl Keeper {
                     told: LoopHandle::new(),
                     calls: Mutex::new(Some(Vec::new())),
                     cancel: Mutex::default(),
+                    note: Mutex::default(),
                 });
                 state.entries.insert(lease, Entry { slot: slot.clone(), handles: 1 });
                 let due = state.set.insert(lease, expires_at);
@@ -327,20 +349,23 @@ impl Service for Keeper {
         let mut expired = state.set.fallen_into_doubt(now);
         let asked = state.set.due(now);
         let told: Vec<Arc<Slot>> = state.slots(&expired).collect();
+        let notes = state.take_notes(&asked);
         drop(state);
         // Before the store is asked: it failed the last time, so it may take long.
         told.iter().for_each(|slot| slot.tell());
 
         let lease = self.lease;
         let answer = match asked.is_empty() {
-            true => Ok(Vec::new()),
-            false => self.store.write(|tx| tx.renew(now, lease, &asked)),
+            true => Ok((Vec::new(), Vec::new())),
+            false => self.store.write(|tx| renew(tx, now, lease, &asked, &notes)),
         };
 
         let mut state = self.shared.lock();
         let (mut report, mut cancelled) = (KeepReport::default(), Vec::new());
         match answer {
-            Ok(renewals) => {
+            Ok((renewals, written)) => {
+                let left = notes.into_iter().zip(written).filter(|(_, written)| !written);
+                state.keep_notes(left.map(|(note, _)| note));
                 let told = state.set.answered(now, &asked, &renewals);
                 report.lost = told.lost;
                 let slot = |(lease, deadline)| Some((state.entries.get(&lease)?.slot.clone(), deadline));
@@ -350,6 +375,7 @@ impl Service for Keeper {
                 report.busy = renewals.iter().filter(|of| **of == Renewal::Busy).count();
             }
             Err(error) => {
+                state.keep_notes(notes);
                 state.set.failed(now, &asked);
                 report.error = Some(error);
             }
@@ -379,6 +405,23 @@ impl Service for Keeper {
         // What the handle told of before may concern a lease that is kept already, so it is heeded, too.
         self.shared.lock().driver = Some(handle.clone());
     }
+}
+
+/// What a holder said about its work, and when.
+type Note = (LeaseRef, Timestamp, String);
+
+/// Renews leases, and returns of each note whether it was written.
+fn renew(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+    length: Duration,
+    asked: &[LeaseRef],
+    notes: &[Note],
+) -> Result<(Vec<Renewal>, Vec<bool>)> {
+    let renewals = tx.renew(now, length, asked)?;
+    // Most renewals carry none, and then cost nothing more.
+    let written = if notes.is_empty() { Vec::new() } else { tx.note_leases(notes)? };
+    Ok((renewals, written))
 }
 
 /// A lease that a [`Keeper`] renews until this is dropped.
@@ -449,6 +492,15 @@ impl Kept {
     /// [cancelled](crate::store::Tx::cancel) it. `None` as long as the holder was not told.
     pub fn cancelled(&self) -> Option<Timestamp> {
         self.slot.cancel.lock().deadline
+    }
+
+    /// Says how the work is going, as of this instant. Whoever looks at the task sees it: [`Lease::note`](crate::lease::Lease).
+    ///
+    /// It is written with the next renewal, so it costs no call of its own, and is seen up to a third of a lease later.
+    /// A newer note replaces one that was not written yet. The first [`MAX_NOTE_BYTES`] bytes are kept. A note that is
+    /// not written when this is dropped never is.
+    pub fn note(&self, now: impl Into<Timestamp>, text: impl Into<String>) {
+        *self.slot.note.lock() = Some((now.into(), clip_to(MAX_NOTE_BYTES, text.into())));
     }
 
     /// Calls this once with the deadline when the holder is told that its task was cancelled; at once if it was told

@@ -310,6 +310,10 @@ impl Tx<'_> {
         Ok(results)
     }
 
+    pub(crate) fn note_leases(&mut self, notes: &[(LeaseRef, Timestamp, String)]) -> Result<Vec<bool>> {
+        Ok(self.writes()?.note_if_leased(notes)?)
+    }
+
     pub(crate) fn cancel_leases(
         &mut self,
         leases: &[LeaseRef],
@@ -335,6 +339,15 @@ impl Tx<'_> {
         let results = self.raw().change_if(changes)?;
         self.effects.stale.change += stale(&results);
         self.effects.wakes_admission = true;
+        Ok(results)
+    }
+
+    pub(crate) fn delete_tasks(&mut self, tasks: &[(LeaseRef, TaskState)]) -> StoreResult<Vec<bool>> {
+        let results = self.raw().delete_if(tasks)?;
+        // Tasks behind one that waited may be admitted now: a policy may have kept slots free for it.
+        let waited =
+            tasks.iter().zip(&results).any(|((_, from), gone)| *gone && *from == TaskState::Scheduled);
+        self.effects.wakes_admission |= waited;
         Ok(results)
     }
 

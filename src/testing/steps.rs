@@ -134,6 +134,11 @@ pub fn life() -> Vec<Step> {
             let leases = leases(tx, &["a", "b"])?;
             tx.renew(at(3), Duration::from_secs(60), &leases)?
         };
+        "note": |tx| {
+            let notes: Vec<_> =
+                leases(tx, &["a", "b"])?.into_iter().map(|lease| (lease, "half".to_owned())).collect();
+            tx.note(at(3), &notes)?
+        };
         "register": |tx| {
             let sensors: Vec<_> = leases(tx, &["a", "b"])?.into_iter().map(sensor).collect();
             tx.register(at(4), &sensors)?

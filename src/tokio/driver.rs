@@ -76,7 +76,8 @@ where
     service.woken_by(handle);
     while !handle.is_stopped() {
         let seen = handle.seen();
-        let report = match service.tick(clock.now()).await {
+        let now = clock.now();
+        let report = match service.tick(now).await {
             Err(error) if is_of_runtime(&error) => return Err(error),
             report => report,
         };
@@ -84,7 +85,7 @@ where
         if each(report).is_break() {
             return Ok(());
         }
-        let pause = pace.pause(due, clock, longest);
+        let pause = pace.pause(due, now, clock, longest);
         let ignored = pace.ignores_wakes_for().min(pause);
         let _ = timeout(ignored, handle.stopped()).await;
         // Whether the time is up or the handle was woken, it is time to look.

@@ -191,7 +191,7 @@ fn everything(kind: &Kind) -> Told {
         .audit_every(Duration::from_secs(1))
         .observed_by(observer.clone());
     for later in [1, 2] {
-        assert!(upkeep.tick(at(now + later)).unwrap().error.is_none());
+        assert!(upkeep.tick(at(now + later)).unwrap().errors.is_empty());
     }
     let disturbed = Contended(kind.make(), AtomicBool::new(true));
     let name = "h".try_into().unwrap();

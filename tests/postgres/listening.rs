@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use stationmaster::Timestamp;
 use stationmaster::admission::{IfExists, Subject};
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
@@ -19,6 +18,7 @@ use stationmaster::store::postgres::tokio_postgres::{AsyncMessage, Config, NoTls
 use stationmaster::store::postgres::{self, Change, Listening, Wake};
 use stationmaster::store::{PostgresStore, Tx};
 use stationmaster::task::TaskState;
+use stationmaster::{NewTask, TaskKey, Timestamp};
 
 use crate::interrupted::{interrupted, interrupted_while};
 use crate::scratch::rekeyed::as_by_a_pooler;
@@ -168,6 +168,18 @@ fn what_may_bring_work_is_told_and_nothing_else() {
         assert_eq!(pair.actor.write(change).unwrap(), [true], "{what}");
         assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY, "{what}");
     }
+
+    // And what waits behind one that is taken away, or put off.
+    let names = ["taken away", "put off"].map(|name| TaskKey::new("n", "w", "r", name).unwrap());
+    let behind = names.clone().map(|key| NewTask::new(key).pool("p".try_into().unwrap()));
+    pair.actor.write(|tx| tx.enqueue(now(), &behind)).unwrap();
+    assert_eq!(pair.told_until(|[ready, ..]| ready), READY, "enqueued");
+    pair.actor.write(|tx| tx.delete(&names[..1])).unwrap();
+    assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY, "deleted");
+    let later = now() + Duration::from_secs(3_600);
+    pair.actor.write(|tx| tx.change(now(), &names[1..], |task| task.not_before = Some(later))).unwrap();
+    assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY, "put off");
+    pair.actor.write(|tx| tx.delete(&names)).unwrap();
 
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(60)).unwrap();
     let context = PokeContext::from_json("{}").unwrap();

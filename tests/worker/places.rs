@@ -1,8 +1,9 @@
 //! Which tasks a worker takes, how many, and when.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use stationmaster::backoff::RetryPolicy;
@@ -169,5 +170,52 @@ fn all_that_a_worker_records_is_by_its_clock() {
         assert_eq!(ended.state, TaskState::Success, "{ended:?}");
         let least = Some(SystemClock.now() + 999 * HOUR);
         assert!(ended.queued_at > least && ended.started_at > least && ended.ended_at > least, "{ended:?}");
+    }
+}
+
+/// A clock that was set back by an hour once it was told to.
+#[derive(Debug, Clone, Default)]
+struct SetBack(Arc<AtomicBool>);
+
+impl Clock for SetBack {
+    fn now(&self) -> Timestamp {
+        let now = SystemClock.now();
+        if self.0.load(Ordering::SeqCst) { now - HOUR } else { now }
+    }
+
+    fn steady(&self) -> Timestamp {
+        SystemClock.steady()
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_delays_nothing() {
+    for (store, _) in scenes() {
+        let (clock, handle, begins) = (SetBack::default(), LoopHandle::new(), Gate::new());
+        let (work, sets_back) = (begins.clone(), clock.clone());
+        // Nothing wakes it, and its handler ignores the stop.
+        let hangs = worker(&store).clock(clock.clone()).longest_wait(Duration::from_millis(300));
+        let hangs =
+            hangs.max_run(|task| (task.key.task.as_str() == "long").then_some(Duration::from_millis(500)));
+        let hangs = hangs.patience(Duration::from_millis(500)).handler(move |attempt: &Attempt| {
+            match attempt.task().key.task.as_str() {
+                "hangs" => work.pass(),
+                _ => drop(attempt.wait(MINUTE)),
+            }
+            Ok::<_, Error>(())
+        });
+        let running = run(hangs, &handle);
+        enqueue(&store, &[task("hangs"), task("long")]);
+        until("both work", || ["hangs", "long"].iter().all(|name| state(&store, name) == TaskState::Running));
+        sets_back.0.store(true, Ordering::SeqCst);
+        let began = Instant::now();
+        let due = [task("asked").not_before(SystemClock.now() - 2 * HOUR)];
+        store.write(|tx| tx.enqueue(SystemClock.now() - HOUR, &due)).unwrap();
+        until("it asks", || state(&store, "asked") == TaskState::Running);
+        until("the longest run is over", || state(&store, "long").is_end());
+        let report = running.stop();
+        assert!(began.elapsed() < MINUTE, "{:?}", began.elapsed());
+        assert_eq!(report.working.len(), 1);
+        begins.open();
     }
 }

@@ -70,12 +70,18 @@ pub struct Lease {
     /// [cancelled](crate::store::Tx::cancel) the task. `None` if no one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_at: Option<Timestamp>,
+    /// What the holder last [said](crate::store::Tx::note) about its work. `None` if it said nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// When it said that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noted_at: Option<Timestamp>,
 }
 
 impl Lease {
     /// Creates a lease of this holder until this instant.
     pub fn new(holder: Holder, expires_at: Timestamp) -> Self {
-        Self { holder, expires_at, cancel_at: None }
+        Self { holder, expires_at, cancel_at: None, note: None, noted_at: None }
     }
 
     /// Returns true from `expires_at` on.

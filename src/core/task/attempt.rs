@@ -40,6 +40,11 @@ pub struct PastAttempt {
     pub message: Option<String>,
 }
 
+/// Returns true if an attempt of this epoch is one of the latest grants of a task that has this epoch now.
+pub(crate) fn is_of_latest_grants(epoch: i64, now: i64) -> bool {
+    epoch > now.saturating_sub(KEPT_ATTEMPTS)
+}
+
 /// Returns true if a move between these states ends an attempt without success.
 #[cfg_attr(not(any(feature = "sqlite", test)), allow(dead_code))]
 pub(crate) fn is_kept(from: TaskState, to: TaskState) -> bool {

@@ -51,15 +51,15 @@ impl Chores {
             self.tend_ticks(store, now, limit, report),
             self.audit(store, now, report),
         ];
-        report.error = parts.into_iter().find_map(Result::err);
+        report.errors = parts.into_iter().filter_map(Result::err).collect();
         let is_full =
             [report.silent_runs.len(), report.runs_forgotten, report.requests_forgotten, report.promoted]
                 .into_iter()
                 .any(|count| count >= limit);
-        let again = match (is_full, &report.error) {
+        let again = match (is_full, report.errors.is_empty()) {
             (true, _) => Some(now),
-            (false, Some(_)) => Some(now + super::LOOK_AGAIN),
-            (false, None) => None,
+            (false, false) => Some(now + super::LOOK_AGAIN),
+            (false, true) => None,
         };
         report.next_due = [report.next_due, again, self.next_audit].into_iter().flatten().min();
     }

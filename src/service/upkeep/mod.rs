@@ -43,7 +43,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 ///
 /// A tick does at most [`limit`](Self::limit) of each, and is due again at once if there is more. Leases, ended
 /// tasks and events are one transaction. What follows is done in transactions of its own, so that it undoes
-/// none of that when it fails: [`UpkeepReport::error`]. An audit is the only part that has no bound.
+/// none of that when it fails: [`UpkeepReport::errors`]. An audit is the only part that has no bound.
 ///
 /// Running one in each process does no harm: each lease is ended once. Audits are an exception to that advice: each
 /// one reads the store, so switch them on in one process.
@@ -65,6 +65,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 ///
 /// Upkeep keeps this state in memory only. One that is created for each tick, for example by a cron job,
 /// waits every time and ends nothing. Give it a grace of zero, or call [`Tx::reap`](crate::store::Tx::reap).
+///
+/// # Cancels
+///
+/// A [cancel](crate::store::Tx::cancel) can bring the end of a lease forward. Upkeep that sleeps until the next expiry
+/// does not know that, and ends the lease as late as its loop sleeps, which is up to a grace. So have its loop woken by the
+/// handle that is told of cancels: [`LoopHandle::wakes_for_cancels`](super::LoopHandle::wakes_for_cancels).
 ///
 /// # Rows of the host's own
 ///
@@ -278,7 +284,7 @@ impl Service for Upkeep {
             Ok(report) => {
                 self.grace = grace;
                 self.chores.work(&*self.store, now, dead_by, limit, report);
-                self.emitter.ticked(&tick, Some(&*report), report.error.as_ref());
+                self.emitter.ticked(&tick, Some(&*report), report.errors.first());
             }
             Err(error) => {
                 self.grace.failed(now);

@@ -47,9 +47,9 @@ pub struct UpkeepReport {
     pub audited: Option<Vec<Discrepancy>>,
     /// What it repaired of that ([`Upkeep::repairs`](super::Upkeep::repairs)): the counters as they were.
     pub repaired: Vec<Discrepancy>,
-    /// The first failure of what came after the leases and the ended tasks. These are done, and the report tells
-    /// of them.
-    pub error: Option<Error>,
+    /// The failures of what came after the leases and the ended tasks: at most one each of runs, of ticks and of the
+    /// audit, in this order. What did not fail is done, and the report tells of it.
+    pub errors: Vec<Error>,
     /// Until when expired leases are left alone, because upkeep just started or was delayed. `None` if
     /// they are not left alone.
     pub waits_until: Option<Timestamp>,

@@ -164,6 +164,17 @@ impl Attempt {
         }
     }
 
+    /// Says how the work is going. Whoever looks at the task sees it: [`Lease::note`](crate::lease::Lease) of its record.
+    ///
+    /// It is written with the next renewal of the lease, so it costs no call of its own, and is seen up to a third of a
+    /// lease later. A newer note replaces one that was not written yet, so a handler may call this as often as it
+    /// likes. The first [`MAX_NOTE_BYTES`](crate::bounds::MAX_NOTE_BYTES) bytes are kept. A note goes with its lease.
+    pub fn note(&self, text: impl Into<String>) {
+        if let Some(kept) = &*self.0.kept.lock() {
+            kept.note(self.0.clock.now(), text);
+        }
+    }
+
     /// Sleeps this long, or until the handler is to stop. Returns true if it is.
     pub fn wait(&self, length: Duration) -> bool {
         self.0.signal.told.wait(length);

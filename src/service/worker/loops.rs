@@ -89,13 +89,14 @@ impl Drop for AdmitLoop {
 impl Service for AdmitLoop {
     type Report = Step;
 
-    fn tick(&mut self, now: Timestamp) -> Result<Step> {
+    fn tick(&mut self, _: Timestamp) -> Result<Step> {
+        let steady = self.shared.steady();
         let mut state = self.shared.state.lock();
         let news = Some(state.news(&self.handle));
         if std::mem::replace(&mut self.news, news) != news {
             state.machine.news();
         }
-        let asks = state.machine.asks(now);
+        let asks = state.machine.asks(steady);
         drop(state);
 
         let (mut is_idle, mut failed) = (!asks.is_empty(), None);
@@ -128,7 +129,10 @@ impl Service for AdmitLoop {
         }
         match failed {
             Some(error) => Err(error),
-            None => Ok(Step { next_due: self.shared.state.lock().machine.next_ask(), is_idle }),
+            None => {
+                let next = self.shared.state.lock().machine.next_ask();
+                Ok(Step { next_due: next.map(|at| self.shared.by_clock(at)), is_idle })
+            }
         }
     }
 }
@@ -141,7 +145,7 @@ impl Service for EndLoop {
     type Report = Step;
 
     fn tick(&mut self, now: Timestamp) -> Result<Step> {
-        let ends = self.0.state.lock().machine.ends(now);
+        let ends = self.0.state.lock().machine.ends(self.0.steady());
         if !ends.is_empty() {
             let finish = |(lease, outcome): &(LeaseRef, Outcome)| Finish::new(*lease, outcome.clone());
             let finishes: Vec<Finish> = ends.iter().map(finish).collect();
@@ -149,12 +153,13 @@ impl Service for EndLoop {
                 Ok(finished) => self.0.stored(&ends, &finished),
                 // The same ends again: the verb is fenced, and says if the first call had taken effect.
                 Err(error) => {
-                    self.0.state.lock().machine.not_stored(now, ends);
+                    self.0.state.lock().machine.not_stored(self.0.steady(), ends);
                     return Err(error);
                 }
             }
         }
-        Ok(Step { next_due: self.0.state.lock().machine.next_end(), is_idle: false })
+        let next = self.0.state.lock().machine.next_end();
+        Ok(Step { next_due: next.map(|at| self.0.by_clock(at)), is_idle: false })
     }
 }
 

@@ -156,7 +156,8 @@ impl Worker {
         /// is how long a dead worker's tasks wait. Default: 60 seconds.
         lease: Duration;
         /// Sets the clock by which it admits, renews and stores ends. On several machines give it the one of the
-        /// database, `PostgresStore::clock`. It sleeps in real time all the same. Default: [`SystemClock`].
+        /// database, `PostgresStore::clock`. It sleeps in real time all the same, and measures its waits by
+        /// [`Clock::steady`], so a clock that is set back delays none. Default: [`SystemClock`].
         clock(clock: impl Clock + 'static) { clock = Arc::new(clock) }
         /// Sets what happens to tasks that do not fit. Default: [`Policy::Backfill`].
         policy: Policy;

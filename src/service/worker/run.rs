@@ -118,7 +118,7 @@ impl Running {
         // From 0: an attempt may have been begun and cancelled before this thread comes here.
         let (mut stopped, mut cancels) = (pin!(handle.stopped()), 0);
         loop {
-            let (seen, now) = (shared.time.seen(), shared.clock.now());
+            let (seen, now) = (shared.time.seen(), shared.steady());
             // Each wake of the handle takes the waker out, so it returns to its place each time.
             let _ = stopped.as_mut().poll(&mut Context::from_waker(&waker));
             // The keeper has a handle of its own, so that what wakes admission does not wake it.
@@ -145,7 +145,7 @@ impl Running {
         let report = shared.close();
         let mut pause = Duration::from_millis(1);
         // One that is in a call of a store that hangs is left behind.
-        while !shared.state.lock().machine.is_over(shared.clock.now())
+        while !shared.state.lock().machine.is_over(shared.steady())
             && !self.threads.iter().all(JoinHandle::is_finished)
         {
             std::thread::sleep(pause);

@@ -78,6 +78,16 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
+    /// Returns the instant by which the state machine measures its waits. The clock's own may be set back.
+    pub(super) fn steady(&self) -> Timestamp {
+        self.clock.steady()
+    }
+
+    /// Returns the instant of the clock at which the state machine has something to do at this one of its own.
+    pub(super) fn by_clock(&self, steady: Timestamp) -> Timestamp {
+        self.clock.now() + steady.saturating_duration_since(self.steady())
+    }
+
     /// Keeps what a group was granted. Returns the attempts, none of which has begun.
     pub(super) fn granted(
         &self,
@@ -87,6 +97,9 @@ impl Shared {
         tasks: Vec<TaskRecord>,
         (due, tells_at): (Option<Timestamp>, Option<Timestamp>),
     ) -> Vec<Attempt> {
+        let steady = self.steady();
+        let [due, tells_at] =
+            [due, tells_at].map(|at| at.map(|at| steady + at.saturating_duration_since(now)));
         let leases: Vec<LeaseRef> = tasks.iter().map(TaskRecord::lease_ref).collect();
         let kept = |task: TaskRecord| {
             let kept = self.keeper.keep(&task);
@@ -96,14 +109,14 @@ impl Shared {
         let mut state = self.state.lock();
         // A store that grants a lease twice must not begin its task twice.
         attempts.retain(|attempt| !state.machine.has(attempt.lease()));
-        state.machine.granted(now, group, free, &leases, due, tells_at);
+        state.machine.granted(steady, group, free, &leases, due, tells_at);
         state.attempts.extend(attempts.iter().map(|attempt| (attempt.lease(), attempt.clone())));
         attempts
     }
 
     /// Runs the handler of an attempt, unless the worker stops or the task was cancelled.
     pub(super) fn begin(self: &Arc<Self>, attempt: Attempt) -> Result<()> {
-        let (lease, now) = (attempt.lease(), self.clock.now());
+        let (lease, now) = (attempt.lease(), self.steady());
         // The loop that minds the time may not have heard of it yet.
         if self.admits.is_stopped() {
             self.stop(now);
@@ -112,10 +125,11 @@ impl Shared {
         let longest = self.max_run.as_ref().map_or(Ok(None), |max_run| {
             catch_unwind(AssertUnwindSafe(|| max_run(attempt.task()))).map_err(|panic| panicked(&*panic))
         });
-        let deadline = longest.as_ref().ok().and_then(|longest| *longest).map(|longest| now + longest);
-        if let Some(deadline) = deadline {
-            attempt.set_deadline(deadline);
+        let longest_run = longest.as_ref().ok().copied().flatten();
+        if let Some(longest) = longest_run {
+            attempt.set_deadline(self.clock.now() + longest);
         }
+        let deadline = longest_run.map(|longest| now + longest);
         let mut state = self.state.lock();
         // What was cancelled before it began ends without its handler.
         let is_cancelled = matches!(attempt.cancelled(), Some(Cancelled::Requested { .. }));
@@ -143,14 +157,14 @@ impl Shared {
     /// Forgets an attempt whose task could not be started, because its lease was lost.
     pub(super) fn forget_stale(&self, lease: LeaseRef) {
         let mut state = self.state.lock();
-        state.machine.returned(self.clock.now(), lease, None);
+        state.machine.returned(self.steady(), lease, None);
         self.settle(state, &[lease]);
     }
 
     /// Gives back an attempt that did not begin.
     pub(super) fn give_back(&self, lease: LeaseRef) {
         let mut state = self.state.lock();
-        state.machine.returned(self.clock.now(), lease, Some(Outcome::GivenBack));
+        state.machine.returned(self.steady(), lease, Some(Outcome::GivenBack));
         self.settle(state, &[lease]);
     }
 
@@ -158,13 +172,13 @@ impl Shared {
     pub(super) fn returned(&self, lease: LeaseRef, outcome: Outcome) {
         let mut state = self.state.lock();
         let has_ended = state.attempts.get(&lease).is_some_and(Attempt::has_ended);
-        state.machine.returned(self.clock.now(), lease, (!has_ended).then_some(outcome));
+        state.machine.returned(self.steady(), lease, (!has_ended).then_some(outcome));
         self.settle(state, &[lease]);
     }
 
     /// Notes that a handler was dropped: it got no thread, or its runtime was shut down.
     pub(super) fn did_not_run(&self, lease: LeaseRef) {
-        self.state.lock().machine.could_not_begin(self.clock.now(), lease);
+        self.state.lock().machine.could_not_begin(self.steady(), lease);
         self.returned(lease, Outcome::GivenBack);
     }
 
@@ -198,7 +212,7 @@ impl Shared {
                 attempt.give_up();
                 let ran = attempt
                     .deadline()
-                    .map_or(Duration::ZERO, |deadline| now.saturating_duration_since(deadline));
+                    .map_or(Duration::ZERO, |deadline| self.clock.now().saturating_duration_since(deadline));
                 let message = format!("the handler went on for {ran:?} after its longest run was over");
                 state.machine.end(now, attempt.lease(), failed(message));
             }

@@ -292,6 +292,12 @@ pub trait TaskTx {
     /// whether it was renewed then is up to the store. A store with one writer at a time never returns this.
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>>;
 
+    /// Notes what the holders of these leases say about their work, and when they said it: the lease's
+    /// [`note`](crate::lease::Lease::note), which replaces the one before. Returns false where the task has no lease of
+    /// this epoch, and where another transaction has it locked; it waits for none. Each lease is named once. A note
+    /// goes with its lease.
+    fn note_if_leased(&mut self, notes: &[(LeaseRef, Timestamp, String)]) -> StoreResult<Vec<bool>>;
+
     /// Sets the deadline of the tasks that have a lease of this epoch ([`Lease::cancel_at`](crate::lease::Lease)),
     /// and the message, which replaces theirs. A deadline never rises: a task with one that is not later stays as it
     /// is. Their expiry falls to the deadline if it is later. Returns the deadline that each has then, `None` without

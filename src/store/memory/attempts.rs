@@ -2,7 +2,7 @@
 
 use super::state::Write;
 use super::undo::Transaction;
-use crate::core::task::attempt::{KEPT_ATTEMPTS, PastAttempt, is_kept};
+use crate::core::task::attempt::{PastAttempt, is_kept, is_of_latest_grants};
 use crate::store::contract::Move;
 use crate::task::TaskRecord;
 
@@ -18,7 +18,7 @@ impl Transaction<'_> {
         if kept.iter().all(|other| other.epoch != was.epoch) {
             kept.push(past);
         }
-        kept.retain(|other| other.epoch > was.epoch - KEPT_ATTEMPTS);
+        kept.retain(|other| is_of_latest_grants(other.epoch, was.epoch));
         self.write(Write::Attempts(was.id, Some(kept)));
     }
 }

@@ -290,6 +290,20 @@ impl TaskTx for Transaction<'_> {
         Ok(leases.iter().map(renew).collect())
     }
 
+    fn note_if_leased(&mut self, notes: &[(LeaseRef, Timestamp, String)]) -> StoreResult<Vec<bool>> {
+        self.writable()?;
+        let note = |(lease, at, text): &(LeaseRef, Timestamp, String)| {
+            let is_leased = |task: &TaskRecord| task.lease.is_some() && lease.is_current(task.lease_ref());
+            let noted = self.change_task_if(lease.id, is_leased, |task| {
+                if let Some(lease) = &mut task.lease {
+                    (lease.note, lease.noted_at) = (Some(text.clone()), Some(*at));
+                }
+            });
+            noted.is_some()
+        };
+        Ok(notes.iter().map(note).collect())
+    }
+
     fn cancel_if_leased(
         &mut self,
         leases: &[LeaseRef],

@@ -104,6 +104,7 @@ const TABLES: &[&str] = &[
     "limit_use",
     "migration",
     "namespace",
+    "note",
     "numbers",
     "pause",
     "pool",

@@ -7,7 +7,7 @@ use chrono::Utc;
 use parking_lot::Mutex;
 use tokio_postgres::{Client, Error as PgError, SimpleQueryMessage};
 
-use crate::clock::Clock;
+use crate::clock::{Clock, SystemClock};
 use crate::time::{Timestamp, duration_micros};
 
 const ASK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -167,6 +167,11 @@ pub(super) struct PostgresClock(pub(super) Arc<Timekeeper>);
 impl Clock for PostgresClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.0.now(Moment::now()))
+    }
+
+    /// The machine's. A server's clock that is set back is followed.
+    fn steady(&self) -> Timestamp {
+        SystemClock.steady()
     }
 }
 

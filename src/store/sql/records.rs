@@ -74,6 +74,14 @@ pub(in crate::store) fn task<R: ReadRow>(row: &R, lane: LaneKey, names: &mut Nam
     })
 }
 
+/// Reads what the holder of the task's lease said, noted_at and note from this column on.
+pub(in crate::store) fn note<R: ReadRow>(row: &R, at: usize, task: &mut TaskRecord) -> Read<(), R> {
+    if let Some(lease) = &mut task.lease {
+        (lease.noted_at, lease.note) = (maybe_instant(row, at)?, row.maybe_host_text(at + 1)?);
+    }
+    Ok(())
+}
+
 /// The bit of a task's `attempt_runs` that says that its attempts are recorded as runs.
 const RECORDED: i64 = 1;
 /// The bits for what the feed tells: ends, and what sensors make of the task otherwise.

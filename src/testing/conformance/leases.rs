@@ -4,7 +4,7 @@ use super::steps::Steps;
 use super::world::{World, at, holder, task, to};
 use crate::id::Holder;
 use crate::lease::{LeaseRef, Renewal, TaskId};
-use crate::store::contract::Move;
+use crate::store::contract::{Held, Move, Wait};
 use crate::store::{Inserted, Store};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
@@ -16,6 +16,8 @@ cases!("leases":
     an_expired_lease_can_be_renewed,
     a_renewal_needs_the_epoch,
     a_renewal_needs_a_lease,
+    a_note_is_told_with_its_lease,
+    a_note_needs_a_lease_of_its_epoch_and_goes_with_it,
     a_lease_is_expired_from_its_expiry_on,
     expired_come_earliest_first_then_by_number,
     expired_are_limited,
@@ -119,6 +121,60 @@ fn a_renewal_needs_the_epoch(store: &dyn Store) {
     assert_eq!(world.write(|tx| tx.renew_if_leased(&wrong, at(9999))), [Renewal::Lost; 3]);
     assert_eq!(expiry(&world.task(id)), at(1000), "a stale holder prolongs nothing");
     assert_eq!(world.write(|tx| tx.renew_if_leased(&[new], at(9999))), [Renewal::Renewed]);
+}
+
+fn a_note_is_told_with_its_lease(store: &dyn Store) {
+    let world = World(store);
+    let ids = world.plain(&["noted", "silent"]);
+    let queued = world.admit(&ids[..1])[0].lease_ref();
+    world.run(&ids[1..]);
+    let mut expected = world.read(|tx| tx.tasks_by_id(&ids));
+    let note = |at, text: &str| world.write(|tx| tx.note_if_leased(&[(queued, at, text.into())]));
+    // The latest that is written counts, whatever its instant. Any text comes back.
+    for (at, text) in [(at(70), "half"), (at(60), "\u{1a}1\0\u{1a}é\n"), (at(80), "")] {
+        assert_eq!(note(at, text), [true]);
+        let lease = expected[0].as_mut().unwrap().lease.as_mut().unwrap();
+        (lease.note, lease.noted_at) = (Some(text.into()), Some(at));
+        assert_eq!(world.read(|tx| tx.tasks_by_id(&ids)), expected, "nothing else changes");
+    }
+    world.start(&[queued], at(75));
+    world.write(|tx| tx.renew_if_leased(&[queued], at(1001)));
+    world.write(|tx| tx.cancel_if_leased(&[queued], at(1000), "why"));
+    let noted = world.task(queued.id);
+    let lease = noted.lease.clone().unwrap();
+    assert_eq!((lease.note, lease.noted_at), (Some(String::new()), Some(at(80))), "it stays with the lease");
+    let keys = [noted.key.clone()];
+    assert_eq!(world.read(|tx| tx.tasks(&keys)), [Some(noted.clone())]);
+    let held = lease.holder;
+    assert_eq!(world.read(|tx| tx.leases_of(&held, None, 1)), [noted.clone()]);
+    assert_eq!(world.write(|tx| tx.hold_expired(at(1000), 1)), [noted.clone()]);
+    let held = world.write(|tx| tx.hold_tasks(&[noted.id], Wait::ForOthers));
+    assert_eq!(held, [Held::Task(Box::new(noted))]);
+}
+
+fn a_note_needs_a_lease_of_its_epoch_and_goes_with_it(store: &dyn Store) {
+    let world = World(store);
+    let ids = world.plain(&["again", "ended", "sensing", "ready"]);
+    let leases = world.run(&ids[..3]);
+    let note = |leases: &[LeaseRef]| {
+        let notes: Vec<_> = leases.iter().map(|lease| (*lease, at(70), "half".to_owned())).collect();
+        world.write(|tx| tx.note_if_leased(&notes))
+    };
+    assert_eq!(note(&leases), [true; 3]);
+    world.shift(&[
+        to(leases[0], TaskState::Scheduled),
+        Move { ended_at: Some(at(80)), ..to(leases[1], TaskState::Success) },
+        to(leases[2], TaskState::Sensing),
+    ]);
+    assert_eq!(note(&leases), [false; 3]);
+    assert_eq!(note(&[LeaseRef::new(ids[3], 0), LeaseRef::new(TaskId(i64::MAX), 1)]), [false; 2]);
+    let new = world.run(&ids[..1])[0];
+    assert_eq!(world.task(new.id).lease.unwrap().note, None, "the next holder has said nothing");
+    assert_eq!(note(&[leases[0], new, LeaseRef::new(new.id, new.epoch + 1)]), [false, true, false]);
+    assert_eq!(world.task(new.id).lease.unwrap().note.as_deref(), Some("half"));
+    world.shift(&[to(new, TaskState::Success)]);
+    assert_eq!(world.write(|tx| tx.delete_if(&[(new, TaskState::Success)])), [true]);
+    assert_eq!(world.write(|tx| tx.forget_all_ended(at(9_999), at(9_999), 9)), 1);
 }
 
 fn a_renewal_needs_a_lease(store: &dyn Store) {

@@ -23,6 +23,7 @@ pub(super) enum Op {
     Admit(Vec<TaskId>, [Option<RequestId>; 2], Timestamp, Timestamp),
     Start(Vec<LeaseRef>, Timestamp),
     Renew(Vec<LeaseRef>, Timestamp),
+    Note(Vec<(LeaseRef, Timestamp, String)>),
     Cancel(Vec<LeaseRef>, Timestamp, String),
     Move(Vec<Move>),
     /// Tasks, each to what would be enqueued at the instant.
@@ -191,9 +192,14 @@ impl Op {
             10 => {
                 let leased = of(&[TaskState::Queued, TaskState::Running], random);
                 let (leases, until) = (leases(random, &leased), at(now + random.instant(100)));
-                match random.once_in(3) {
-                    true => Self::Cancel(leases, until, format!("cancelled at {now}")),
-                    false => Self::Renew(leases, until),
+                match random.below(4) {
+                    0 => Self::Cancel(leases, until, format!("cancelled at {now}")),
+                    1 => {
+                        let note = |lease: LeaseRef| (lease, at(now), format!("{} at {now}", lease.id.0));
+                        let each: std::collections::BTreeSet<LeaseRef> = leases.into_iter().collect();
+                        Self::Note(each.into_iter().map(note).collect())
+                    }
+                    _ => Self::Renew(leases, until),
                 }
             }
             11..=13 => {

@@ -104,6 +104,9 @@ impl Scene {
             }),
             ("start_if_queued", |tx, scene| tx.start_if_queued(&[scene.queued], at(70)).map(drop)),
             ("renew_if_leased", |tx, scene| tx.renew_if_leased(&[scene.running], at(2000)).map(drop)),
+            ("note_if_leased", |tx, scene| {
+                tx.note_if_leased(&[(scene.running, at(70), "half".into())]).map(drop)
+            }),
             ("cancel_if_leased", |tx, scene| tx.cancel_if_leased(&[scene.running], at(90), "why").map(drop)),
             ("move_if", |tx, scene| tx.move_if(&[to(scene.running, TaskState::Failed)]).map(drop)),
             ("change_if", |tx, scene| {

@@ -165,6 +165,12 @@ impl Side<'_> {
             }
             Op::Start(leases, now) => say(tx.start_if_queued(&self.leases(leases), *now)?),
             Op::Renew(leases, until) => say(tx.renew_if_leased(&self.leases(leases), *until)?),
+            Op::Note(notes) => {
+                let own = |(lease, at, text): &(LeaseRef, crate::Timestamp, String)| {
+                    (self.lease(lease), *at, text.clone())
+                };
+                say(tx.note_if_leased(&notes.iter().map(own).collect::<Vec<_>>())?)
+            }
             Op::Cancel(leases, deadline, message) => {
                 say(tx.cancel_if_leased(&self.leases(leases), *deadline, message)?)
             }

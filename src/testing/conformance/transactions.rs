@@ -241,6 +241,7 @@ fn empty_arguments_have_empty_answers(store: &dyn Store) {
             granted.tasks.len() + granted.forgotten,
             tx.start_if_queued(&[], at(1))?.len(),
             tx.renew_if_leased(&[], at(1))?.len(),
+            tx.note_if_leased(&[])?.len(),
             tx.move_if(&[])?.len(),
             tx.hold_expired(at(9999), 0)?.len(),
             tx.forget_requests(Forget::before(at(99), 0))?,

@@ -72,6 +72,7 @@ impl TaskTx for FaultTx<'_> {
         fn candidates(pages: &[LanePage]) -> Vec<Candidate>;
         fn grant_if_open(batch: &GrantBatch<'_>) -> Granted;
         fn start_if_queued(leases: &[LeaseRef], now: Timestamp) -> Vec<Option<Started>>;
+        fn note_if_leased(notes: &[(LeaseRef, Timestamp, String)]) -> Vec<bool>;
         fn cancel_if_leased(leases: &[LeaseRef], deadline: Timestamp, message: &str) -> Vec<Option<Timestamp>>;
         fn move_if(moves: &[Move]) -> Vec<bool>;
         fn attempts(tasks: &[TaskId]) -> Vec<Vec<PastAttempt>>;

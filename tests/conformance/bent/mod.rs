@@ -293,6 +293,10 @@ impl TaskTx for BentTx<'_> {
         self.tx.end_if_leased(ends)
     }
 
+    fn note_if_leased(&mut self, notes: &[(LeaseRef, Timestamp, String)]) -> StoreResult<Vec<bool>> {
+        self.tx.note_if_leased(notes)
+    }
+
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>> {
         match self.fault {
             Fault::RenewsUnderAnyEpoch => {

@@ -3,6 +3,7 @@
 mod beats;
 mod bounds;
 mod cancels;
+mod changes;
 mod definitions;
 mod ends;
 mod feed;

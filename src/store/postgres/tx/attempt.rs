@@ -21,6 +21,7 @@ use crate::time::Timestamp;
 pub(super) const START: &str = statement!("start.sql");
 pub(super) const BEAT: &str = statement!("beat.sql");
 pub(super) const RENEW: &str = statement!("renew.sql");
+pub(super) const NOTE: &str = statement!("note.sql");
 pub(super) const CANCEL: &str = statement!("cancel.sql");
 pub(super) const MOVE: &str = statement!("move.sql");
 pub(super) const END: &str = statement!("end.sql");
@@ -100,6 +101,21 @@ impl Db<'_> {
         }
         let renewal = |lease| renewals.get(&numbers(lease)).copied().unwrap_or(Renewal::Lost);
         Ok(leases.iter().map(renewal).collect())
+    }
+
+    pub(super) fn note_if_leased(&mut self, notes: &[(LeaseRef, Timestamp, String)]) -> Outcome<Vec<bool>> {
+        if notes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (ids, epochs): (Vec<i64>, Vec<i64>) = notes.iter().map(|(lease, ..)| numbers(lease)).unzip();
+        let at: Vec<i64> = notes.iter().map(|(_, at, _)| at.as_micros()).collect();
+        let texts: Vec<String> = notes.iter().map(|(.., text)| escape(text).into_owned()).collect();
+        let mut noted = HashSet::with_capacity(notes.len());
+        for row in self.one(ask!(NOTE, ids, epochs, at, texts))? {
+            let lease: (i64, i64) = (row::value(&row, 0)?, row::value(&row, 1)?);
+            noted.insert(lease);
+        }
+        Ok(notes.iter().map(|(lease, ..)| noted.contains(&numbers(lease))).collect())
     }
 
     pub(super) fn cancel_if_leased(
@@ -227,7 +243,7 @@ impl Db<'_> {
     ) -> Outcome<Vec<TaskRecord>> {
         let after = after.map_or(i64::MIN, |id| id.0);
         let rows = self.one(ask!(LEASES_OF, holder.as_str(), after, clamp(limit)))?;
-        rows.iter().map(|row| row::task(self, row)).collect()
+        rows.iter().map(|row| row::noted_task(self, row, row::AFTER_TASK)).collect()
     }
 
     /// The tasks with these numbers, in the order of their expiry.
@@ -266,7 +282,7 @@ impl Db<'_> {
             let mut held: HashMap<TaskId, Held> = HashMap::with_capacity(tasks.len());
             let mut has_moved = false;
             for row in &tasks {
-                let task = row::task(self, row)?;
+                let task = row::noted_task(self, row, row::AFTER_TASK + 1)?;
                 let is_locked = locked.contains(&task.id.0);
                 has_moved |= !is_locked && wait == Wait::ForOthers;
                 held.insert(task.id, if is_locked { Held::Task(Box::new(task)) } else { Held::Busy });

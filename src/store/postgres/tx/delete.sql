@@ -43,6 +43,7 @@ gone AS MATERIALIZED (
 ),
 tasks AS (DELETE FROM sm.task WHERE no = ANY (ARRAY(SELECT no FROM gone))),
 beats AS (DELETE FROM sm.beat WHERE no = ANY (ARRAY(SELECT no FROM gone))),
+notes AS (DELETE FROM sm.note WHERE no = ANY (ARRAY(SELECT no FROM gone))),
 attempts AS (DELETE FROM sm.attempt WHERE no = ANY (ARRAY(SELECT no FROM gone))),
 sensors AS (DELETE FROM sm.sensor WHERE no = ANY (ARRAY(SELECT no FROM gone)) RETURNING no),
 changes AS (INSERT INTO sm.sensor_inbox (no, kind) SELECT no, 2 FROM sensors),

@@ -19,6 +19,7 @@ old AS MATERIALIZED (
 gone AS (DELETE FROM sm.idle WHERE no = ANY (ARRAY(SELECT no FROM old)) RETURNING no),
 tasks AS (DELETE FROM sm.task WHERE no = ANY (ARRAY(SELECT no FROM gone))),
 beats AS (DELETE FROM sm.beat WHERE no = ANY (ARRAY(SELECT no FROM gone))),
+notes AS (DELETE FROM sm.note WHERE no = ANY (ARRAY(SELECT no FROM gone))),
 attempts AS (DELETE FROM sm.attempt WHERE no = ANY (ARRAY(SELECT no FROM gone))),
 stray_beats AS (
   DELETE FROM sm.beat WHERE ctid = ANY (ARRAY(

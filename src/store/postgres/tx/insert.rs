@@ -300,7 +300,7 @@ impl Db<'_> {
         }
         for row in self.one(statement)? {
             if let Some(found) = found.get_mut(row::place(&row, row::AFTER_TASK)?) {
-                *found = Some(row::task(self, &row)?);
+                *found = Some(row::noted_task(self, &row, row::AFTER_TASK + 1)?);
             }
         }
         Ok(found)

@@ -6,7 +6,9 @@ SELECT task.no, task.namespace, task.workflow, task.run, task.task, task.map_ind
   least(lease.cancel_at, greatest(lease.expires_at, beat.expires_at)), lease.attempt, coalesce(lease.forgiven, 0), task.lease_loss,
   task.attempt_runs, task.enqueued_at, lease.queued_at, lease.first_started_at, lease.started_at, lease.ended_at,
   lease.holder, task.retry, lease.message, lease.value, task.payload, lease.ready_at, coalesce(lease.lost, 0),
-  lease.finished, lease.cancel_at, task.pool, task.slots, task.limits, task.queue
+  lease.finished, lease.cancel_at, task.pool, task.slots, task.limits, task.queue,
+  (SELECT note.at FROM sm.note WHERE note.no = lease.no AND note.epoch = lease.epoch),
+  (SELECT note.text FROM sm.note WHERE note.no = lease.no AND note.epoch = lease.epoch)
 FROM (
   SELECT *, 1 + started AS state FROM sm.lease
   WHERE (holder, no) > ($1::text, $2::bigint) AND (holder, no) <= ($1::text, 9223372036854775807)

@@ -6,7 +6,7 @@ use super::super::wire::{Statement, ask};
 use super::{Db, PostgresBackend};
 use crate::error::StoreResult;
 use crate::store::Inserted;
-use crate::store::contract::Move;
+use crate::store::contract::{Change, Move};
 use crate::task::{TaskInsert, TaskState};
 
 const NOTIFY: &str = "SELECT pg_notify($1::text, $2::text)";
@@ -93,6 +93,17 @@ pub(super) fn of_insert(task: &TaskInsert) -> NewsSet {
 pub(super) fn of_inserted(tasks: &[TaskInsert], answers: &[Inserted]) -> NewsSet {
     let new = tasks.iter().zip(answers).filter(|(_, answer)| matches!(answer, Inserted::New(_)));
     new.map(|(task, _)| of_insert(task)).collect()
+}
+
+/// Returns what it brings that a task does not wait in this state any more: slots that were kept free for one that was
+/// ready.
+pub(super) fn of_leaving(from: TaskState) -> NewsSet {
+    if from == TaskState::Scheduled { News::Capacity.into() } else { NewsSet::NONE }
+}
+
+/// Returns what a change of a waiting task brings. It may have been ready before, and slots kept free for it.
+pub(super) fn of_change(change: &Change) -> NewsSet {
+    of_insert(&change.to).and(of_leaving(change.from))
 }
 
 /// Returns what a move brings: slots if it may have held some, and the task itself if it is ready.

@@ -80,6 +80,13 @@ pub(super) fn task(db: &mut Db<'_>, row: &Row) -> Outcome<TaskRecord> {
     records::task(row, lane, &mut db.names)
 }
 
+/// Reads a task, and from this column on what the holder of its lease said.
+pub(super) fn noted_task(db: &mut Db<'_>, row: &Row, at: usize) -> Outcome<TaskRecord> {
+    let mut task = task(db, row)?;
+    records::note(row, at, &mut task)?;
+    Ok(task)
+}
+
 impl Db<'_> {
     /// The needs with their digest in one column, from another column on. Read once: a digest's needs do not
     /// change.

@@ -79,6 +79,10 @@ impl TaskTx for PostgresBackend<'_> {
         self.renew(|db| db.renew_if_leased(leases, expires_at))
     }
 
+    fn note_if_leased(&mut self, notes: &[(LeaseRef, Timestamp, String)]) -> StoreResult<Vec<bool>> {
+        self.renew(|db| db.note_if_leased(notes))
+    }
+
     fn cancel_if_leased(
         &mut self,
         leases: &[LeaseRef],
@@ -111,16 +115,21 @@ impl TaskTx for PostgresBackend<'_> {
     }
 
     fn change_if(&mut self, changes: &[Change]) -> StoreResult<Vec<bool>> {
-        let may_bring = changes.iter().map(|change| notify::of_insert(&change.to)).collect();
+        let may_bring = changes.iter().map(notify::of_change).collect();
         let changed = |answers: &Vec<bool>| {
             let changed = changes.iter().zip(answers).filter(|(_, changed)| **changed);
-            changed.map(|(change, _)| notify::of_insert(&change.to)).collect()
+            changed.map(|(change, _)| notify::of_change(change)).collect()
         };
         self.tell_of(may_bring, |db| db.change_if(changes), changed)
     }
 
     fn delete_if(&mut self, tasks: &[(LeaseRef, TaskState)]) -> StoreResult<Vec<bool>> {
-        self.write(|db| db.delete_if(tasks))
+        let may_bring = tasks.iter().map(|(_, from)| notify::of_leaving(*from)).collect();
+        let gone = |answers: &Vec<bool>| {
+            let gone = tasks.iter().zip(answers).filter(|(_, gone)| **gone);
+            gone.map(|((_, from), _)| notify::of_leaving(*from)).collect()
+        };
+        self.tell_of(may_bring, |db| db.delete_if(tasks), gone)
     }
 
     fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {

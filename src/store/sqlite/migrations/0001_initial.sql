@@ -90,7 +90,7 @@ CREATE TABLE sm_serving (
 -- due instant, ready with slots that it kept, 6 success, 7 failed, 8 skipped, 9 cancelled. cancel_at: the deadline of a lease whose task was cancelled.
 -- map_index: -1 is a task that is not mapped. attempt_runs, bits: 1 its attempts are runs, 2 and 4 what the feed tells: ends, what else its sensor does. events: how many of its events are not acknowledged. lease_loss: NULL is fail, else how many are requeued.
 -- retry: NULL is never. finished: the state to which the holder's finish moved it when its last lease ended; NULL if
--- something else ended that lease or moved the task since. The numbers stand before the texts, so that finding a row's state reads no long text.
+-- something else ended that lease or moved the task since. note, noted_at: what the holder of its latest lease said. The numbers stand before the texts, so that finding a row's state reads no long text.
 CREATE TABLE sm_task (
     no               INTEGER PRIMARY KEY,
     state            INTEGER NOT NULL DEFAULT 0,
@@ -118,6 +118,7 @@ CREATE TABLE sm_task (
     ended_at         INTEGER,
     finished         INTEGER,
     cancel_at        INTEGER,
+    noted_at         INTEGER,
     namespace        TEXT NOT NULL,
     workflow         TEXT NOT NULL,
     run              TEXT NOT NULL,
@@ -126,6 +127,7 @@ CREATE TABLE sm_task (
     retry            TEXT,
     message          TEXT,
     value            TEXT,
+    note             TEXT,
     payload          TEXT NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX sm_task_key ON sm_task (namespace, workflow, run, task, map_index);

@@ -185,7 +185,7 @@ BEGIN
         FROM sm_task AS t JOIN sm_lane AS lane ON lane.no = t.lane
         WHERE t.no = NEW.id AND NEW.outcome IN ('failed', 'given_back')
             AND NOT EXISTS (SELECT 1 FROM sm_attempt WHERE no = t.no AND epoch = t.epoch);
-    DELETE FROM sm_attempt WHERE no = NEW.id AND epoch <= NEW.epoch - 16;
+    DELETE FROM sm_attempt WHERE no = NEW.id AND epoch <= NEW.epoch - 16 AND NEW.outcome IN ('failed', 'given_back');
     -- A task that was cancelled is neither tried again nor given back: it ends, with the reason that it has.
     UPDATE sm_task SET
             (state, finished) = (SELECT became, became FROM (

@@ -30,6 +30,8 @@ pub(super) const RENEW: &str = "UPDATE sm_task SET expires_at = max(expires_at, 
 /// For the few that the first renewal left out, because their tasks were cancelled.
 pub(super) const RENEW_CANCELLED: &str = "UPDATE sm_task SET expires_at = max(expires_at, min(?3, cancel_at)) \
      WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL AND cancel_at IS NOT NULL";
+pub(super) const NOTE: &str =
+    "UPDATE sm_task SET noted_at = ?3, note = ?4 WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL";
 pub(super) const CANCEL: &str = "UPDATE sm_task SET cancel_at = ?3, expires_at = min(expires_at, ?3), message = ?4 \
      WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL AND ifnull(cancel_at > ?3, 1)";
 pub(super) const CANCEL_AT: &str = "SELECT cancel_at FROM sm_task WHERE no = ?1 AND epoch = ?2";
@@ -125,6 +127,14 @@ impl Db<'_> {
             Ok(self.cancel_at(lease)?.map_or(Renewal::Renewed, Renewal::Cancelled))
         };
         leases.iter().map(renew).collect()
+    }
+
+    pub(super) fn note_if_leased(&mut self, notes: &[(LeaseRef, Timestamp, String)]) -> Outcome<Vec<bool>> {
+        let mut statement = self.prepare(NOTE)?;
+        let note = |(lease, at, text): &(LeaseRef, Timestamp, String)| {
+            Ok(statement.execute((lease.id.0, lease.epoch, at.as_micros(), text))? > 0)
+        };
+        notes.iter().map(note).collect()
     }
 
     pub(super) fn cancel_if_leased(

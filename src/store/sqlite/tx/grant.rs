@@ -11,7 +11,8 @@ use crate::task::TaskRecord;
 
 pub(super) const GRANT: &str = concat!(
     "UPDATE sm_task SET state = 1 + (?5 AND NOT (attempt_runs & 1)), epoch = epoch + 1, \
-     attempt = min(attempt + 1, 4294967295), held_slots = slots, holder = ?2, expires_at = ?3, queued_at = ",
+     attempt = min(attempt + 1, 4294967295), held_slots = slots, holder = ?2, expires_at = ?3, \
+     noted_at = NULL, note = NULL, queued_at = ",
     row::recorded_at!("?4"),
     ", started_at = iif(?5 AND NOT (attempt_runs & 1), ",
     row::recorded_at!("?4"),

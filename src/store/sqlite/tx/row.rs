@@ -16,7 +16,7 @@ macro_rules! task_columns {
         "no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, state, due, epoch, \
          held_slots, expires_at, attempt, forgiven, lease_loss, attempt_runs, enqueued_at, queued_at, \
          first_started_at, started_at, ended_at, holder, retry, message, value, payload, ready_at, lost, finished, \
-         cancel_at"
+         cancel_at, noted_at, note"
     };
 }
 pub(super) use task_columns;
@@ -36,7 +36,7 @@ macro_rules! recorded_at {
 pub(super) use recorded_at;
 
 /// Where a statement's own columns begin, after [`task_columns`].
-pub(super) const AFTER_TASK: usize = 33;
+pub(super) const AFTER_TASK: usize = 35;
 
 impl ReadRow for Row<'_> {
     type Fault = Fault;
@@ -69,5 +69,7 @@ impl ReadRow for Row<'_> {
 /// Reads the task in [`task_columns`].
 pub(super) fn task(db: &mut Db<'_>, row: &Row<'_>) -> Outcome<TaskRecord> {
     let lane = db.lane(row.integer(6)?)?;
-    records::task(row, lane, &mut db.names)
+    let mut task = records::task(row, lane, &mut db.names)?;
+    records::note(row, 33, &mut task)?;
+    Ok(task)
 }

@@ -53,6 +53,10 @@ impl TaskTx for SqliteBackend<'_> {
         self.write(|db| db.renew_if_leased(leases, expires_at))
     }
 
+    fn note_if_leased(&mut self, notes: &[(LeaseRef, Timestamp, String)]) -> StoreResult<Vec<bool>> {
+        self.write(|db| db.note_if_leased(notes))
+    }
+
     fn cancel_if_leased(
         &mut self,
         leases: &[LeaseRef],

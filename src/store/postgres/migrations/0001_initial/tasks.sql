@@ -308,6 +308,15 @@ CREATE TABLE sm.beat (
     PRIMARY KEY (no, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 
+-- What the holder of the latest lease said about its work, if it said anything. It counts while the task has a lease of this
+-- epoch, and goes with the task.
+CREATE TABLE sm.note (
+    no    BIGINT PRIMARY KEY,
+    epoch BIGINT NOT NULL,
+    at    BIGINT NOT NULL,
+    text  TEXT NOT NULL
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+
 -- What lets the callers of `serialize` take turns.
 CREATE TABLE sm.turn (
     name TEXT COLLATE "C" PRIMARY KEY,
