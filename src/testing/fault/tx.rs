@@ -2,6 +2,7 @@
 
 use super::{FaultStore, When};
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
+use crate::admission::ShareUse;
 use crate::admission::{Candidate, LanePage, QueueRecord, Serving, Subject, Undefined};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::feed::{Consumer, TaskEvent};
@@ -132,6 +133,7 @@ impl PoolTx for FaultTx<'_> {
         fn delete_families(prefixes: &[LimitKey]) -> Vec<bool>;
         fn families() -> Vec<LimitSpec>;
         fn rates(keys: &[LimitKey]) -> (Vec<RateUse>, Option<Timestamp>);
+        fn shares(pairs: &[(PoolName, LimitKey)]) -> (Vec<ShareUse>, i64);
         fn put_paused(subjects: &[Subject], paused: bool) -> Vec<bool>;
         fn paused() -> Vec<Subject>;
         fn leases() -> (Vec<Subject>, LeasesByLane);
