@@ -98,6 +98,8 @@ const TABLES: &[&str] = &[
     "sensor_inbox",
     "serving",
     "shard",
+    "share_clock",
+    "share_use",
     "status",
     "task",
     "task_limit",
