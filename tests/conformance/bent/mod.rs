@@ -41,6 +41,8 @@ pub(crate) enum Fault {
     SurveysWithoutFamilies,
     SurveysWithoutPauses,
     NotesNoRates,
+    StampsNoShares,
+    SurveysWithoutShares,
     RatesWithoutTheClock,
     PausesAgain,
     RunsTheBodyTwice,
