@@ -194,10 +194,20 @@ fn each_share_has_its_part_of_550_slots() {
     for seed in 0..2 {
         let world = ten_shares(550, seed);
         for share in &world.shares {
-            let (error, slots) = ((share.had - share.part) / share.part, (share.had - share.part) / share.worked);
-            println!("seed {seed} weight {}: {:.3} % {slots:.3} slots, {} tasks", share.weight, 100.0 * error, share.started);
+            let (error, slots) =
+                ((share.had - share.part) / share.part, (share.had - share.part) / share.worked);
+            println!(
+                "seed {seed} weight {}: {:.3} % {slots:.3} slots, {} tasks",
+                share.weight,
+                100.0 * error,
+                share.started
+            );
             // Of a share that was served in a moment a part is left that is no whole number of slots.
-            let is_fair = if share.started >= 1_000 { error.abs() < 0.02 } else { share.worked == 0.0 || slots.abs() < 1.0 };
+            let is_fair = if share.started >= 1_000 {
+                error.abs() < 0.02
+            } else {
+                share.worked == 0.0 || slots.abs() < 1.0
+            };
             assert!(is_fair, "seed {seed}, weight {}: {error}, {slots} slots", share.weight);
         }
         assert_eq!(world.store.read(|tx| tx.audit()).unwrap(), []);

@@ -250,9 +250,7 @@ fn existing(raw: &mut dyn StoreTx, definitions: &[Definition]) -> StoreResult<Ha
     }
     if !keys.is_empty() {
         let limits = raw.limits(&keys)?.into_iter().flatten().filter(|limit| limit.is_defined);
-        let spec = |limit: crate::admission::limits::LimitRecord| {
-            limit.spec().into()
-        };
+        let spec = |limit: crate::admission::limits::LimitRecord| limit.spec().into();
         found.extend(limits.map(spec));
     }
     if with_families {

@@ -102,7 +102,8 @@ fn first_of_pools(
     apply_families(&mut survey, &Policy::Backfill)?;
     // Of limits only weights count.
     let weighed = survey.limits.into_iter().filter(|limit| limit.weight.is_some());
-    let weights: Vec<LimitRecord> = weighed.map(|limit| LimitRecord { max: None, rate: None, ..limit }).collect();
+    let weights: Vec<LimitRecord> =
+        weighed.map(|limit| LimitRecord { max: None, rate: None, ..limit }).collect();
     for mut lane in survey.lanes {
         // A position counts what is before a task, whether or not it fits.
         lane.key.also.clear();

@@ -178,8 +178,7 @@ fn name_shares(store: &mut dyn StoreTx, survey: &mut Survey) -> StoreResult<()> 
     let shared = survey.lanes.iter().filter_map(|lane| Some((&lane.key.pool, lane.key.share.as_ref()?)));
     let unknown: BTreeSet<_> = shared.filter(|pair| !known.contains(pair)).collect();
     if !unknown.is_empty() {
-        let pairs: Vec<_> =
-            unknown.into_iter().map(|(pool, share)| (pool.clone(), share.clone())).collect();
+        let pairs: Vec<_> = unknown.into_iter().map(|(pool, share)| (pool.clone(), share.clone())).collect();
         let (shares, grants) = store.shares(&pairs)?;
         survey.shares.extend(shares);
         survey.grants = grants;

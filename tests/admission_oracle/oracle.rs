@@ -177,7 +177,11 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
         left,
         owed: walk.owed.iter().filter_map(took).collect(),
         shares: turns.all().into_iter().filter(had_turn).collect(),
-        stamps: turns.uses.iter().map(|(pair, [_, stamp, dither])| (pair.clone(), (*stamp, *dither))).collect(),
+        stamps: turns
+            .uses
+            .iter()
+            .map(|(pair, [_, stamp, dither])| (pair.clone(), (*stamp, *dither)))
+            .collect(),
         grants: turns.grants,
     }
 }

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use stationmaster::Timestamp;
-use stationmaster::admission::{Ageing, Policy};
 use stationmaster::admission::limits::LimitSpec;
+use stationmaster::admission::{Ageing, Policy};
 use stationmaster::pool::Slots;
 use stationmaster::store::contract::LaneKey;
 

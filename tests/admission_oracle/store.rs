@@ -45,8 +45,9 @@ fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
     // Not by `admit`, after which the transaction would define nothing more.
     let (holder, until) = ("h".try_into()?, world.now + Duration::from_secs(60));
     let noted = world.stamps.iter().filter(|(_, noted)| **noted != (0, 0));
-    let noted = noted
-        .map(|((pool, share), (stamp, dither))| ShareUse::new(pool.clone(), share.clone(), 9, *stamp, *dither));
+    let noted = noted.map(|((pool, share), (stamp, dither))| {
+        ShareUse::new(pool.clone(), share.clone(), 9, *stamp, *dither)
+    });
     let noted: Vec<ShareUse> = noted.collect();
     let batch = GrantBatch::new(&ids, &holder, world.now, until).rates(&world.owed).shares(&noted);
     assert!(raw(tx).grant_if_open(&batch)?.is_whole(&batch), "{world:?}");

@@ -332,5 +332,20 @@ pub(crate) fn random(number: u64) -> World {
     let serves = (queues > 1).then(|| random.queues(queues)).filter(|queues| !queues.is_empty());
     let serve_others = random.queues(queues);
     let now = Timestamp::from_micros(1000);
-    World { pools, limits, owed, paused, stamps, grants, ageing, leased, waiting, budget, serves, serve_others, policy, now }
+    World {
+        pools,
+        limits,
+        owed,
+        paused,
+        stamps,
+        grants,
+        ageing,
+        leased,
+        waiting,
+        budget,
+        serves,
+        serve_others,
+        policy,
+        now,
+    }
 }

@@ -4,7 +4,7 @@
 //! each contender, by its turn as it is now, and entries of turns that have changed are passed over.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::lane::Lane;
 use super::order::OrderKey;
@@ -81,7 +81,7 @@ impl Contenders {
     pub(super) fn new(lanes: &[Lane]) -> Self {
         let shared = |lane: &Lane| lane.key.share.clone().map(|share| (lane.key.pool.clone(), share));
         let mut new = Self::default();
-        let pairs: std::collections::BTreeSet<Pair> = lanes.iter().filter_map(shared).collect();
+        let pairs: BTreeSet<Pair> = lanes.iter().filter_map(shared).collect();
         for (at, (pool, share)) in pairs.into_iter().enumerate() {
             new.places.insert((pool.clone(), share.clone()), at);
             let used = ShareUse::newcomer(pool, share, 0);
@@ -114,7 +114,8 @@ impl Contenders {
 
     /// Returns the contender of a lane, if it is of a share.
     pub(super) fn of(&mut self, lane: &Lane) -> Option<usize> {
-        let pair = *self.places.get(&(lane.key.pool.clone(), lane.key.share.clone()?))?;
+        let share = lane.key.share.clone()?;
+        let pair = *self.places.get(&(lane.key.pool.clone(), share))?;
         let level = lane.key.level();
         let new = self.contenders.len();
         let at = *self.by_level.entry((pair, level)).or_insert(new);

@@ -140,14 +140,12 @@ impl Definition {
                 }
                 Self::Pool(spec)
             }
-            (Self::Limit(given), Self::Limit(spec)) => {
-                Self::Limit(LimitSpec {
-                    max: given.max.or(spec.max),
-                    rate: given.rate.or(spec.rate),
-                    weight: given.weight.or(spec.weight),
-                    ..spec
-                })
-            }
+            (Self::Limit(given), Self::Limit(spec)) => Self::Limit(LimitSpec {
+                max: given.max.or(spec.max),
+                rate: given.rate.or(spec.rate),
+                weight: given.weight.or(spec.weight),
+                ..spec
+            }),
             (given, _) => given,
         }
     }

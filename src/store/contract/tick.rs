@@ -136,8 +136,8 @@ pub struct Survey {
     pub rates: Vec<RateUse>,
     /// The latest instant at which any key of the store took a token.
     pub clock: Option<Timestamp>,
-    /// What the shares of those lanes hold of the pools of these lanes, in any order. Those of which the store keeps
-    /// nothing may be left out.
+    /// What the shares of those lanes hold of the own pools of these lanes, in any order. Those of which the store keeps
+    /// nothing may be left out, and those of other lanes may be among them.
     pub shares: Vec<ShareUse>,
     /// The number of grants to tasks of shares that the store has made.
     pub grants: i64,

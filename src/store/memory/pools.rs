@@ -93,7 +93,8 @@ impl Limits {
 
     fn record(&self, key: &LimitKey) -> Option<LimitRecord> {
         let row = self.rows.get(key)?;
-        let spec = LimitSpec { max: row.max, rate: row.rate, weight: row.weight, ..LimitSpec::of(key.clone()) };
+        let spec =
+            LimitSpec { max: row.max, rate: row.rate, weight: row.weight, ..LimitSpec::of(key.clone()) };
         Some(LimitRecord::defined(key.clone(), Some(spec).filter(|_| row.is_defined), row.used))
     }
 }
@@ -221,7 +222,8 @@ impl PoolTx for Transaction<'_> {
                 continue;
             }
             let used = self.state.limits.rows.get(&spec.key).map_or(0, |row| row.used);
-            let row = LimitRow { is_defined: true, max: spec.max, rate: spec.rate, weight: spec.weight, used };
+            let row =
+                LimitRow { is_defined: true, max: spec.max, rate: spec.rate, weight: spec.weight, used };
             self.write(Write::Limit(spec.key.clone(), Some(row)));
         }
         Ok(())

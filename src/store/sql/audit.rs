@@ -112,7 +112,9 @@ impl Counters {
         for (key, Pair { counted, held }) in self.limit_lanes.into_iter().filter(|(_, pair)| pair.differs()) {
             found.push(Discrepancy::LimitLanes { key, counted, held });
         }
-        let differ = |shares: BTreeMap<(PoolName, LimitKey), Pair>| shares.into_iter().filter(|(_, pair)| pair.differs());
+        let differ = |shares: BTreeMap<(PoolName, LimitKey), Pair>| {
+            shares.into_iter().filter(|(_, pair)| pair.differs())
+        };
         for ((pool, share), Pair { counted, held }) in differ(self.shares) {
             found.push(Discrepancy::Share { pool, share, counted, held });
         }

@@ -1,12 +1,14 @@
 //! Shares: what each holds of a pool, and when it had its turns.
 
 use super::keeping::resume;
+use super::steps::Steps;
 use super::world::{World, at, holder, limit, pool, rows, sized, task, to};
+use crate::admission::Lane;
 use crate::admission::limits::LimitSpec;
 use crate::error::StoreResult;
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::Store;
-use crate::store::contract::{Change, GrantBatch, ShareUse, StoreTx, SurveyQuery};
+use crate::store::contract::{Change, GrantBatch, ShareUse, StoreTx, Survey, SurveyQuery};
 use crate::task::{NewTask, TaskState};
 
 cases!("shares":
@@ -35,18 +37,24 @@ fn scene(world: World<'_>) {
     world.write(|tx| tx.put_pools(&[sized("db", 50), sized("disk", 50)]));
 }
 
-/// What the next tick and a look find, which is the same.
+/// What the next tick and a look find of shares with ready tasks, which is the same.
 fn told(world: World<'_>) -> Vec<ShareUse> {
-    let sorted = |mut shares: Vec<ShareUse>| {
+    let found = |survey: Survey| {
+        let is_ready = |used: &ShareUse| {
+            let of = |lane: &Lane| lane.key.pool == used.pool && lane.key.share.as_ref() == Some(&used.share);
+            survey.lanes.iter().any(of)
+        };
+        let mut shares = survey.shares.clone();
+        shares.retain(is_ready);
         shares.sort_by(|a, b| (&a.pool, &a.share).cmp(&(&b.pool, &b.share)));
         shares
     };
-    let look = sorted(world.read(|tx| tx.survey(&SurveyQuery::new())).shares);
-    let tick = world.write(|tx| tx.survey(&SurveyQuery::new().promote(at(0), 9)));
-    let tick = sorted(tick.shares);
-    assert_eq!(look, tick);
-    let pairs: Vec<_> = tick.iter().map(|used| (used.pool.clone(), used.share.clone())).collect();
-    assert_eq!(sorted(world.read(|tx| tx.shares(&pairs)).0), tick);
+    let look = found(world.read(|tx| tx.survey(&SurveyQuery::new())));
+    let pairs: Vec<_> = look.iter().map(|used| (used.pool.clone(), used.share.clone())).collect();
+    let mut asked = world.read(|tx| tx.shares(&pairs)).0;
+    asked.sort_by(|a, b| (&a.pool, &a.share).cmp(&(&b.pool, &b.share)));
+    let tick = found(world.write(|tx| tx.survey(&SurveyQuery::new().promote(at(0), 9))));
+    assert_eq!((&look, &asked), (&tick, &tick));
     tick
 }
 
@@ -182,9 +190,9 @@ fn a_task_that_changes_its_share_changes_its_lane(store: &dyn Store) {
         Change::new(lease, TaskState::Scheduled, rows(&[new]).remove(0))
     };
     let (to_b, alone) = (change("1", ids[0], of("b", "1")), change("2", ids[1], task("2").pool(pool("db"))));
-    assert_eq!(world.write(|tx| tx.change_if(&[to_b])), [true]);
+    assert_eq!(world.write(|tx| tx.change_if(std::slice::from_ref(&to_b))), [true]);
     assert_eq!(told(world), [used("db", "a", 0, 0, 0), used("db", "b", 0, 0, 0)]);
-    assert_eq!(world.write(|tx| tx.change_if(&[alone])), [true]);
+    assert_eq!(world.write(|tx| tx.change_if(std::slice::from_ref(&alone))), [true]);
     assert_eq!(told(world), [used("db", "b", 0, 0, 0)]);
     assert_eq!(world.task(ids[0]).lane.share, Some(limit("b")));
     assert_eq!(world.task(ids[1]).lane.share, None);

@@ -1,8 +1,8 @@
 //! The transaction: every method of the four traits passed on, unless it is the one that fails.
 
 use super::{FaultStore, When};
-use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
 use crate::admission::ShareUse;
+use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
 use crate::admission::{Candidate, LanePage, QueueRecord, Serving, Subject, Undefined};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::feed::{Consumer, TaskEvent};

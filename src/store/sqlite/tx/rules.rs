@@ -10,10 +10,10 @@ use crate::id::LimitKey;
 use crate::store::sql::records;
 use crate::time::{Timestamp, duration_micros};
 
-const PUT_FAMILY: &str =
-    "INSERT OR REPLACE INTO sm_family (prefix, max, starts, period, burst, weight) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+const PUT_FAMILY: &str = "INSERT OR REPLACE INTO sm_family (prefix, max, starts, period, burst, weight) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const DELETE_FAMILY: &str = "DELETE FROM sm_family WHERE prefix = ?1";
-pub(super) const FAMILIES: &str = "SELECT prefix, max, starts, period, burst, weight FROM sm_family ORDER BY prefix";
+pub(super) const FAMILIES: &str =
+    "SELECT prefix, max, starts, period, burst, weight FROM sm_family ORDER BY prefix";
 const PUT_PAUSE: &str = "INSERT OR IGNORE INTO sm_pause (kind, name) VALUES (?1, ?2)";
 const DELETE_PAUSE: &str = "DELETE FROM sm_pause WHERE kind = ?1 AND name = ?2";
 pub(super) const PAUSED: &str = "SELECT kind, name FROM sm_pause ORDER BY kind, name";

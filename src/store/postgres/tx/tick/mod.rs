@@ -192,7 +192,8 @@ impl Db<'_> {
         let asked = [fold, ask!(REQUEST, request), lanes, pools, limits, shares, next_due];
         let [folded, granted, lanes, pools, limits, shares, next_due] = self.at_tick(locks, asked)?;
         let folded = first(&folded)?;
-        let mut asked = Asked { granted, promoted: 0, lanes, pools, limits, shares, next_due, is_behind: false };
+        let mut asked =
+            Asked { granted, promoted: 0, lanes, pools, limits, shares, next_due, is_behind: false };
         let Some(promote) = query.promote else {
             asked.is_behind = row::value(folded, 0)?;
             return Ok(asked);
