@@ -144,6 +144,37 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
+//! # Many customers: a fair share for each
+//!
+//! A share key divides a pool among those who have work, by what each holds now. More:
+//! [`NewTask::share`](crate::NewTask::share).
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::admission::IfExists;
+//! # use stationmaster::admission::limits::LimitSpec;
+//! # use stationmaster::pool::{PoolSpec, Slots};
+//! # use stationmaster::service::{Admitter, Service};
+//! # use stationmaster::store::{MemoryStore, Store};
+//! # let store = Arc::new(MemoryStore::new());
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
+//! # store.write(|tx| tx.define([PoolSpec::new("default_pool", Slots::Limited(8))?], IfExists::Replace))?;
+//! // Customer a has three parts of the pool, and every other one has one.
+//! let large = LimitSpec::of("customer/a".try_into()?).weight(3);
+//! store.write(|tx| tx.define([&large], IfExists::Replace))?;
+//! let of = |customer: &str, n: u32| task(&format!("{customer}{n}")).share(format!("customer/{customer}").try_into().unwrap());
+//! // Customer b was there first, with more than the pool holds.
+//! let tasks: Vec<NewTask> = (0..9).map(|n| of("b", n)).chain((0..9).map(|n| of("a", n))).collect();
+//! store.write(|tx| tx.enqueue(now, &tasks))?;
+//! let granted = admitter.tick(now)?.granted;
+//! let of_a = granted.iter().filter(|task| task.lane.share.as_ref() == Some(&large.key)).count();
+//! assert_eq!((granted.len(), of_a), (8, 6));
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
 //! # Workers that differ
 //!
 //! A task may name a queue, and an admitter the queues it serves. Slots still belong to pools, whichever queue

@@ -160,6 +160,7 @@ fn task(mut fields: Fields) -> Result<NewTask, String> {
     let (date, not_before) = (fields.maybe("date")?, fields.maybe("not_before")?);
     task.logical_date = date.map(|date| instant(&fields, "date", date)).transpose()?;
     task.not_before = not_before.map(|at| instant(&fields, "not_before", at)).transpose()?;
+    task.share = fields.maybe("share")?;
     for (pool, slots) in fields.numbers("also")? {
         let pool = pool.as_str().try_into().map_err(|error| fields.wrong("also", error))?;
         task = task.also(pool, slots);

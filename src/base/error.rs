@@ -156,6 +156,14 @@ pub enum Invalid {
         /// The requested value.
         value: u64,
     },
+    /// The weight of a share is above 1,000,000.
+    #[error("a weight of {weight} for {key} is above 1000000: divide all weights by the same number")]
+    Weight {
+        /// The key, or the prefix of a family.
+        key: LimitKey,
+        /// The weight.
+        weight: u32,
+    },
     /// A task carries more limit keys than [`MAX_LIMIT_KEYS`].
     #[error("task {task} carries {count} limit keys: carry at most {}", MAX_LIMIT_KEYS)]
     LimitKeys {

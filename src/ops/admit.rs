@@ -287,7 +287,8 @@ pub(super) fn plan_over(
         leave_unserved(&mut lanes, queues, &survey.serving, now);
     }
     let planner = Planner::new(order.budget, lanes).policy(&order.policy, now);
-    let mut planner = planner.serving(order.serves.as_ref()).paused(&survey.paused);
+    let planner = planner.serving(order.serves.as_ref()).paused(&survey.paused);
+    let mut planner = planner.shares(&survey.shares, survey.grants);
     loop {
         match planner.need() {
             Need::Capacity { .. } | Need::AllPools { .. } => feed(&mut planner, survey, now),
@@ -308,11 +309,13 @@ pub(crate) fn apply_families(survey: &mut Survey, policy: &Policy) -> Result<(),
         let has_rate = survey.limits.iter().any(|limit| limit.rate.is_some());
         let has_pools = survey.lanes.iter().any(|lane| !lane.key.also.is_empty());
         let has_counts = survey.lanes.iter().any(|lane| !lane.key.counts.is_empty());
+        let has_shares = survey.lanes.iter().any(|lane| lane.key.share.is_some());
         let unknown = [
             (!survey.families.is_empty(), "families"),
             (has_rate, "rates"),
             (has_pools, "tasks with several pools"),
             (has_counts, "counts above 1"),
+            (has_shares, "shares"),
         ];
         if let Some((_, what)) = unknown.into_iter().find(|(is_there, _)| *is_there) {
             return Err(Invalid::WindowWith { what });
@@ -387,7 +390,7 @@ fn commit(
         // Counting costs as much as there are ticks, so only a tick that adds one counts.
         None => forget = forget.most(MOST),
     }
-    batch = batch.forget(forget).rates(&plan.rates).whole();
+    batch = batch.forget(forget).rates(&plan.rates).shares(&plan.shares).whole();
     batch.started = order.started;
     let granted = tx.grant(&batch)?;
     if granted.tasks.is_empty() {

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::admission::limits::LimitSpec;
 use crate::admission::{Defined, Definition, Drain, IfExists, Subject, Undefined};
 use crate::error::{Invalid, Result, StoreResult};
 use crate::id::{LimitKey, PoolName};
@@ -251,9 +250,7 @@ fn existing(raw: &mut dyn StoreTx, definitions: &[Definition]) -> StoreResult<Ha
     }
     if !keys.is_empty() {
         let limits = raw.limits(&keys)?.into_iter().flatten().filter(|limit| limit.is_defined);
-        let spec = |limit: crate::admission::limits::LimitRecord| {
-            LimitSpec { max: limit.max, rate: limit.rate, ..LimitSpec::of(limit.key) }.into()
-        };
+        let spec = |limit: crate::admission::limits::LimitRecord| limit.spec().into();
         found.extend(limits.map(spec));
     }
     if with_families {

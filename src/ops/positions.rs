@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::admission::{Candidate, Lane, LaneId, LanePage, Need, OrderKey, Planner};
-use crate::error::{Result, StoreResult};
+use super::admit::apply_families;
+use crate::admission::limits::LimitRecord;
+use crate::admission::{Candidate, Lane, LaneId, LanePage, Need, OrderKey, Planner, Policy};
+use crate::error::Result;
 use crate::id::{PoolName, TaskKey};
 use crate::pool::{PoolRecord, PoolSpec, Slots};
 use crate::store::ReadTx;
@@ -34,7 +36,8 @@ impl ReadTx<'_> {
     /// up to `most` of them.
     ///
     /// The tasks of all queues count. Whether they fit does not matter: a tick may admit a task before one that
-    /// precedes it and does not fit. Overdue tasks that no tick has made ready do not count.
+    /// precedes it and does not fit. Overdue tasks that no tick has made ready do not count. Shares take their turns as
+    /// in a tick that begins now and admits all of these tasks.
     ///
     /// A call costs three store calls, however many keys it names. If the first tasks of a pool are in few of
     /// its many lanes, it costs up to about log2 of the number of lanes more. It reads the named tasks and the
@@ -73,25 +76,35 @@ impl ReadTx<'_> {
             let Some(first) = first.get(&task.lane.pool).filter(|_| task.is_ready()) else {
                 return Position::NotReady;
             };
-            let before = first.partition_point(|order| *order < task.order()) as u64;
-            if before <= most { Position::Before(before) } else { Position::MoreThan(most) }
+            match first.get(&task.order()) {
+                Some(before) => Position::Before(*before),
+                // What is not among all of them was admitted meanwhile.
+                None if first.len() as u64 <= most => Position::NotReady,
+                None => Position::MoreThan(most),
+            }
         };
         Ok(tasks.iter().map(position).collect())
     }
 }
 
-/// Returns the first `most + 1` ready tasks of each of these pools, in order.
+/// Returns the first `most + 1` ready tasks of each of these pools, each with the number of those before it.
 fn first_of_pools(
     store: &mut dyn StoreTx,
     pools: &BTreeSet<&PoolName>,
     most: u64,
-) -> StoreResult<BTreeMap<PoolName, Vec<OrderKey>>> {
+) -> Result<BTreeMap<PoolName, HashMap<OrderKey, u64>>> {
     if pools.is_empty() {
         return Ok(BTreeMap::new());
     }
     let mut lanes: BTreeMap<PoolName, Vec<Lane>> =
         pools.iter().map(|pool| (PoolName::clone(pool), Vec::new())).collect();
-    for mut lane in store.survey(&SurveyQuery::new())?.lanes {
+    let mut survey = store.survey(&SurveyQuery::new())?;
+    apply_families(&mut survey, &Policy::Backfill)?;
+    // Of limits only weights count.
+    let weighed = survey.limits.into_iter().filter(|limit| limit.weight.is_some());
+    let weights: Vec<LimitRecord> =
+        weighed.map(|limit| LimitRecord { max: None, rate: None, ..limit }).collect();
+    for mut lane in survey.lanes {
         // A position counts what is before a task, whether or not it fits.
         lane.key.also.clear();
         if let Some(lanes) = lanes.get_mut(&lane.key.pool) {
@@ -105,10 +118,10 @@ fn first_of_pools(
     for (pool, lanes) in lanes {
         by_lane.extend(lanes.iter().map(|lane| (lane.id, walks.len())));
         let spec = PoolSpec { name: pool.clone(), slots: Slots::Unlimited, ..PoolSpec::default_pool() };
-        let mut walk = Planner::new(budget, lanes);
+        let mut walk = Planner::new(budget, lanes).shares(&survey.shares, survey.grants);
         // It asks for the capacity once, and before anything else.
         if let Need::Capacity { .. } = walk.need() {
-            walk.feed_capacity(&[PoolRecord::new(spec, 0)], &[], &[], Timestamp::MIN);
+            walk.feed_capacity(&[PoolRecord::new(spec, 0)], &weights, &[], Timestamp::MIN);
         }
         walks.push((pool, walk));
     }
@@ -129,7 +142,10 @@ fn first_of_pools(
             walk.feed_candidates(pages, found);
         }
     }
-    let orders = |mut walk: Planner| walk.finish().admit.iter().map(|candidate| candidate.order).collect();
+    let orders = |mut walk: Planner| {
+        let admit = walk.finish().admit.into_iter().map(|candidate| candidate.order);
+        admit.zip(0..).collect()
+    };
     Ok(walks.into_iter().map(|(pool, walk)| (pool, orders(walk))).collect())
 }
 

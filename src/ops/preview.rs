@@ -68,6 +68,7 @@ impl ReadTx<'_> {
         if survey.next_due.is_some_and(|due| due <= now) {
             promoted = Promoted::put_into(&mut survey, &query, store.overdue(Promote::new(now, PROMOTE))?);
             name_capacity(store, &query, &mut survey)?;
+            name_shares(store, &mut survey)?;
         }
         apply_families(&mut survey, &order.policy)?;
         let mut planner = plan_over(now, order, &mut survey, |pages| promoted.candidates(store, pages))?;
@@ -166,6 +167,21 @@ fn name_capacity(store: &mut dyn StoreTx, query: &SurveyQuery, survey: &mut Surv
         if survey.clock.is_some() {
             survey.rates.extend(store.rates(&limits)?.0);
         }
+    }
+    Ok(())
+}
+
+/// Reads what is kept of the shares of lanes that the survey did not know of.
+fn name_shares(store: &mut dyn StoreTx, survey: &mut Survey) -> StoreResult<()> {
+    let known: BTreeSet<(&PoolName, &LimitKey)> =
+        survey.shares.iter().map(|used| (&used.pool, &used.share)).collect();
+    let shared = survey.lanes.iter().filter_map(|lane| Some((&lane.key.pool, lane.key.share.as_ref()?)));
+    let unknown: BTreeSet<_> = shared.filter(|pair| !known.contains(pair)).collect();
+    if !unknown.is_empty() {
+        let pairs: Vec<_> = unknown.into_iter().map(|(pool, share)| (pool.clone(), share.clone())).collect();
+        let (shares, grants) = store.shares(&pairs)?;
+        survey.shares.extend(shares);
+        survey.grants = grants;
     }
     Ok(())
 }

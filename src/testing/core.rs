@@ -5,7 +5,7 @@ use crate::error::Invalid;
 use crate::ops::{AdmitRequest, apply_families, feed};
 use crate::run::ActiveIndex;
 use crate::run::index::point;
-use crate::store::contract::{Candidate, LanePage, RateUse, Survey};
+use crate::store::contract::{Candidate, LanePage, RateUse, ShareUse, Survey};
 use crate::time::Timestamp;
 
 /// What one tick decides to do.
@@ -18,6 +18,8 @@ pub struct Planned {
     pub refusals: Vec<Refusal>,
     /// What keys owe to their rates afterwards.
     pub rates: Vec<RateUse>,
+    /// What the shares whose tasks start hold afterwards.
+    pub shares: Vec<ShareUse>,
 }
 
 /// Plans one tick at `now`, as [`Tx::admit`](crate::store::Tx::admit) does, with what a survey found. Lanes of
@@ -37,7 +39,8 @@ pub fn plan(
 ) -> Result<Planned, Invalid> {
     apply_families(&mut survey, &order.policy)?;
     let planner = Planner::new(order.budget, std::mem::take(&mut survey.lanes)).policy(&order.policy, now);
-    let mut planner = planner.serving(order.serves.as_ref()).paused(&survey.paused);
+    let planner = planner.serving(order.serves.as_ref()).paused(&survey.paused);
+    let mut planner = planner.shares(&survey.shares, survey.grants);
     loop {
         match planner.need() {
             Need::Capacity { .. } | Need::AllPools { .. } => feed(&mut planner, &survey, now),
@@ -48,8 +51,8 @@ pub fn plan(
             Need::Nothing => break,
         }
     }
-    let Plan { admit, refusals, rates, .. } = planner.finish();
-    Ok(Planned { admit, refusals, rates })
+    let Plan { admit, refusals, rates, shares, .. } = planner.finish();
+    Ok(Planned { admit, refusals, rates, shares })
 }
 
 /// The index of active runs that [`MemoryStore`](crate::store::MemoryStore) keeps for each namespace, alone.

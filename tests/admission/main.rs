@@ -9,6 +9,7 @@ mod policies;
 mod pools;
 mod queues;
 mod rules;
+mod shares;
 #[path = "../stores/mod.rs"]
 mod stores;
 

@@ -5,6 +5,7 @@ use stationmaster::store::Tx;
 use stationmaster::testing::raw;
 use stationmaster::{Result, TaskId, TaskKey, TaskRecord, Timestamp};
 
+use crate::oracle::Turns;
 use crate::world::World;
 
 /// Makes a tick, and compares it with its preview.
@@ -33,11 +34,24 @@ pub(crate) fn check_positions(
 ) -> Result<()> {
     let tasks = raw(tx).tasks_by_id(numbers)?;
     let keys: Vec<TaskKey> = tasks.into_iter().flatten().map(|task| task.key).collect();
-    let place = |at: usize| (&world.waiting[at].lane.pool, world.order(at, numbers[at]));
-    let ready: Vec<_> = (0..numbers.len()).filter(|at| is_ready(*at)).map(place).collect();
+    // In each pool those of shares take their turns, as if every task fitted.
+    let mut turns = Turns::new(world);
+    let mut left: Vec<usize> = (0..numbers.len()).filter(|at| is_ready(*at)).collect();
+    let mut line: Vec<usize> = Vec::new();
+    while let Some(next) = (0..left.len()).min_by_key(|n| turns.key(left[*n], numbers[left[*n]])) {
+        if left.iter().all(|at| world.waiting[*at].lane.share.is_none()) {
+            left.sort_by_cached_key(|at| turns.key(*at, numbers[*at]));
+            line.append(&mut left);
+            break;
+        }
+        let at = left.swap_remove(next);
+        let misses = world.waiting[at].misses();
+        turns.take(at, &misses[..1.min(misses.len())]);
+        line.push(at);
+    }
+    let pool = |at: usize| &world.waiting[at].lane.pool;
     let before = |at: usize| {
-        let (pool, order) = place(at);
-        ready.iter().filter(|(other, before)| *other == pool && *before < order).count() as u64
+        line.iter().take_while(|other| **other != at).filter(|other| pool(**other) == pool(at)).count() as u64
     };
     let before: Vec<u64> = (0..numbers.len()).map(before).collect();
     for most in [0, 1 + numbers.len() as u64 % 37, u64::MAX] {

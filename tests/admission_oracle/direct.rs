@@ -11,7 +11,7 @@ use stationmaster::pool::{PoolRecord, PoolSpec};
 use stationmaster::store::contract::{Candidate, Lane, LaneId, LaneKey, OrderKey, Survey};
 use stationmaster::testing::core::{Planned, plan};
 
-use crate::oracle::walk;
+use crate::oracle::{Turns, walk};
 use crate::world::World;
 
 fn request(budget: usize) -> AdmitRequest {
@@ -45,6 +45,8 @@ fn planned(world: &World, numbers: &[TaskId], longest_page: usize) -> (Planned, 
     (survey.lanes, survey.pools, survey.limits) = (rows, pools, limits.collect());
     survey.families = world.limits.iter().filter(|spec| spec.is_family).cloned().collect();
     (survey.rates, survey.paused) = (world.owed.clone(), world.paused.clone());
+    survey.shares = Turns::new(world).all();
+    survey.grants = world.grants;
     survey.clock = world.owed.iter().map(|used| used.at).max();
 
     let mut order = request(world.budget).policy(world.policy.clone());
@@ -84,6 +86,7 @@ pub(crate) fn check(world: &World, longest_page: usize) {
     let mut rates = plan.rates;
     rates.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     assert_eq!(rates, expected.owed, "{world:?}");
+    assert_eq!(plan.shares, expected.shares, "{world:?}");
 
     let lanes = left.len() + admitted.len();
     let foreign: BTreeSet<_> = world.waiting.iter().map(|task| task.kind()).collect();

@@ -1,15 +1,15 @@
 //! The naive oracle: a walk over the whole backlog, written from `docs/admission.md` and nothing else.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use stationmaster::admission::limits::{LimitSpec, Rate};
 use stationmaster::admission::{Policy, Reason, Subject};
 use stationmaster::id::{LimitKey, PoolName};
 use stationmaster::pool::Slots;
-use stationmaster::store::contract::{LaneKey, RateUse};
+use stationmaster::store::contract::{LaneKey, OrderKey, RateUse, ShareUse};
 use stationmaster::{TaskId, Timestamp};
 
-use crate::world::{Waiting, World, count_of, needs_of};
+use crate::world::{Pair, Waiting, World, count_of, needs_of};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Expected {
@@ -19,6 +19,70 @@ pub(crate) struct Expected {
     pub(crate) left: BTreeMap<(LaneKey, bool), (u64, Reason)>,
     /// What the keys that took tokens owe now, by key.
     pub(crate) owed: Vec<RateUse>,
+    /// The shares that had turns, by pool and share.
+    pub(crate) shares: Vec<ShareUse>,
+    /// The stamp and the dither of every share, and the number of grants to any.
+    pub(crate) stamps: BTreeMap<Pair, (i64, i64)>,
+    pub(crate) grants: i64,
+}
+
+/// Whose turn it is.
+#[derive(Clone)]
+pub(crate) struct Turns<'a> {
+    world: &'a World,
+    /// What each share holds of each pool, its stamp and its dither.
+    uses: BTreeMap<Pair, [i64; 3]>,
+    grants: i64,
+}
+
+/// Level; 0 without a share and 1 with one; what is held, by weight; stamp; pool and share; place.
+type Key = (i64, u8, (u8, i128, i64), Option<Pair>, OrderKey);
+
+impl<'a> Turns<'a> {
+    pub(crate) fn new(world: &'a World) -> Self {
+        let mut uses: BTreeMap<Pair, [i64; 3]> = BTreeMap::new();
+        for (pair, (stamp, dither)) in &world.stamps {
+            uses.insert(pair.clone(), [world.held(pair), *stamp, *dither]);
+        }
+        for pair in world.waiting.iter().filter_map(|task| task.pair()) {
+            let held = world.held(&pair);
+            uses.entry(pair).or_insert([held, 2 * world.grants, 0]);
+        }
+        Self { world, uses, grants: world.grants }
+    }
+
+    /// What a store tells of all of them.
+    pub(crate) fn all(&self) -> Vec<ShareUse> {
+        let used = |(pair, [held, stamp, dither]): (&Pair, &[i64; 3])| {
+            ShareUse::new(pair.0.clone(), pair.1.clone(), *held, *stamp, *dither)
+        };
+        self.uses.iter().map(used).collect()
+    }
+
+    pub(crate) fn key(&self, at: usize, id: TaskId) -> Key {
+        let (task, place) = (&self.world.waiting[at], self.world.order(at, id));
+        let Some(pair) = task.pair() else { return (place.rank, 0, (0, 0, 0), None, place) };
+        let [held, stamp, dither] = self.uses[&pair];
+        let weight = rule(self.world, &pair.1).and_then(|spec| spec.weight).unwrap_or(1);
+        let turn = match held {
+            0 => (0, 0, stamp),
+            _ => (1, (i128::from(held) * 1_048_576 + i128::from(dither)) / i128::from(weight), stamp),
+        };
+        (-i64::from(task.priority), 1, turn, Some(pair), place)
+    }
+
+    /// Gives a task of a share its turn, with slots of these pools.
+    pub(crate) fn take(&mut self, at: usize, pools: &[(&PoolName, u32)]) {
+        let Some((own, share)) = self.world.waiting[at].pair() else { return };
+        let before = self.grants;
+        self.grants += 1;
+        for (pool, slots) in pools {
+            let used = self.uses.entry(((*pool).clone(), share.clone())).or_insert([0, 2 * before, 0]);
+            used[0] += i64::from(*slots);
+        }
+        let used = self.uses.get_mut(&(own, share)).unwrap();
+        (used[1], used[2]) = (2 * self.grants, (used[2] + 648_056) % 1_048_576);
+    }
 }
 
 struct Walk<'a> {
@@ -46,15 +110,21 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
         reserved: HashMap::new(),
         kept: HashMap::new(),
     };
-    let mut order: Vec<usize> = (0..world.waiting.len()).collect();
-    order.sort_by_key(|at| world.order(*at, numbers[*at]));
+    let mut turns = Turns::new(world);
+    let begun = turns.clone();
+    let mut had_turns: BTreeSet<Pair> = BTreeSet::new();
+    let mut order: VecDeque<usize> = (0..world.waiting.len()).collect();
+    let sort = |order: &mut VecDeque<usize>, turns: &Turns<'_>| {
+        // What others are to admit is looked at as if nothing had been admitted before it.
+        let turns = |at: &usize| if world.is_served(&world.waiting[*at].lane.queue) { turns } else { &begun };
+        order.make_contiguous().sort_by_cached_key(|at| turns(at).key(*at, numbers[*at]));
+    };
+    sort(&mut order, &turns);
 
     let mut admitted = Vec::new();
     let mut refused: HashSet<(&LaneKey, bool)> = HashSet::new();
-    for at in &order {
-        if admitted.len() >= world.budget {
-            break;
-        }
+    while let Some(at) = order.pop_front().filter(|_| admitted.len() < world.budget) {
+        let at = &at;
         let task = &world.waiting[*at];
         let (lane, kind) = (&task.lane, task.kind());
         if !world.is_served(&lane.queue) {
@@ -73,6 +143,11 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
             None => {
                 walk.take(task);
                 admitted.push(*at);
+                if let Some(pair) = task.pair() {
+                    turns.take(*at, &task.misses());
+                    had_turns.insert(pair);
+                    sort(&mut order, &turns);
+                }
             }
             Some(reason) => {
                 if refused.insert(kind) {
@@ -83,8 +158,8 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
     }
 
     let mut left: BTreeMap<(LaneKey, bool), (u64, Reason)> = BTreeMap::new();
-    for at in order.iter().filter(|at| !admitted.contains(at)) {
-        let task = &world.waiting[*at];
+    for at in (0..world.waiting.len()).filter(|at| !admitted.contains(at)) {
+        let task = &world.waiting[at];
         if !world.is_served(&task.lane.queue) {
             continue;
         }
@@ -96,7 +171,19 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
         let used = RateUse::new((*key).clone(), *owed as i64, clock(world), rate.starts(), rate.period());
         took.then_some(used)
     };
-    Expected { admitted, left, owed: walk.owed.iter().filter_map(took).collect() }
+    let had_turn = |used: &ShareUse| had_turns.contains(&(used.pool.clone(), used.share.clone()));
+    Expected {
+        admitted,
+        left,
+        owed: walk.owed.iter().filter_map(took).collect(),
+        shares: turns.all().into_iter().filter(had_turn).collect(),
+        stamps: turns
+            .uses
+            .iter()
+            .map(|(pair, [_, stamp, dither])| (pair.clone(), (*stamp, *dither)))
+            .collect(),
+        grants: turns.grants,
+    }
 }
 
 /// The definition that holds for a key: its own, or that of the family with the longest prefix.

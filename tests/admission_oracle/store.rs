@@ -6,7 +6,7 @@ use std::time::Duration;
 use stationmaster::admission::{AirflowWindow, IfExists, Policy};
 use stationmaster::ops::AdmitRequest;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::store::contract::{GrantBatch, LaneKey, Move, Serving};
+use stationmaster::store::contract::{GrantBatch, LaneKey, Move, Serving, ShareUse};
 use stationmaster::store::{Inserted, Store, Tx};
 use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, NewTask, Result, TaskId, TaskKey, TaskRecord, TaskState, Timestamp};
@@ -20,7 +20,8 @@ fn task(name: String, lane: &LaneKey) -> NewTask {
     let task = NewTask::new(key).pool(lane.pool.clone()).pool_slots(lane.slots);
     let mut task = lane.limits.iter().cloned().fold(task.queue(lane.queue.clone()), NewTask::limit);
     (task.counts, task.also) = (lane.counts.clone(), lane.also.clone());
-    task
+    task.share.clone_from(&lane.share);
+    task.priority(lane.priority)
 }
 
 fn order(name: &str, budget: usize, starts: bool) -> AdmitRequest {
@@ -43,7 +44,12 @@ fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
     let ids: Vec<TaskId> = tx.enqueue(world.now, &leased)?.iter().map(is_new).collect();
     // Not by `admit`, after which the transaction would define nothing more.
     let (holder, until) = ("h".try_into()?, world.now + Duration::from_secs(60));
-    let batch = GrantBatch::new(&ids, &holder, world.now, until).rates(&world.owed);
+    let noted = world.stamps.iter().filter(|(_, noted)| **noted != (0, 0));
+    let noted = noted.map(|((pool, share), (stamp, dither))| {
+        ShareUse::new(pool.clone(), share.clone(), 9, *stamp, *dither)
+    });
+    let noted: Vec<ShareUse> = noted.collect();
+    let batch = GrantBatch::new(&ids, &holder, world.now, until).rates(&world.owed).shares(&noted);
     assert!(raw(tx).grant_if_open(&batch)?.is_whole(&batch), "{world:?}");
     for (name, slots) in &world.pools {
         tx.define([PoolSpec::new(name.as_str(), *slots)?], IfExists::Replace)?;
@@ -61,7 +67,7 @@ fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
             true => (task.not_before(waiting.ready_at), Timestamp::UNIX_EPOCH),
             false => (task, waiting.ready_at),
         };
-        numbers.push(is_new(&tx.enqueue(at, &[task])?[0]));
+        numbers.push(is_new(&tx.enqueue_ageing(at, world.ageing, &[task])?[0]));
     }
     let resumed = world.waiting.iter().zip(&numbers).filter(|(task, _)| task.resumed).map(|(_, id)| *id);
     keep_slots(tx, world, &resumed.collect::<Vec<_>>())?;
@@ -99,6 +105,7 @@ pub(crate) fn check_window(store: &dyn Store, world: &World) {
     for lane in world.leased.iter_mut().chain(world.waiting.iter_mut().map(|task| &mut task.lane)) {
         lane.counts.clear();
         lane.also.clear();
+        (lane.share, lane.priority) = (None, 0);
     }
     let world = &world;
     let body = |tx: &mut Tx<'_>| {
@@ -136,6 +143,7 @@ fn run(store: &dyn Store, world: &World, fused: bool) -> Vec<TaskRecord> {
         after.now = Timestamp::from_micros(world.now.as_micros() - 5 + 3 * (numbers.len() as i64 % 8));
         after.owed.retain(|used| first.owed.iter().all(|newer| newer.key != used.key));
         after.owed.extend(first.owed);
+        (after.stamps, after.grants) = (first.stamps, first.grants);
         let left: Vec<TaskId> = left.iter().map(|at| numbers[*at]).collect();
         tick(tx, &after, &left, "second", fused, &mut granted)?;
         assert_eq!(tx.audit()?, []);

@@ -1,6 +1,6 @@
 //! Worlds: pools, limits, tasks that were admitted before, tasks that wait.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use stationmaster::admission::limits::{LimitSpec, Rate};
@@ -9,6 +9,9 @@ use stationmaster::id::{LimitKey, PoolName, QueueName};
 use stationmaster::pool::Slots;
 use stationmaster::store::contract::{LaneKey, OrderKey, RateUse};
 use stationmaster::{TaskId, Timestamp};
+
+/// A pool, and a share of it.
+pub(crate) type Pair = (PoolName, LimitKey);
 
 /// A ready task.
 #[derive(Debug, Clone)]
@@ -28,6 +31,11 @@ impl Waiting {
         if self.resumed { Vec::new() } else { needs_of(&self.lane) }
     }
 
+    /// Its own pool and its share, if it is of one.
+    pub(crate) fn pair(&self) -> Option<Pair> {
+        Some((self.lane.pool.clone(), self.lane.share.clone()?))
+    }
+
     /// What tasks have in common that are left for one reason.
     pub(crate) fn kind(&self) -> (&LaneKey, bool) {
         (&self.lane, self.resumed)
@@ -42,6 +50,11 @@ pub(crate) struct World {
     /// What keys owe to the rates that they had.
     pub(crate) owed: Vec<RateUse>,
     pub(crate) paused: Vec<Subject>,
+    /// The stamp and the dither of shares that leased tasks are of, and how often any share was granted something.
+    pub(crate) stamps: BTreeMap<Pair, (i64, i64)>,
+    pub(crate) grants: i64,
+    /// How ranks grow.
+    pub(crate) ageing: Ageing,
     /// Tasks that hold leases, each in a pool that is there. They may be more than fit: pools shrink.
     pub(crate) leased: Vec<LaneKey>,
     /// In order of arrival.
@@ -59,7 +72,7 @@ impl World {
     /// The place of a waiting task in the order, where it has this number.
     pub(crate) fn order(&self, at: usize, id: TaskId) -> OrderKey {
         let task = &self.waiting[at];
-        OrderKey::new(Ageing::None.rank(task.priority, task.ready_at), task.logical_date, task.map_index, id)
+        OrderKey::new(self.ageing.rank(task.priority, task.ready_at), task.logical_date, task.map_index, id)
     }
 
     pub(crate) fn is_served(&self, queue: &QueueName) -> bool {
@@ -76,6 +89,13 @@ impl World {
         let resumed = self.waiting.iter().filter(|task| task.resumed).map(|task| &task.lane);
         let needs = self.leased.iter().chain(resumed).flat_map(needs_of).filter(|(name, _)| *name == pool);
         needs.map(|(_, slots)| i64::from(slots)).sum()
+    }
+
+    /// Slots that tasks of a share hold of a pool.
+    pub(crate) fn held(&self, (pool, share): &Pair) -> i64 {
+        let resumed = self.waiting.iter().filter(|task| task.resumed).map(|task| &task.lane);
+        let lanes = self.leased.iter().chain(resumed).filter(|lane| lane.share.as_ref() == Some(share));
+        lanes.flat_map(needs_of).filter(|(name, _)| *name == pool).map(|(_, slots)| i64::from(slots)).sum()
     }
 
     /// What leased tasks count against a key.
@@ -145,26 +165,53 @@ impl Random {
     }
 
     /// Definitions of some of so many keys; of families, and with rates, only if the world has them.
-    fn limits(&mut self, keys: u64, roomy: u64, ruled: bool) -> Vec<LimitSpec> {
+    fn limits(&mut self, keys: u64, roomy: u64, ruled: bool, weighed: bool) -> Vec<LimitSpec> {
         let mut limits = Vec::new();
         for n in 0..keys {
             if self.below(if ruled { 2 } else { 4 }) > 0 {
                 let max = self.below(roomy) as u32;
-                let spec = LimitSpec::of(limit_key(n));
+                let mut spec = LimitSpec::of(limit_key(n));
+                spec.weight = self.weight(weighed);
                 limits.push(if ruled {
                     self.rule(spec, max)
                 } else {
-                    LimitSpec::new(spec.key, max).unwrap()
+                    spec.max = Some(max);
+                    spec
                 });
             }
         }
         for prefix in FAMILIES.iter().filter(|_| ruled) {
             if self.below(2) == 0 {
                 let max = 1 + self.below(roomy) as u32;
-                limits.push(self.rule(LimitSpec::of(LimitKey::new(prefix).unwrap()).family(), max));
+                let mut spec = LimitSpec::of(LimitKey::new(prefix).unwrap()).family();
+                spec.weight = self.weight(weighed);
+                limits.push(self.rule(spec, max));
             }
         }
         limits
+    }
+
+    fn weight(&mut self, weighed: bool) -> Option<u32> {
+        (weighed && self.below(2) == 0).then(|| 1 + self.below(6) as u32)
+    }
+
+    /// What was noted of shares that these tasks are of: of some nothing.
+    fn stamps(&mut self, leased: &[LaneKey]) -> (BTreeMap<Pair, (i64, i64)>, i64) {
+        let mut stamps = BTreeMap::new();
+        for lane in leased {
+            for (pool, _) in needs_of(lane) {
+                let Some(share) = &lane.share else { continue };
+                let noted = (2 * self.below(30) as i64, self.below(1 << 20) as i64);
+                stamps.insert((pool.clone(), share.clone()), if self.below(3) == 0 { (0, 0) } else { noted });
+            }
+        }
+        let last = stamps.values().map(|(stamp, _)| stamp / 2).max().unwrap_or(0);
+        (stamps, last)
+    }
+
+    /// Makes a lane one of a share, in half of the cases.
+    fn shared(&mut self, lane: LaneKey, keys: u64, priority: i32) -> LaneKey {
+        if self.below(2) == 0 { lane.share(limit_key(self.below(keys)), priority) } else { lane }
     }
 
     /// Adds a maximum, a rate, both or none.
@@ -232,14 +279,23 @@ pub(crate) fn random(number: u64) -> World {
     let ruled = random.below(2) == 0;
     // Whether tasks need several pools, and count more than 1 against limits.
     let wide = random.below(2) == 0;
-    let limits = random.limits(keys, roomy, ruled);
+    // Whether some tasks are of shares.
+    let shared = random.below(2) == 0;
+    let limits = random.limits(keys, roomy, ruled, shared);
     let paused = if ruled && random.below(2) == 0 { random.paused(named, keys, queues) } else { Vec::new() };
-    let leased: Vec<_> =
+    let mut leased: Vec<_> =
         (0..random.below(20)).map(|_| random.lane(known, largest, keys, queues, wide)).collect();
+    if shared {
+        leased = leased.into_iter().map(|lane| random.shared(lane, keys, 0)).collect();
+    }
+    let (stamps, grants) = random.stamps(&leased);
     // A store learns it with a grant.
     let owed = if ruled && !leased.is_empty() { random.owed(keys) } else { Vec::new() };
-    let kinds: Vec<LaneKey> =
+    let mut kinds: Vec<LaneKey> =
         (0..1 + random.below(30)).map(|_| random.lane(named, largest, keys, queues, wide)).collect();
+    if shared {
+        kinds = kinds.into_iter().map(|lane| random.shared(lane, keys, 0)).collect();
+    }
     let spread = [1, 3, 100][random.below(3) as usize];
     // Whether some tasks kept their slots.
     let resumes = random.below(2) == 0;
@@ -252,6 +308,13 @@ pub(crate) fn random(number: u64) -> World {
         resumed: resumes && random.below(6) == 0,
     });
     let mut waiting: Vec<Waiting> = waiting.collect();
+    for task in waiting.iter_mut().filter(|task| task.lane.share.is_some()) {
+        task.lane.priority = task.priority;
+    }
+    let ageing = match random.below(4) {
+        0 if shared => Ageing::Linear { period: Duration::from_micros(1 + random.below(200)) },
+        _ => Ageing::None,
+    };
     // No task held slots of a pool that is not there.
     for task in &mut waiting {
         task.resumed &= needs_of(&task.lane).iter().all(|(pool, _)| **pool != pool_name(known));
@@ -269,5 +332,20 @@ pub(crate) fn random(number: u64) -> World {
     let serves = (queues > 1).then(|| random.queues(queues)).filter(|queues| !queues.is_empty());
     let serve_others = random.queues(queues);
     let now = Timestamp::from_micros(1000);
-    World { pools, limits, owed, paused, leased, waiting, budget, serves, serve_others, policy, now }
+    World {
+        pools,
+        limits,
+        owed,
+        paused,
+        stamps,
+        grants,
+        ageing,
+        leased,
+        waiting,
+        budget,
+        serves,
+        serve_others,
+        policy,
+        now,
+    }
 }

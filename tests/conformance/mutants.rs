@@ -57,6 +57,8 @@ const MUTANTS: [(Fault, &str); 99] = [
     (Fault::SurveysWithoutFamilies, "rules::a_survey_tells_families_and_pauses"),
     (Fault::SurveysWithoutPauses, "rules::a_survey_tells_families_and_pauses"),
     (Fault::NotesNoRates, "rules::a_grant_notes_what_keys_owe"),
+    (Fault::StampsNoShares, "shares::a_grant_notes_the_stamps_and_the_number_of_grants"),
+    (Fault::SurveysWithoutShares, "shares::what_a_share_holds_is_counted_in_each_pool"),
     (Fault::RatesWithoutTheClock, "rules::a_grant_notes_what_keys_owe"),
     (Fault::PausesAgain, "rules::a_second_pause_changes_nothing"),
     (Fault::CountsLeasesAsWaiting, "queues::queues_are_counted"),

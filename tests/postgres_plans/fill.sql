@@ -40,6 +40,7 @@ INSERT INTO sm.task_limit (key, max) SELECT 'k' || i, 1 FROM generate_series(1, 
 INSERT INTO sm.limit_use SELECT 'k' || i, i, 0, 1 FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.pool (name) SELECT 'p' || i FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.pool_use SELECT 'p' || i, i, 1 FROM generate_series(1, {waiting} + {other}) i;
+INSERT INTO sm.share_use SELECT 'p' || i, 's' || i, i, 1, 1, i, 0 FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.request (id, at, nos, epochs) SELECT 'q' || i, i, '{}', '{}' FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation) SELECT 'w' || i, 1, 1, i, i FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.shard (shard, holder, epoch, expires_at)

@@ -60,8 +60,8 @@ pub enum IfExists {
     /// Leaves it as it is.
     Leave,
     /// Changes the fields that are given, and leaves the others. The slots of a pool are always given. Its
-    /// description is given unless it is empty; that sensing tasks keep their slots is given if they do. A maximum
-    /// or a rate is given if it is there.
+    /// description is given unless it is empty; that sensing tasks keep their slots is given if they do. A maximum,
+    /// a rate or a weight is given if it is there.
     Change,
     /// Makes it exactly what is given.
     Replace,
@@ -140,9 +140,12 @@ impl Definition {
                 }
                 Self::Pool(spec)
             }
-            (Self::Limit(given), Self::Limit(spec)) => {
-                Self::Limit(LimitSpec { max: given.max.or(spec.max), rate: given.rate.or(spec.rate), ..spec })
-            }
+            (Self::Limit(given), Self::Limit(spec)) => Self::Limit(LimitSpec {
+                max: given.max.or(spec.max),
+                rate: given.rate.or(spec.rate),
+                weight: given.weight.or(spec.weight),
+                ..spec
+            }),
             (given, _) => given,
         }
     }

@@ -50,6 +50,17 @@ pub struct LaneKey {
     /// The queue.
     #[serde(default = "QueueName::default_queue", skip_serializing_if = "QueueName::is_default")]
     pub queue: QueueName,
+    /// The share that the tasks are of: one of the limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<LimitKey>,
+    /// The priority of the tasks, if they are of a share, and 0 otherwise: shares take turns among equals.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(priority: &i32) -> bool {
+    *priority == 0
 }
 
 impl LaneKey {
@@ -58,7 +69,8 @@ impl LaneKey {
         limits.sort_unstable();
         limits.dedup();
         let (counts, also) = (BTreeMap::new(), BTreeMap::new());
-        Self { pool, slots, limits, counts, also, queue: QueueName::default_queue() }
+        let queue = QueueName::default_queue();
+        Self { pool, slots, limits, counts, also, queue, share: None, priority: 0 }
     }
 
     setters! {
@@ -78,6 +90,21 @@ impl LaneKey {
     pub fn also(mut self, also: impl IntoIterator<Item = (PoolName, u32)>) -> Self {
         self.also = also.into_iter().collect();
         self
+    }
+
+    /// Sets the share that the tasks are of, and their priority. The share is one of the limits.
+    #[must_use]
+    pub fn share(mut self, share: LimitKey, priority: i32) -> Self {
+        if let Err(place) = self.limits.binary_search(&share) {
+            self.limits.insert(place, share.clone());
+        }
+        (self.share, self.priority) = (Some(share), priority);
+        self
+    }
+
+    /// Returns the level of tasks that are of a share: the smaller goes first.
+    pub(crate) fn level(&self) -> i64 {
+        -i64::from(self.priority)
     }
 
     /// Returns the pools that each task needs, with the slots of each: its own pool, then the others by their bytes.

@@ -16,6 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub use super::rate::Rate;
 pub(crate) use super::rate::RateUse;
+use super::share::MAX_WEIGHT;
 use super::subject::Subject;
 use crate::base::setters;
 use crate::bounds::MAX_SLOTS;
@@ -168,6 +169,9 @@ pub struct LimitSpec {
     /// The most starts per period; `None` for any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+    /// How large the part of a share with this key is, relative to others: 1 to 1,000,000. `None` is 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
 }
 
 fn max_tasks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
@@ -194,7 +198,7 @@ impl LimitSpec {
 
     /// Creates a definition of this key that limits nothing yet.
     pub fn of(key: LimitKey) -> Self {
-        Self { key, is_family: false, max: None, rate: None }
+        Self { key, is_family: false, max: None, rate: None, weight: None }
     }
 
     /// Makes it the definition of the family of all keys that begin with its key.
@@ -207,6 +211,9 @@ impl LimitSpec {
     setters! {
         /// Sets the most starts per period.
         rate: Some(Rate);
+        /// Sets how large the part of a share with this key is, relative to others: 1 to 1,000,000. It is checked
+        /// when it is defined. See [`NewTask::share`](crate::NewTask::share).
+        weight: Some(u32);
     }
 
     /// Returns what it defines.
@@ -217,6 +224,13 @@ impl LimitSpec {
     /// Refuses what is out of range.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         let bytes = self.key.as_str().len();
+        match self.weight {
+            Some(0) => return Err(Invalid::Zero { what: "the weight of a share" }),
+            Some(weight) if weight > MAX_WEIGHT => {
+                return Err(Invalid::Weight { key: self.key.clone(), weight });
+            }
+            _ => {}
+        }
         match self.max {
             Some(0) if self.is_family => Err(Invalid::Zero { what: "the maximum of a family" }),
             Some(max) if max > MAX_SLOTS => Err(Invalid::TooLarge { what: "a limit", value: max.into() }),
@@ -240,6 +254,9 @@ pub struct LimitRecord {
     /// The most starts per period, by the same definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+    /// The weight of a share with this key, by the same definition; `None` is 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
     /// Whether the key itself is defined. Otherwise tasks carry it, and the definition of a family may hold.
     #[serde(default)]
     pub is_defined: bool,
@@ -250,14 +267,19 @@ pub struct LimitRecord {
 impl LimitRecord {
     /// Creates the record of a key that has a maximum, or that tasks only carry. For stores.
     pub fn new(key: LimitKey, max: Option<u32>, used: i64) -> Self {
-        Self { key, max, rate: None, is_defined: max.is_some(), used }
+        Self { key, max, rate: None, weight: None, is_defined: max.is_some(), used }
     }
 
     /// Creates the record of a key with its own definition, if it has one. For stores.
     pub fn defined(key: LimitKey, spec: Option<LimitSpec>, used: i64) -> Self {
         let is_defined = spec.is_some();
-        let (max, rate) = spec.map_or((None, None), |spec| (spec.max, spec.rate));
-        Self { key, max, rate, is_defined, used }
+        let (max, rate, weight) = spec.map_or((None, None, None), |spec| (spec.max, spec.rate, spec.weight));
+        Self { key, max, rate, weight, is_defined, used }
+    }
+
+    /// Returns the definition that holds for the key, if one does.
+    pub(crate) fn spec(self) -> LimitSpec {
+        LimitSpec { key: self.key, is_family: false, max: self.max, rate: self.rate, weight: self.weight }
     }
 
     /// Returns how many more tasks its maximum admits. Negative after the limit was lowered; `None` if it has
@@ -294,7 +316,7 @@ impl<'a> Families<'a> {
         if !limit.is_defined
             && let Some(spec) = self.of(&limit.key)
         {
-            (limit.max, limit.rate) = (spec.max, spec.rate);
+            (limit.max, limit.rate, limit.weight) = (spec.max, spec.rate, spec.weight);
         }
     }
 }

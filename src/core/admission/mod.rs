@@ -18,6 +18,7 @@
 //! waiting task, computed from what the tick leaves open.
 
 mod ageing;
+mod contenders;
 mod define;
 pub(crate) mod lane;
 pub mod limits;
@@ -27,6 +28,7 @@ mod planner;
 mod policy;
 pub(crate) mod queue;
 pub(crate) mod rate;
+pub(crate) mod share;
 pub(crate) mod subject;
 mod tick_capacity;
 mod verdict;
@@ -41,6 +43,7 @@ pub(crate) use planner::Planner;
 pub use policy::{AirflowWindow, Policy};
 pub use queue::QueueRecord;
 pub(crate) use queue::{Serving, leave_unserved, served_until};
+pub(crate) use share::ShareUse;
 pub(crate) use subject::Paused;
 pub use subject::{Drain, Subject};
 pub use verdict::{Reason, Refusal};

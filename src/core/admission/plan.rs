@@ -2,6 +2,7 @@
 
 use super::lane::{Candidate, LanePage};
 use super::limits::RateUse;
+use super::share::ShareUse;
 use super::verdict::Refusal;
 use crate::id::{LimitKey, PoolName};
 use crate::time::Timestamp;
@@ -38,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) missing: Vec<LimitKey>,
     /// What the keys that have a rate owe after these starts.
     pub(crate) rates: Vec<RateUse>,
+    /// What the shares whose tasks start hold after these starts.
+    pub(crate) shares: Vec<ShareUse>,
     /// When the first token comes that one of the refused tasks waits for.
     pub(crate) next_token: Option<Timestamp>,
 }

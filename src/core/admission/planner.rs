@@ -1,14 +1,16 @@
 //! The planner: a state machine that requests what it needs and ends with a plan.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
+use super::contenders::{Contenders, Heap, Next, Place, Turn};
 use super::lane::{Candidate, Lane, LaneId, LanePage};
 use super::limits::{LimitRecord, RateUse};
 use super::order::OrderKey;
 use super::plan::{Need, Plan};
 use super::policy::Policy;
+use super::share::ShareUse;
 use super::subject::{Paused, Subject};
 use super::tick_capacity::{Bar, Interner, LimitWork, PoolWork};
 use super::verdict::{Reason, Refusal};
@@ -33,7 +35,8 @@ pub(crate) struct Planner {
     by_no: HashMap<LaneId, usize>,
     pools: Vec<PoolWork>,
     limits: Vec<LimitWork>,
-    heap: BinaryHeap<Reverse<(Turn, usize)>>,
+    heap: Heap,
+    contenders: Contenders,
     /// The lanes whose tasks kept their slots.
     keeping: Vec<usize>,
     /// How many tasks were admitted from these.
@@ -45,10 +48,6 @@ pub(crate) struct Planner {
     admitted: Vec<Candidate>,
     has_capacity: bool,
 }
-
-/// When a lane is looked at: its head's place in the order. In a window those come first that miss no slots: they are in
-/// no window.
-type Turn = (bool, OrderKey);
 
 /// A [`Policy`] in use.
 #[derive(Debug)]
@@ -80,11 +79,17 @@ pub(super) struct LaneWork {
     is_foreign: bool,
     /// What of it is paused, if anything is.
     paused: Option<Subject>,
+    /// Whose turns its tasks take, if they are of a share.
+    contender: Option<usize>,
+    /// Of which shares of pools each of its tasks takes how many slots.
+    share_takes: Vec<(usize, u32)>,
 }
 
 impl Rule {
+    /// Returns when a task without a share is looked at.
     fn turn(&self, lane: &Lane, head: OrderKey) -> Turn {
-        (matches!(self, Self::Window(_)) && !lane.keeps_slots, head)
+        let is_last = matches!(self, Self::Window(_)) && !lane.keeps_slots;
+        Turn { is_last, level: head.rank, place: Place::Alone(head) }
     }
 }
 
@@ -110,11 +115,14 @@ impl Planner {
     pub(crate) fn new(budget: usize, lanes: Vec<Lane>) -> Self {
         let mut pools = Interner::default();
         let mut limits = Interner::default();
+        let mut contenders = Contenders::new(&lanes);
         let lanes: Vec<LaneWork> = lanes
             .into_iter()
             .map(|lane| LaneWork {
                 pools: missing_slots(&lane).map(|(pool, slots)| (pools.index(pool), slots)).collect(),
                 limits: lane.key.counted().map(|(key, count)| (limits.index(key), count)).collect(),
+                contender: contenders.of(&lane),
+                share_takes: contenders.taken_by(&lane),
                 lane,
                 barred: Bar::default(),
                 buffer: VecDeque::new(),
@@ -133,7 +141,8 @@ impl Planner {
             by_no: lanes.iter().enumerate().map(|(at, work)| (work.lane.id, at)).collect(),
             pools: pools.names.into_iter().map(PoolWork::unknown).collect(),
             limits: limits.names.into_iter().map(LimitWork::undefined).collect(),
-            heap: BinaryHeap::new(),
+            heap: Heap::new(),
+            contenders,
             keeping: (0..lanes.len()).filter(|at| lanes[*at].lane.keeps_slots).collect(),
             resumed: 0,
             hungry: Vec::new(),
@@ -160,6 +169,13 @@ impl Planner {
         for work in &mut self.lanes {
             work.paused = paused.of(&work.lane.key);
         }
+        self
+    }
+
+    /// Lets shares take turns by what each holds, after so many grants to tasks of shares.
+    #[must_use]
+    pub(crate) fn shares(mut self, shares: &[ShareUse], grants: i64) -> Self {
+        self.contenders.known(shares, grants);
         self
     }
 
@@ -194,12 +210,39 @@ impl Planner {
             if !pages.is_empty() {
                 return Need::Candidates(pages);
             }
-            let Some(Reverse((_, at))) = self.heap.pop() else {
+            let Some(at) = self.next_lane() else {
                 return Need::Nothing;
             };
             self.visit(at);
         }
         Need::Nothing
+    }
+
+    /// Takes the lane whose first task is looked at next.
+    fn next_lane(&mut self) -> Option<usize> {
+        self.contenders.push_changed(&mut self.heap);
+        loop {
+            let Reverse((_, next)) = self.heap.pop()?;
+            let lane = match next {
+                Next::Lane(at) => Some(at),
+                Next::Contender { at, entry } => self.contenders.take(at, entry),
+            };
+            if lane.is_some() {
+                return lane;
+            }
+        }
+    }
+
+    /// Files a lane by its first task.
+    fn push(&mut self, at: usize) {
+        let work = &self.lanes[at];
+        let Some(head) = work.buffer.front().map(|head| head.order) else { return };
+        let turn = match work.contender {
+            None => self.rule.turn(&work.lane, head),
+            Some(contender) if work.is_foreign => self.contenders.first_turn(contender, head),
+            Some(contender) => return self.contenders.push(contender, head, at),
+        };
+        self.heap.push(Reverse((turn, Next::Lane(at))));
     }
 
     /// Returns whether the tick may admit or look at another task.
@@ -241,6 +284,8 @@ impl Planner {
                 work.known(limit, rates.get(&work.key).copied(), clock);
             }
         }
+        let weights: HashMap<_, _> = self.limits.iter().map(|work| (&work.key, work.weight)).collect();
+        self.contenders.weigh(|share| weights.get(share).copied().unwrap_or(1));
         if let Rule::Window(_) = self.rule {
             Window::bar_full(&mut self.pools);
         }
@@ -267,10 +312,8 @@ impl Planner {
             }
             // A lane that had candidates left is already in the heap, by its head. It must not be there twice
             // after it was filled up.
-            if had == 0
-                && let Some(head) = work.buffer.front()
-            {
-                self.heap.push(Reverse((self.rule.turn(&work.lane, head.order), at)));
+            if had == 0 {
+                self.push(at);
             }
         }
     }
@@ -288,6 +331,7 @@ impl Planner {
             }
         }
         plan.admit = std::mem::take(&mut self.admitted);
+        plan.shares = self.contenders.started().cloned().collect();
         plan.rates = self.limits.iter().filter_map(LimitWork::owes).collect();
         if let Rule::Window(window) = &mut self.rule {
             plan.missing = std::mem::take(&mut window.met).into_iter().collect();
@@ -354,11 +398,14 @@ impl Planner {
             for &(limit, count) in &work.limits {
                 self.limits[limit].take(count);
             }
+            if let Some(contender) = work.contender {
+                self.contenders.start(contender, &work.share_takes);
+            }
             self.admitted.push(candidate);
             self.resumed += usize::from(keeps_slots);
         }
-        if let Some(next) = work.buffer.front() {
-            self.heap.push(Reverse((self.rule.turn(&work.lane, next.order), at)));
+        if !work.buffer.is_empty() {
+            self.push(at);
         } else if !work.is_drained {
             self.hungry.push(at);
         }

@@ -31,6 +31,7 @@ pub(super) struct LimitWork {
     max: Option<u32>,
     used: i64,
     bucket: Option<Bucket>,
+    pub(super) weight: u32,
     /// What the tasks that this tick admits count against it.
     taken: u64,
     /// The number of these tasks.
@@ -119,13 +120,14 @@ impl PoolWork {
 
 impl LimitWork {
     pub(super) fn undefined(key: LimitKey) -> Self {
-        Self { key, max: None, used: 0, bucket: None, taken: 0, starts: 0, barred: Bar::default() }
+        Self { key, max: None, used: 0, bucket: None, weight: 1, taken: 0, starts: 0, barred: Bar::default() }
     }
 
     /// Takes over what is counted. `owed`: what its starts owe to a rate.
     pub(super) fn known(&mut self, limit: &LimitRecord, owed: Option<&RateUse>, clock: Timestamp) {
         self.max = limit.max;
         self.used = limit.used;
+        self.weight = limit.weight.unwrap_or(1);
         self.bucket = limit.rate.map(|rate| Bucket::new(rate, owed, clock));
     }
 

@@ -5,6 +5,7 @@ use super::spec::{NewTask, TaskInsert};
 use super::state::TaskState;
 use crate::admission::Ageing;
 use crate::error::Invalid;
+use crate::id::LimitKey;
 use crate::lease::LeaseRef;
 use crate::time::Timestamp;
 
@@ -84,7 +85,8 @@ pub(crate) fn change(
 /// Returns what would be enqueued to get this task.
 fn asked(task: &TaskRecord) -> NewTask {
     let lane = &task.lane;
-    let plain = lane.limits.iter().filter(|key| !lane.counts.contains_key(*key));
+    let is_plain = |key: &&LimitKey| !lane.counts.contains_key(*key) && lane.share.as_ref() != Some(*key);
+    let plain = lane.limits.iter().filter(is_plain);
     NewTask {
         key: task.key.clone(),
         queue: lane.queue.clone(),
@@ -96,6 +98,7 @@ fn asked(task: &TaskRecord) -> NewTask {
         not_before: task.due,
         limits: plain.cloned().collect(),
         counts: lane.counts.clone(),
+        share: lane.share.clone(),
         retry: task.retry.clone(),
         lease_loss: task.lease_loss,
         attempt_runs: task.attempt_runs,

@@ -94,6 +94,9 @@ pub struct NewTask {
     /// How much it counts against a limit, 1 to [`MAX_SLOTS`], where that is not 1. It carries these keys, too.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<LimitKey, u32>,
+    /// The share that it is of. See [`Self::share`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<LimitKey>,
     /// When it may run again after a failure.
     pub retry: RetryPolicy,
     /// What happens to it when its lease expires.
@@ -123,6 +126,7 @@ impl NewTask {
             not_before: None,
             limits: Vec::new(),
             counts: BTreeMap::new(),
+            share: None,
             retry: RetryPolicy::none(),
             lease_loss: LeaseLoss::default(),
             attempt_runs: false,
@@ -152,6 +156,13 @@ impl NewTask {
         /// Adds a limit key and how much it counts against it, 1 to [`MAX_SLOTS`]; checked when it is enqueued. If
         /// called again for a key, the last number holds.
         limit_count(key: LimitKey, count: u32) { counts.insert(key, count) }
+        /// Sets the share that it is of: a customer, a team. Shares with tasks of equal priority in one pool take turns, so
+        /// that each holds a part of the pool as large as its [weight](crate::admission::limits::LimitSpec::weight). The
+        /// part of one without work goes to the others. Within a share the order is the usual one. Tasks without a share
+        /// go before those of shares with the same priority.
+        ///
+        /// The key is also a limit key that the task carries.
+        share(key: LimitKey) { share = Some(key) }
         /// Sets the retry policy.
         retry: RetryPolicy;
         /// Sets what happens to it when its lease expires.
@@ -201,7 +212,10 @@ impl NewTask {
         }
         let limits = self.limits.iter().chain(self.counts.keys()).cloned().collect();
         let lane = LaneKey::new(self.pool.clone(), self.pool_slots, limits).queue(self.queue.clone());
-        let lane = lane.counts(self.counts.clone()).also(self.also.clone());
+        let mut lane = lane.counts(self.counts.clone()).also(self.also.clone());
+        if let Some(share) = &self.share {
+            lane = lane.share(share.clone(), self.priority);
+        }
         if lane.limits.len() > MAX_LIMIT_KEYS {
             return Err(Invalid::LimitKeys { task: task(), count: lane.limits.len() });
         }

@@ -50,6 +50,7 @@ pub use crate::core::admission::lane::{Candidate, Lane, LaneId, LaneKey, LanePag
 pub use crate::core::admission::order::OrderKey;
 pub use crate::core::admission::queue::Serving;
 pub use crate::core::admission::rate::RateUse;
+pub use crate::core::admission::share::ShareUse;
 pub use crate::core::run::index::MOST_SEEKS;
 pub use crate::core::run::query::RunPlace;
 pub use crate::core::sensor::claim::{ShardLease, ShardWrite, Worker};

@@ -1,7 +1,7 @@
 //! What a store does with pools and limits.
 
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
-use crate::admission::{LaneKey, Subject, Undefined};
+use crate::admission::{LaneKey, ShareUse, Subject, Undefined};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
@@ -59,6 +59,10 @@ pub trait PoolTx {
     /// Returns what the starts of these keys owe to rates, and the latest instant at which any key of the store
     /// took a token. Keys that owe nothing may be left out.
     fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)>;
+
+    /// Returns what these shares hold of these pools, and the number of grants to tasks of shares that the store has
+    /// made. Those of which the store keeps nothing may be left out.
+    fn shares(&mut self, pairs: &[(PoolName, LimitKey)]) -> StoreResult<(Vec<ShareUse>, i64)>;
 
     /// Pauses these subjects, or resumes them. Returns which of them it changed.
     fn put_paused(&mut self, subjects: &[Subject], paused: bool) -> StoreResult<Vec<bool>>;

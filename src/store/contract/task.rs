@@ -140,6 +140,28 @@ pub enum Discrepancy {
         /// What the tasks hold.
         held: i64,
     },
+    /// What a share is said to hold of a pool is not what its tasks hold.
+    Share {
+        /// The pool.
+        pool: PoolName,
+        /// The key of the share.
+        share: LimitKey,
+        /// What its row says.
+        counted: i64,
+        /// What the tasks hold.
+        held: i64,
+    },
+    /// A share's count of the lanes whose own pool this is, is not their number.
+    ShareLanes {
+        /// The pool.
+        pool: PoolName,
+        /// The key of the share.
+        share: LimitKey,
+        /// What its row says.
+        counted: i64,
+        /// How many there are.
+        held: i64,
+    },
     /// A lane's `ready` is not the number of its ready tasks.
     Lane {
         /// The lane.
@@ -184,6 +206,10 @@ impl Discrepancy {
             (Self::Pool { pool, .. }, Self::Pool { pool: other, .. }) => pool == other,
             (Self::Limit { key, .. }, Self::Limit { key: other, .. })
             | (Self::LimitLanes { key, .. }, Self::LimitLanes { key: other, .. }) => key == other,
+            (Self::Share { pool, share, .. }, Self::Share { pool: other, share: of, .. })
+            | (Self::ShareLanes { pool, share, .. }, Self::ShareLanes { pool: other, share: of, .. }) => {
+                (pool, share) == (other, of)
+            }
             (Self::Lane { lane, .. }, Self::Lane { lane: other, .. })
             | (Self::LaneTasks { lane, .. }, Self::LaneTasks { lane: other, .. }) => lane == other,
             (Self::Task { task, .. }, Self::Task { task: other, .. }) => task == other,

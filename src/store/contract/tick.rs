@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
-use crate::admission::{Candidate, Lane, Serving, Subject};
+use crate::admission::{Candidate, Lane, Serving, ShareUse, Subject};
 use crate::id::{Holder, QueueName, RequestId};
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::PoolRecord;
@@ -136,6 +136,11 @@ pub struct Survey {
     pub rates: Vec<RateUse>,
     /// The latest instant at which any key of the store took a token.
     pub clock: Option<Timestamp>,
+    /// What the shares of those lanes hold of the own pools of these lanes, in any order. Those of which the store keeps
+    /// nothing may be left out, and those of other lanes may be among them.
+    pub shares: Vec<ShareUse>,
+    /// The number of grants to tasks of shares that the store has made.
+    pub grants: i64,
     /// What is paused, in any order.
     pub paused: Vec<Subject>,
     /// What holders told about the queues that they serve, by holder, then by the queues. Also returned beside [`Self::granted`].
@@ -171,6 +176,9 @@ pub struct GrantBatch<'a> {
     pub whole: bool,
     /// What keys owe to their rates after this grant. It replaces what they owed.
     pub rates: &'a [RateUse],
+    /// The shares whose tasks are granted, each with the stamp and the dither that it has after this grant. The latest
+    /// stamp is that of the last grant. What they hold is not read.
+    pub shares: &'a [ShareUse],
     /// True if the tasks start at the instant of the grant. Those whose attempts are recorded as runs do not.
     pub started: bool,
 }
@@ -179,9 +187,10 @@ impl<'a> GrantBatch<'a> {
     /// Creates a grant of these tasks to this holder, from `now` until `expires_at`. Records and forgets no
     /// tick.
     pub fn new(tasks: &'a [TaskId], holder: &'a Holder, now: Timestamp, expires_at: Timestamp) -> Self {
-        let (request, replaces, forget, rates) = (None, None, None, &[]);
+        let (request, replaces, forget) = (None, None, None);
+        let (rates, shares): (&[RateUse], &[ShareUse]) = (&[], &[]);
         let (whole, started) = (false, false);
-        Self { tasks, holder, now, expires_at, request, replaces, forget, whole, rates, started }
+        Self { tasks, holder, now, expires_at, request, replaces, forget, whole, rates, shares, started }
     }
 
     /// Sets what keys owe to their rates after it. A store may forget keys that owe nothing at the latest
@@ -189,6 +198,13 @@ impl<'a> GrantBatch<'a> {
     #[must_use]
     pub fn rates(mut self, rates: &'a [RateUse]) -> Self {
         self.rates = rates;
+        self
+    }
+
+    /// Sets the stamps of the shares whose tasks are granted.
+    #[must_use]
+    pub fn shares(mut self, shares: &'a [ShareUse]) -> Self {
+        self.shares = shares;
         self
     }
 

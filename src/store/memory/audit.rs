@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::pools::LimitRow;
+use super::shares::Pair;
 use super::state::{State, Write};
 use super::undo::Transaction;
 use crate::admission::LaneId;
@@ -20,6 +21,8 @@ struct Sums {
     lane_tasks: BTreeMap<LaneId, i64>,
     ready: BTreeMap<LaneId, i64>,
     limit_lanes: BTreeMap<LimitKey, i64>,
+    shares: BTreeMap<Pair, i64>,
+    share_lanes: BTreeMap<Pair, i64>,
 }
 
 impl State {
@@ -31,6 +34,9 @@ impl State {
             let task = &row.record;
             for (pool, slots) in task.lane.pools().filter(|_| task.held_slots > 0) {
                 *sums.pools.entry(pool.clone()).or_default() += i64::from(slots);
+                if let Some(share) = &task.lane.share {
+                    *sums.shares.entry((pool.clone(), share.clone())).or_default() += i64::from(slots);
+                }
             }
             for (key, count) in task.lane.counted().filter(|_| task.state.is_leased()) {
                 *sums.limits.entry(key.clone()).or_default() += i64::from(count);
@@ -55,6 +61,12 @@ impl State {
             *sums.limit_lanes.entry(key.clone()).or_default() += 1;
         }
 
+        for (pool, share) in lanes.values().filter_map(|(key, _)| Some((&key.pool, key.share.as_ref()?))) {
+            *sums.share_lanes.entry((pool.clone(), share.clone())).or_default() += 1;
+        }
+        let shares = self.shares.all().map(|(pair, row)| (pair.clone(), row.used.held));
+        let share_lanes = self.shares.all().map(|(pair, row)| (pair.clone(), row.lanes));
+
         let mut found = Vec::new();
         for (pool, counted, held) in differing(pools, sums.pools) {
             found.push(Discrepancy::Pool { pool, counted, held });
@@ -64,6 +76,12 @@ impl State {
         }
         for (key, counted, held) in differing(limit_lanes, sums.limit_lanes) {
             found.push(Discrepancy::LimitLanes { key, counted, held });
+        }
+        for ((pool, share), counted, held) in differing(shares, sums.shares) {
+            found.push(Discrepancy::Share { pool, share, counted, held });
+        }
+        for ((pool, share), counted, held) in differing(share_lanes, sums.share_lanes) {
+            found.push(Discrepancy::ShareLanes { pool, share, counted, held });
         }
         for (id, counted, held) in differing(ready, sums.ready) {
             if let Some((key, _)) = lanes.get(&id) {
@@ -81,7 +99,7 @@ impl State {
 }
 
 impl Transaction<'_> {
-    /// Lanes count by the rows that they hold, so only the use of pools and limits can be wrong.
+    /// Lanes count by the rows that they hold, so only the use of pools and limits, and shares, can be wrong.
     pub(super) fn repair_counters(&mut self) -> Vec<Discrepancy> {
         let found = self.state.audit();
         for counter in &found {
@@ -97,6 +115,12 @@ impl Transaction<'_> {
                     let row = self.state.limits.row(key).unwrap_or_default();
                     self.write(Write::Limit(key.clone(), Some(LimitRow { used: *held, ..row })));
                     self.forget_limit_if_unused(key);
+                }
+                Discrepancy::Share { pool, share, held, .. } => {
+                    self.change_share((pool.clone(), share.clone()), |row, _| row.used.held = *held);
+                }
+                Discrepancy::ShareLanes { pool, share, held, .. } => {
+                    self.change_share((pool.clone(), share.clone()), |row, _| row.lanes = *held);
                 }
                 _ => {}
             }

@@ -39,6 +39,7 @@ impl Transaction<'_> {
             let Some(key) = self.state.lanes.key(lane).cloned() else { continue };
             for (pool, more) in key.held(change.slots).filter(|(_, more)| *more != 0) {
                 had_room &= self.count_slots(pool, more);
+                self.count_slots_of_share(&key, pool, more);
             }
             for (limit, count) in key.counted().filter(|_| change.leases != 0) {
                 had_room &= self.count_leases(limit, change.leases.saturating_mul(count.into()));

@@ -152,6 +152,7 @@ impl Transaction<'_> {
         self.state.last.lane += 1;
         let id = LaneId(self.state.last.lane);
         self.write(Write::Lane(id, Some(key.clone())));
+        self.count_lane_of_share(key, 1);
         id
     }
 
@@ -159,6 +160,7 @@ impl Transaction<'_> {
     pub(super) fn leave_lane(&mut self, id: LaneId) {
         let Some(key) = self.state.lanes.deserted(id).cloned() else { return };
         self.write(Write::Lane(id, None));
+        self.count_lane_of_share(&key, -1);
         for limit in &key.limits {
             self.forget_limit_if_unused(limit);
         }

@@ -24,6 +24,7 @@ mod run_tx;
 mod runs;
 mod sensor_tx;
 mod sensors;
+mod shares;
 mod state;
 mod task_tx;
 mod tasks;

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::shares::Pair;
 use super::state::{Filing, Write, replace};
 use super::undo::Transaction;
 use crate::admission::limits::{LimitRecord, LimitSpec, Rate, RateUse};
-use crate::admission::{Lane, LaneKey, Subject, Undefined};
+use crate::admission::{Lane, LaneKey, ShareUse, Subject, Undefined};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{DEFAULT_POOL_SLOTS, PoolRecord, PoolSpec, PoolStats, Slots};
@@ -36,6 +37,7 @@ pub(super) struct LimitRow {
     pub(super) is_defined: bool,
     pub(super) max: Option<u32>,
     pub(super) rate: Option<Rate>,
+    pub(super) weight: Option<u32>,
     pub(super) used: i64,
 }
 
@@ -91,7 +93,8 @@ impl Limits {
 
     fn record(&self, key: &LimitKey) -> Option<LimitRecord> {
         let row = self.rows.get(key)?;
-        let spec = LimitSpec { max: row.max, rate: row.rate, ..LimitSpec::of(key.clone()) };
+        let spec =
+            LimitSpec { max: row.max, rate: row.rate, weight: row.weight, ..LimitSpec::of(key.clone()) };
         Some(LimitRecord::defined(key.clone(), Some(spec).filter(|_| row.is_defined), row.used))
     }
 }
@@ -219,7 +222,8 @@ impl PoolTx for Transaction<'_> {
                 continue;
             }
             let used = self.state.limits.rows.get(&spec.key).map_or(0, |row| row.used);
-            let row = LimitRow { is_defined: true, max: spec.max, rate: spec.rate, used };
+            let row =
+                LimitRow { is_defined: true, max: spec.max, rate: spec.rate, weight: spec.weight, used };
             self.write(Write::Limit(spec.key.clone(), Some(row)));
         }
         Ok(())
@@ -264,6 +268,10 @@ impl PoolTx for Transaction<'_> {
     fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)> {
         let rules = &self.state.rules;
         Ok((keys.iter().filter_map(|key| rules.rate(key).cloned()).collect(), rules.clock()))
+    }
+
+    fn shares(&mut self, pairs: &[Pair]) -> StoreResult<(Vec<ShareUse>, i64)> {
+        Ok((self.known_shares(&pairs.iter().cloned().collect()), self.state.last.grants))
     }
 
     fn put_paused(&mut self, subjects: &[Subject], paused: bool) -> StoreResult<Vec<bool>> {

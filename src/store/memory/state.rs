@@ -9,6 +9,7 @@ use super::requests::{Request, Requests};
 use super::rules::Rules;
 use super::runs::Runs;
 use super::sensors::{Events, Sensors};
+use super::shares::{Pair, ShareRow, Shares};
 use super::tasks::{TaskRow, Tasks};
 use crate::admission::limits::{LimitSpec, RateUse};
 use crate::admission::{LaneId, LaneKey, Serving, Subject};
@@ -33,6 +34,7 @@ pub(super) struct State {
     pub(super) pools: Pools,
     pub(super) limits: Limits,
     pub(super) rules: Rules,
+    pub(super) shares: Shares,
     pub(super) sensors: Sensors,
     pub(super) events: Events,
     pub(super) feed: BTreeMap<u64, Box<TaskEvent>>,
@@ -51,6 +53,8 @@ pub(super) type ServingKey = (Holder, Option<BTreeSet<QueueName>>);
 pub(super) struct Numbers {
     pub(super) task: i64,
     pub(super) lane: i64,
+    /// Of the last grant to a task of a share.
+    pub(super) grants: i64,
     pub(super) sensor_change: u64,
     /// The highest last change of a deleted sensor.
     pub(super) forgotten_change: u64,
@@ -71,6 +75,7 @@ pub(super) enum Write {
     Limit(LimitKey, Option<LimitRow>),
     Family(LimitKey, Option<Box<LimitSpec>>),
     Rate(LimitKey, Option<Box<RateUse>>),
+    Share(Pair, Option<Box<ShareRow>>),
     /// Whether it is paused.
     Pause(Subject, bool),
     Sensor(TaskId, Option<Box<SensorRecord>>),
@@ -130,6 +135,10 @@ impl State {
             Write::Rate(key, used) => {
                 let old = self.rules.swap_rate(&key, used.map(|used| *used));
                 Write::Rate(key, old.map(Box::new))
+            }
+            Write::Share(pair, row) => {
+                let old = self.shares.swap(&pair, row.map(|row| *row));
+                Write::Share(pair, old.map(Box::new))
             }
             Write::Pause(subject, is_paused) => {
                 let was = self.rules.paused.contains(&subject);
@@ -212,6 +221,7 @@ impl State {
         (state.feed, state.consumers) = (self.feed.clone(), self.consumers.clone());
         state.attempts = self.attempts.clone();
         state.rules = self.rules.rebuilt();
+        state.shares = self.shares.rebuilt();
         state
     }
 }

@@ -148,6 +148,9 @@ impl TaskTx for Transaction<'_> {
         if query.promote.is_some() {
             self.writable()?;
         }
+        if query.promote.is_some() {
+            self.forget_unused_shares();
+        }
         let mut survey = Survey::default();
         let requests = &self.state.requests;
         survey.granted =
@@ -164,6 +167,7 @@ impl TaskTx for Transaction<'_> {
             survey.paused = self.paused()?;
             let keys: Vec<_> = survey.limits.iter().map(|limit| limit.key.clone()).collect();
             (survey.rates, survey.clock) = self.rates(&keys)?;
+            (survey.shares, survey.grants) = (self.shares_of(&survey.lanes), self.state.last.grants);
         }
         survey.serving = self.serving()?;
         survey.next_due = self.state.tasks.next_due();
@@ -258,6 +262,7 @@ impl TaskTx for Transaction<'_> {
         }
         if !tasks.is_empty() {
             self.put_rates(batch.rates);
+            self.stamp_shares(batch.shares);
         }
         let forgotten = batch.forget.map_or(0, |forget| self.forget_requests(forget));
         Ok(Granted::new(tasks, had_room, forgotten))

@@ -119,6 +119,8 @@ const TABLES: &[&str] = &[
     "sensor_inbox",
     "serving",
     "shard",
+    "share_clock",
+    "share_use",
     "status",
     "task",
     "task_limit",

@@ -40,6 +40,8 @@ pub(in crate::store) struct Counters {
     pools: BTreeMap<PoolName, Pair>,
     limits: BTreeMap<LimitKey, Pair>,
     limit_lanes: BTreeMap<LimitKey, Pair>,
+    shares: BTreeMap<(PoolName, LimitKey), Pair>,
+    share_lanes: BTreeMap<(PoolName, LimitKey), Pair>,
     lanes: BTreeMap<i64, LaneCounts>,
 }
 
@@ -50,6 +52,9 @@ impl Counters {
         // A lane in which all tasks have ended names nothing.
         for limit in key.limits.iter().filter(|_| tasks > 0) {
             self.limit_lanes.entry(limit.clone()).or_default().hold(1);
+        }
+        if let Some(share) = key.share.as_ref().filter(|_| tasks > 0) {
+            self.share_lanes.entry((key.pool.clone(), share.clone())).or_default().hold(1);
         }
         let (ready, tasks) = (Pair { counted: ready, held: 0 }, Pair { counted: tasks, held: 0 });
         self.lanes.insert(id, LaneCounts { key, ready, tasks });
@@ -62,6 +67,9 @@ impl Counters {
         let lane = self.lanes.get_mut(&id).ok_or_else(|| Damaged(format!("lane {id} is missing")))?;
         for (pool, slots) in lane.key.held(row.integer(1)?) {
             self.pools.entry(pool.clone()).or_default().hold(slots);
+            if let Some(share) = &lane.key.share {
+                self.shares.entry((pool.clone(), share.clone())).or_default().hold(slots);
+            }
         }
         for (key, count) in lane.key.counted() {
             self.limits.entry(key.clone()).or_default().hold(row.integer(2)?.saturating_mul(count.into()));
@@ -84,6 +92,14 @@ impl Counters {
         Ok(())
     }
 
+    /// Records what a share holds of a pool: the pool, the share, the slots, and the number of its lanes.
+    pub(in crate::store) fn share<R: ReadRow>(&mut self, row: &R) -> Read<(), R> {
+        let pair = (name(row, 0)?, name(row, 1)?);
+        self.shares.entry(pair.clone()).or_default().counted = row.integer(2)?;
+        self.share_lanes.entry(pair).or_default().counted = row.integer(3)?;
+        Ok(())
+    }
+
     /// Returns every counter that differs from what it counts.
     pub(in crate::store) fn discrepancies(self) -> Vec<Discrepancy> {
         let mut found = Vec::new();
@@ -95,6 +111,15 @@ impl Counters {
         }
         for (key, Pair { counted, held }) in self.limit_lanes.into_iter().filter(|(_, pair)| pair.differs()) {
             found.push(Discrepancy::LimitLanes { key, counted, held });
+        }
+        let differ = |shares: BTreeMap<(PoolName, LimitKey), Pair>| {
+            shares.into_iter().filter(|(_, pair)| pair.differs())
+        };
+        for ((pool, share), Pair { counted, held }) in differ(self.shares) {
+            found.push(Discrepancy::Share { pool, share, counted, held });
+        }
+        for ((pool, share), Pair { counted, held }) in differ(self.share_lanes) {
+            found.push(Discrepancy::ShareLanes { pool, share, counted, held });
         }
         for lane in self.lanes.values().filter(|lane| lane.ready.differs()) {
             let Pair { counted, held } = lane.ready;

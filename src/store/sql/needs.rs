@@ -1,7 +1,8 @@
 //! What the tasks of a lane need beside slots of their own pool, as one text.
 //!
 //! It is a JSON array: the limit keys by their bytes, then the other pools by theirs. A key is a text, or an array of
-//! the key and how much a task counts against it where that is not 1. A pool is an object.
+//! the key and how much a task counts against it where that is not 1. That of the share is an array of the key, the
+//! count and the priority. A pool is an object.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use crate::id::{LimitKey, PoolName};
 #[serde(untagged)]
 enum Need<'a> {
     Key(&'a LimitKey),
+    Share(&'a LimitKey, u32, i32),
     Counted(&'a LimitKey, u32),
     Pool { pool: &'a PoolName, slots: u32 },
 }
@@ -22,16 +24,21 @@ enum Need<'a> {
 #[serde(untagged)]
 enum Stored {
     Key(LimitKey),
+    Share(LimitKey, u32, i32),
     Counted(LimitKey, u32),
     Pool { pool: PoolName, slots: u32 },
 }
 
 /// Returns the text of these needs. Equal needs have equal texts.
 pub(in crate::store) fn to_text(lane: &LaneKey) -> serde_json::Result<String> {
-    if lane.counts.is_empty() && lane.also.is_empty() {
+    if lane.counts.is_empty() && lane.also.is_empty() && lane.share.is_none() {
         return serde_json::to_string(&lane.limits);
     }
-    let key = |(key, count)| if count == 1 { Need::Key(key) } else { Need::Counted(key, count) };
+    let key = |(key, count)| match count {
+        _ if lane.share.as_ref() == Some(key) => Need::Share(key, count, lane.priority),
+        1 => Need::Key(key),
+        _ => Need::Counted(key, count),
+    };
     let pools = lane.also.iter().map(|(pool, slots)| Need::Pool { pool, slots: *slots });
     serde_json::to_string(&lane.counted().map(key).chain(pools).collect::<Vec<_>>())
 }
@@ -47,6 +54,11 @@ pub(in crate::store) fn from_text(mut lane: LaneKey, text: &str) -> serde_json::
     for need in serde_json::from_str::<Vec<Stored>>(text)? {
         match need {
             Stored::Key(key) => lane.limits.push(key),
+            Stored::Share(key, count, priority) => {
+                lane.limits.push(key.clone());
+                counts.insert(key.clone(), count);
+                (lane.share, lane.priority) = (Some(key), priority);
+            }
             Stored::Counted(key, count) => {
                 lane.limits.push(key.clone());
                 counts.insert(key, count);
@@ -74,8 +86,16 @@ mod tests {
         let plain = lane(&["b", "[a"]);
         let counted = plain.clone().counts([(key, 3)]);
         let both = counted.clone().also([(pool, 2)]);
-        let texts = [r#"["[a","b"]"#, r#"["[a",["b",3]]"#, r#"["[a",["b",3],{"pool":"{a}","slots":2}]"#];
-        for (needs, text) in [plain, counted, both].into_iter().zip(texts) {
+        let shared = both.clone().share(LimitKey::new("b").unwrap(), -7);
+        let alone = lane(&[]).share(LimitKey::new("a").unwrap(), 0);
+        let texts = [
+            r#"["[a","b"]"#,
+            r#"["[a",["b",3]]"#,
+            r#"["[a",["b",3],{"pool":"{a}","slots":2}]"#,
+            r#"["[a",["b",3,-7],{"pool":"{a}","slots":2}]"#,
+            r#"[["a",1,0]]"#,
+        ];
+        for (needs, text) in [plain, counted, both, shared, alone].into_iter().zip(texts) {
             assert_eq!(to_text(&needs).unwrap(), text);
             assert_eq!(from_text(lane(&[]), text).unwrap(), needs);
         }

@@ -241,7 +241,7 @@ pub(in crate::store) fn pool<R: ReadRow>(row: &R) -> Read<PoolRecord, R> {
     Ok(PoolRecord::new(spec, row.integer(2)?))
 }
 
-/// Reads a limit: key, max, used, whether it is defined, starts, period, burst.
+/// Reads a limit: key, max, used, whether it is defined, starts, period, burst, weight.
 pub(in crate::store) fn limit<R: ReadRow>(row: &R) -> Read<LimitRecord, R> {
     let key: LimitKey = name(row, 0)?;
     let spec = match row.integer(3)? {
@@ -251,21 +251,22 @@ pub(in crate::store) fn limit<R: ReadRow>(row: &R) -> Read<LimitRecord, R> {
     Ok(LimitRecord::defined(key, spec, row.integer(2)?))
 }
 
-/// Reads a family: prefix, max, starts, period, burst.
+/// Reads a family: prefix, max, starts, period, burst, weight.
 pub(in crate::store) fn family<R: ReadRow>(row: &R) -> Read<LimitSpec, R> {
     rule(row, LimitSpec::of(name(row, 0)?).family(), 1, 2)
 }
 
-/// Reads a maximum from one column, and a rate from three.
+/// Reads a maximum from one column, and a rate and a weight from four.
 fn rule<R: ReadRow>(row: &R, spec: LimitSpec, max: usize, rate: usize) -> Read<LimitSpec, R> {
     let max = row.maybe_integer(max)?.map(|_| count(row, max)).transpose()?;
+    let weight = row.maybe_integer(rate + 3)?.map(|_| count(row, rate + 3)).transpose()?;
     let Some(starts) = row.maybe_integer(rate)?.map(|_| count(row, rate)).transpose()? else {
-        return Ok(LimitSpec { max, ..spec });
+        return Ok(LimitSpec { max, weight, ..spec });
     };
     let (period, burst) = (Duration::from_micros(number(row, rate + 1)?), count(row, rate + 2)?);
     let rate = Rate::new(starts, period).and_then(|rate| rate.burst(burst));
     let rate = rate.map_err(|error| Damaged(format!("the rate of {}: {error}", spec.key)))?;
-    Ok(LimitSpec { max, rate: Some(rate), ..spec })
+    Ok(LimitSpec { max, rate: Some(rate), weight, ..spec })
 }
 
 /// Reads what a key owes: key, owed, at, starts, period.

@@ -69,6 +69,7 @@ const TABLES: &[&str] = &[
     "sensor",
     "serving",
     "shard",
+    "share_use",
     "task",
     "task_limit",
     "worker",

@@ -57,6 +57,7 @@ mod rules;
 mod runs;
 mod scene;
 mod sensors;
+mod shares;
 mod side;
 mod signs;
 mod snapshot;
@@ -159,6 +160,7 @@ pub fn cases(capabilities: Capabilities) -> Vec<Case> {
         limits::cases(),
         listing::cases(),
         rules::cases(),
+        shares::cases(),
         sensors::cases(),
         events::cases(),
         workers::cases(),

@@ -57,16 +57,16 @@ fn a_definition_is_stored_with_all_of_its_fields(store: &dyn Store) {
     let world = World(store);
     let most = rate(i32::MAX as u32, 366 * 24 * 3_600 * 1_000_000, 1);
     let specs = [
-        LimitSpec::of(limit("a")).rate(rate(3, 1, 2)),
+        LimitSpec::of(limit("a")).rate(rate(3, 1, 2)).weight(5),
         LimitSpec::new(limit("b"), 9).unwrap().rate(most),
-        LimitSpec::of(limit("c")).family(),
+        LimitSpec::of(limit("c")).family().weight(3),
         family("d", 4).rate(rate(1, 60_000_000, i32::MAX as u32)),
     ];
     world.write(|tx| tx.put_limits(&specs));
     let limits = world.read(|tx| tx.all_limits());
     let found = limits.into_iter().map(|limit| {
         assert!(limit.is_defined);
-        LimitSpec { max: limit.max, rate: limit.rate, ..LimitSpec::of(limit.key) }
+        limit.spec()
     });
     let found: Vec<LimitSpec> = found.chain(world.read(|tx| tx.families())).collect();
     assert_eq!(found, specs);

@@ -1,6 +1,7 @@
 //! The transaction: every method of the four traits passed on, unless it is the one that fails.
 
 use super::{FaultStore, When};
+use crate::admission::ShareUse;
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
 use crate::admission::{Candidate, LanePage, QueueRecord, Serving, Subject, Undefined};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
@@ -133,6 +134,7 @@ impl PoolTx for FaultTx<'_> {
         fn delete_families(prefixes: &[LimitKey]) -> Vec<bool>;
         fn families() -> Vec<LimitSpec>;
         fn rates(keys: &[LimitKey]) -> (Vec<RateUse>, Option<Timestamp>);
+        fn shares(pairs: &[(PoolName, LimitKey)]) -> (Vec<ShareUse>, i64);
         fn put_paused(subjects: &[Subject], paused: bool) -> Vec<bool>;
         fn paused() -> Vec<Subject>;
         fn leases() -> (Vec<Subject>, LeasesByLane);

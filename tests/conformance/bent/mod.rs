@@ -26,8 +26,8 @@ use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
     Candidate, Change, EventNote, FeedTx, GrantBatch, Granted, LanePage, LeasesByLane, Move, Overdue, PoolTx,
     Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving, ShardLease, ShardWrite,
-    Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichSensors,
-    Worker,
+    ShareUse, Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked,
+    WhichSensors, Worker,
 };
 use stationmaster::store::{Discrepancy, Inserted, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::{PastAttempt, TaskRecord, TaskState};
@@ -41,6 +41,8 @@ pub(crate) enum Fault {
     SurveysWithoutFamilies,
     SurveysWithoutPauses,
     NotesNoRates,
+    StampsNoShares,
+    SurveysWithoutShares,
     RatesWithoutTheClock,
     PausesAgain,
     RunsTheBodyTwice,
@@ -502,6 +504,7 @@ impl PoolTx for BentTx<'_> {
         fn delete_limits(keys: &[LimitKey]) -> Vec<bool>;
         fn delete_families(prefixes: &[LimitKey]) -> Vec<bool>;
         fn families() -> Vec<LimitSpec>;
+        fn shares(pairs: &[(PoolName, LimitKey)]) -> (Vec<ShareUse>, i64);
         fn paused() -> Vec<Subject>;
         fn leases() -> (Vec<Subject>, LeasesByLane);
         fn limits(keys: &[LimitKey]) -> Vec<Option<LimitRecord>>;

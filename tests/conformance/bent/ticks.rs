@@ -46,6 +46,7 @@ pub(super) fn bent_survey(
         }
         Fault::SurveysWithoutFamilies => survey.families.clear(),
         Fault::SurveysWithoutPauses => survey.paused.clear(),
+        Fault::SurveysWithoutShares => survey.shares.clear(),
         Fault::SurveysDefinedLimitsOnly => survey.limits.retain(|limit| limit.max.is_some()),
         _ => {}
     }
@@ -77,6 +78,7 @@ pub(super) fn grant(tx: &mut BentTx<'_>, batch: &GrantBatch<'_>) -> StoreResult<
         Fault::GrantsWithoutTheStart => batch.started = false,
         Fault::NotesNoRequest => batch.request = None,
         Fault::NotesNoRates => batch.rates = &[],
+        Fault::StampsNoShares => batch.shares = &[],
         Fault::NotesRequestsInOrderOfNumbers => {
             numbers.sort_unstable();
             batch.tasks = &numbers;

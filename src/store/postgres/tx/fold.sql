@@ -148,6 +148,35 @@ limit_uses AS (
   INSERT INTO sm.limit_use (key, version, used, lanes)
   SELECT key, nextval('sm.version'), used, lanes FROM limits WHERE used <> 0 OR lanes <> 0
 ),
+-- A share that is new is stamped, and one that gives back its last slot goes behind those that have waited until now.
+shares AS MATERIALIZED (
+  SELECT change.pool, change.share, was.at, coalesce(was.held, 0) - change.slots AS held,
+    coalesce(was.lanes, 0) + change.lanes AS lanes, coalesce(was.dither, 0) AS dither,
+    CASE WHEN was.at IS NULL THEN 2 * clock.grants WHEN was.held > 0 AND was.held = change.slots
+      THEN 2 * clock.grants + 1 ELSE was.stamp END AS stamp
+  FROM (
+    SELECT part.pool, part.share, sum(lane.slots / lane.of_slots * part.slots)::bigint AS slots,
+      coalesce(sum(lane.more) FILTER (WHERE part.pool = lane.of_pool), 0)::bigint AS lanes
+    FROM (
+      SELECT of_pool, of_slots, of_limits, slots,
+        CASE WHEN is_new AND NOT is_empty AND pool IS NOT NULL THEN 1 WHEN is_empty AND NOT is_new THEN -1 ELSE 0 END
+          AS more
+      FROM lanes
+    ) lane
+    CROSS JOIN LATERAL sm._shares_of(lane.of_pool, lane.of_slots, lane.of_limits) part
+    WHERE lane.slots > 0 OR lane.more <> 0 AND part.pool = lane.of_pool
+    GROUP BY part.pool, part.share
+  ) change
+  CROSS JOIN LATERAL (SELECT grants FROM sm.share_clock ORDER BY grants DESC LIMIT 1) clock
+  LEFT JOIN LATERAL (
+    SELECT ctid AS at, held, lanes, stamp, dither FROM sm.share_use
+    WHERE share_use.pool = change.pool AND share_use.share = change.share ORDER BY version DESC LIMIT 1) was ON true
+),
+old_share_uses AS (DELETE FROM sm.share_use WHERE ctid = ANY (ARRAY(SELECT at FROM shares))),
+share_uses AS (
+  INSERT INTO sm.share_use (pool, share, version, held, lanes, stamp, dither)
+  SELECT pool, share, nextval('sm.version'), held, lanes, stamp, dither FROM shares WHERE held <> 0 OR lanes <> 0
+),
 -- What was seen on another server is replaced at once, because promotion would copy it. A snapshot does not list
 -- the transaction that takes it, which may have had its number for long. So what is noted ends with its number,
 -- although later transactions are over: their deltas are gone.
@@ -172,5 +201,6 @@ new_tick AS (
 SELECT read.count, read.whole,
   ARRAY(SELECT 'lane ' || digest FROM lanes WHERE is_damaged LIMIT 3)
   || ARRAY(SELECT 'pool ' || pool FROM pools WHERE coalesce(used, -1) < 0 LIMIT 3)
+  || ARRAY(SELECT 'share ' || share FROM shares WHERE held < 0 OR lanes < 0 LIMIT 3)
   || ARRAY(SELECT 'limit ' || key FROM limits WHERE used < 0 OR lanes < 0 LIMIT 3)
 FROM read

@@ -27,6 +27,9 @@ const HOT: &[(&str, &str)] = &[
     ("folded lanes", tick::FOLDED_LANES),
     ("folded pools", tick::FOLDED_POOLS),
     ("folded limits", tick::FOLDED_LIMITS),
+    ("folded shares", tick::share::FOLDED_SHARES),
+    ("shares", tick::share::SHARES),
+    ("stamp shares", tick::share::STAMP_SHARES),
     ("bounds", tick::BOUNDS),
     ("named pools", tick::NAMED_POOLS),
     ("named limits", tick::NAMED_LIMITS),
@@ -139,6 +142,8 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "named limits",
     "folded pools",
     "folded limits",
+    "shares",
+    "folded shares",
     "start",
     "renew",
     "cancel",
@@ -212,10 +217,12 @@ async fn plan(client: &Client, schema: &Schema, sql: &str) -> Vec<String> {
 }
 
 /// Tables of one row, or of a handful; the leases, whose slots are summed; the lanes, which a tick looks
-/// through; the live admitters.
+/// through; the live admitters. Of what shares hold, one row is looked for, to see whether there is any.
 fn is_small(step: &str) -> bool {
     let table = step.trim_start_matches("Seq Scan on ").split(' ').next();
-    table.is_some_and(|table| ["namespace", "lease", "lane", "serving", "family", "pause"].contains(&table))
+    table.is_some_and(|table| {
+        ["namespace", "lease", "lane", "serving", "family", "pause", "share_use"].contains(&table)
+    })
 }
 
 fn complaint(name: &str, step: &str) -> Option<String> {
@@ -257,6 +264,8 @@ const READ_WHOLE: &[&str] = &[
     "serving_pkey",
     "family_pkey",
     "pause_pkey",
+    // One row, in versions.
+    "share_clock_pkey",
     // The latest token of all.
     "rate_use_at",
 ];
@@ -307,7 +316,7 @@ const FILL: &str = include_str!("../../../../tests/postgres_plans/fill.sql");
 
 const EMPTY: &str = "DELETE FROM sm.task; DELETE FROM sm.ready; DELETE FROM sm.lease; DELETE FROM sm.idle; DELETE FROM sm.delta;
     DELETE FROM sm.lane; DELETE FROM sm.lane_use; DELETE FROM sm.task_limit; DELETE FROM sm.limit_use;
-    DELETE FROM sm.pool; DELETE FROM sm.pool_use; DELETE FROM sm.request; DELETE FROM sm.beat;
+    DELETE FROM sm.pool; DELETE FROM sm.pool_use; DELETE FROM sm.share_use; DELETE FROM sm.request; DELETE FROM sm.beat;
     DELETE FROM sm.sensor; DELETE FROM sm.sensor_change; DELETE FROM sm.sensor_inbox; DELETE FROM sm.event;
     DELETE FROM sm.event_inbox; DELETE FROM sm.feed; DELETE FROM sm.feed_inbox; DELETE FROM sm.consumer; DELETE FROM sm.worker; DELETE FROM sm.shard; DELETE FROM sm.namespace;
     DELETE FROM sm.level; DELETE FROM sm.run; DELETE FROM sm.attempt";

@@ -1,11 +1,11 @@
--- Numbers that only rise: the last task, lane, sensor change and event; forgotten: the highest last change of a sensor
+-- Numbers that only rise: the last task, lane, sensor change and event; grants: to tasks of shares; forgotten: the highest last change of a sensor
 -- that was deleted.
 CREATE TABLE sm_counter (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0), ('feed', 0),
-    ('forgotten', 0);
+    ('forgotten', 0), ('grants', 0);
 
 -- slots: NULL is unlimited. keeps_slots: 0 give back, 1 keep.
 CREATE TABLE sm_pool (
@@ -26,6 +26,7 @@ CREATE TABLE sm_task_limit (
     starts  INTEGER,
     period  INTEGER,
     burst   INTEGER,
+    weight  INTEGER,
     used    INTEGER NOT NULL DEFAULT 0,
     lanes   INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
@@ -36,8 +37,22 @@ CREATE TABLE sm_family (
     max    INTEGER,
     starts INTEGER,
     period INTEGER,
-    burst  INTEGER
+    burst  INTEGER,
+    weight INTEGER
 ) STRICT, WITHOUT ROWID;
+
+-- What the tasks of a share hold of a pool, how many lanes of it have tasks that have not ended and the pool for their
+-- own, and what decides when it has its turn: see docs/admission.md. The next tick deletes what has neither.
+CREATE TABLE sm_share_use (
+    pool   TEXT NOT NULL,
+    share  TEXT NOT NULL,
+    held   INTEGER NOT NULL DEFAULT 0,
+    lanes  INTEGER NOT NULL DEFAULT 0,
+    stamp  INTEGER NOT NULL,
+    dither INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (pool, share)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX sm_share_use_unused ON sm_share_use (pool) WHERE held = 0 AND lanes = 0;
 
 -- What keys owe to their rates: see docs/admission.md. starts, period: the rate under which it was written. full_at:
 -- when nothing is owed any more.
@@ -59,8 +74,8 @@ CREATE TABLE sm_pause (
     PRIMARY KEY (kind, name)
 ) STRICT, WITHOUT ROWID;
 
--- limits: a JSON array of the keys, sorted; of a key with how much a task counts against it where that is not 1; and of the
--- other pools, as objects. tasks: how many are in it that have not ended; ready: how many of them are in state 0.
+-- limits: a JSON array of the keys, sorted; of a key with how much a task counts against it where that is not 1; of the
+-- share with that and the priority; and of the other pools, as objects. tasks: how many are in it that have not ended; ready: how many of them are in state 0.
 -- ended: how many ended tasks had these needs. They are kept here, so the row stays until these are forgotten.
 CREATE TABLE sm_lane (
     no     INTEGER PRIMARY KEY,

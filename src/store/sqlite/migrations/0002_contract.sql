@@ -19,6 +19,11 @@ SELECT sm_lane.no AS lane, iif(need.type = 'array', json_extract(need.value, '$[
     iif(need.type = 'array', json_extract(need.value, '$[1]'), 1) AS more
 FROM sm_lane, json_each(sm_lane.limits) AS need WHERE need.type <> 'object';
 
+-- The share that the tasks of a lane are of.
+CREATE VIEW sm_shared AS
+SELECT sm_lane.no AS lane, sm_lane.pool AS pool, json_extract(need.value, '$[0]') AS share
+FROM sm_lane, json_each(sm_lane.limits) AS need WHERE need.type = 'array' AND json_array_length(need.value) = 3;
+
 -- The pools that the tasks of a lane need, and the slots of each. In one list, because SQLite looks for a lane by its
 -- number in no union.
 CREATE VIEW sm_needed AS
@@ -168,6 +173,14 @@ BEGIN
         )
         WHERE (SELECT held_slots FROM sm_task WHERE no = NEW.id) > 0
             AND name IN (SELECT pool FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id));
+    -- A share that gives back its last slot goes behind those that have waited until now.
+    UPDATE sm_share_use SET (held, stamp) = (SELECT held - slots,
+            iif(held = slots, 1 + 2 * (SELECT value FROM sm_counter WHERE name = 'grants'), stamp)
+            FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id) AND pool = sm_share_use.pool
+        )
+        WHERE (SELECT held_slots FROM sm_task WHERE no = NEW.id) > 0
+            AND share = (SELECT share FROM sm_shared WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id))
+            AND pool IN (SELECT pool FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id));
     UPDATE sm_task_limit SET used = used - (
             SELECT more FROM sm_carried WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id) AND name = sm_task_limit.key
         )
@@ -228,6 +241,11 @@ BEGIN
             SELECT name FROM sm_carried JOIN sm_lane ON sm_lane.no = lane
             WHERE tasks = 0 AND lane = (SELECT lane FROM sm_task WHERE no = NEW.id AND state >= 6)
         );
+    UPDATE sm_share_use SET lanes = lanes - 1
+        WHERE (pool, share) IN (
+            SELECT sm_shared.pool, sm_shared.share FROM sm_shared JOIN sm_lane ON sm_lane.no = lane
+            WHERE tasks = 0 AND lane = (SELECT lane FROM sm_task WHERE no = NEW.id AND state >= 6)
+        );
     DELETE FROM sm_task_limit
         WHERE defined = 0 AND used = 0 AND lanes = 0 AND key IN (
             SELECT name FROM sm_carried WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id)
@@ -280,6 +298,14 @@ BEGIN
         )
         WHERE (SELECT held_slots FROM sm_task WHERE no = NEW.id) > 0
             AND name IN (SELECT pool FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id));
+    -- A share that gives back its last slot goes behind those that have waited until now.
+    UPDATE sm_share_use SET (held, stamp) = (SELECT held - slots,
+            iif(held = slots, 1 + 2 * (SELECT value FROM sm_counter WHERE name = 'grants'), stamp)
+            FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id) AND pool = sm_share_use.pool
+        )
+        WHERE (SELECT held_slots FROM sm_task WHERE no = NEW.id) > 0
+            AND share = (SELECT share FROM sm_shared WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id))
+            AND pool IN (SELECT pool FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id));
     UPDATE sm_lane SET tasks = tasks - 1, ended = ended + 1,
             ready = ready - (SELECT state = 0 FROM sm_task WHERE no = NEW.id)
         WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id);
@@ -287,6 +313,11 @@ BEGIN
     UPDATE sm_task_limit SET lanes = lanes - 1
         WHERE key IN (
             SELECT name FROM sm_carried JOIN sm_lane ON sm_lane.no = lane
+            WHERE tasks = 0 AND lane = (SELECT lane FROM sm_task WHERE no = NEW.id)
+        );
+    UPDATE sm_share_use SET lanes = lanes - 1
+        WHERE (pool, share) IN (
+            SELECT sm_shared.pool, sm_shared.share FROM sm_shared JOIN sm_lane ON sm_lane.no = lane
             WHERE tasks = 0 AND lane = (SELECT lane FROM sm_task WHERE no = NEW.id)
         );
     DELETE FROM sm_task_limit

@@ -6,6 +6,7 @@ use rusqlite::Row;
 
 use super::super::error::Outcome;
 use super::Db;
+use super::share::SHARES;
 use crate::store::Discrepancy;
 use crate::store::sql::audit::{Counters, Pair, broken_task, events_differ};
 
@@ -39,6 +40,7 @@ impl Db<'_> {
         })?;
         self.each(POOLS, |row| counters.pool(row))?;
         self.each(LIMITS, |row| counters.limit(row))?;
+        self.each(SHARES, |row| counters.share(row))?;
         let mut found = counters.discrepancies();
         for (lane, pair) in ended.into_iter().filter(|(_, pair)| pair.differs()) {
             let (lane, Pair { counted, held }) = (self.lane(lane)?, pair);

@@ -82,6 +82,7 @@ impl LaneChanges {
     fn write_capacity(&self, db: &mut Db<'_>) -> Outcome<bool> {
         let mut slots: HashMap<PoolName, i64> = HashMap::new();
         let mut leases: HashMap<LimitKey, i64> = HashMap::new();
+        let mut shares: HashMap<(PoolName, LimitKey), i64> = HashMap::new();
         for (lane, change) in self.0.iter().filter(|(_, change)| (change.slots, change.leases) != (0, 0)) {
             let key = db.lane(*lane)?;
             for (limit, count) in key.counted().filter(|_| change.leases != 0) {
@@ -91,7 +92,14 @@ impl LaneChanges {
             for (pool, more) in key.held(change.slots) {
                 let sum = slots.entry(pool.clone()).or_default();
                 *sum = sum.saturating_add(more);
+                if let Some(share) = &key.share {
+                    let sum = shares.entry((pool.clone(), share.clone())).or_default();
+                    *sum = sum.saturating_add(more);
+                }
             }
+        }
+        for ((pool, share), more) in shares.iter().filter(|(_, more)| **more != 0) {
+            db.count_share(pool, share, *more, 0)?;
         }
         let pools = slots.iter().filter(|(_, more)| **more != 0).map(|(name, more)| (name.as_str(), *more));
         let limits = leases.iter().map(|(key, more)| (key.as_str(), *more));

@@ -47,6 +47,7 @@ impl Db<'_> {
         }
         if !tasks.is_empty() {
             self.put_rates(batch.rates)?;
+            self.stamp_shares(batch.shares)?;
         }
         let forgotten = batch.forget.map(|forget| self.forget_requests(forget)).transpose()?;
         Ok(Granted::new(tasks, had_room, forgotten.unwrap_or(0)))

@@ -72,7 +72,7 @@ impl Db<'_> {
         for limit in &key.limits {
             statement.execute([limit.as_str()])?;
         }
-        Ok(())
+        self.count_lane_of_share(&key, 1)
     }
 
     /// Forgets those limit keys of a lane that nothing else keeps.
@@ -83,7 +83,7 @@ impl Db<'_> {
             unname.execute([limit.as_str()])?;
             delete.execute([limit.as_str()])?;
         }
-        Ok(())
+        self.count_lane_of_share(&key, -1)
     }
 
     /// Deletes a lane that no task needs.

@@ -20,6 +20,7 @@ mod row;
 mod rules;
 mod run;
 mod sensor;
+mod share;
 mod task;
 mod tick;
 mod worker;

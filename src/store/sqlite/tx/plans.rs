@@ -6,7 +6,7 @@ use super::super::prefix::Prefix;
 use super::super::upgrade::migrate as migrate_inside;
 use super::{
     attempt, change, counters, event, grant, history, insert, lane, list, pool, retention, rules, run,
-    sensor, tick, worker,
+    sensor, share, tick, worker,
 };
 
 const HOT: &[(&str, &str)] = &[
@@ -60,6 +60,10 @@ const HOT: &[(&str, &str)] = &[
     ("sensing slots", pool::SENSING_SLOTS),
     ("count slots", counters::COUNT_SLOTS),
     ("families", rules::FAMILIES),
+    ("share", share::SHARE),
+    ("count a share", share::COUNT_SHARE),
+    ("stamp a share", share::STAMP),
+    ("forget shares", share::FORGET_SHARES),
     ("paused", rules::PAUSED),
     ("rate", rules::RATE),
     ("clock", rules::CLOCK),

@@ -10,7 +10,7 @@ use super::lane::DELETE_LIMIT;
 use super::rules::rule_columns;
 use super::{Db, SqliteBackend};
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
-use crate::admission::{Subject, Undefined};
+use crate::admission::{ShareUse, Subject, Undefined};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
@@ -30,14 +30,14 @@ pub(super) const LEASED_SLOTS: &str = "SELECT lane, state, held_slots FROM sm_ta
      WHERE expires_at IS NOT NULL AND state IN (1, 2)";
 pub(super) const SENSING_SLOTS: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_sensing \
      WHERE state = 4 GROUP BY lane";
-const PUT_LIMIT: &str = "INSERT INTO sm_task_limit (key, defined, max, starts, period, burst) \
-     VALUES (?1, 1, ?2, ?3, ?4, ?5) ON CONFLICT (key) DO UPDATE \
-     SET defined = 1, max = excluded.max, starts = excluded.starts, period = excluded.period, burst = excluded.burst";
-pub(super) const UNDEFINE_LIMIT: &str = "UPDATE sm_task_limit SET defined = 0, max = NULL, starts = NULL, period = NULL, burst = NULL \
+const PUT_LIMIT: &str = "INSERT INTO sm_task_limit (key, defined, max, starts, period, burst, weight) \
+     VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (key) DO UPDATE \
+     SET defined = 1, max = excluded.max, starts = excluded.starts, period = excluded.period, burst = excluded.burst, weight = excluded.weight";
+pub(super) const UNDEFINE_LIMIT: &str = "UPDATE sm_task_limit SET defined = 0, max = NULL, starts = NULL, period = NULL, burst = NULL, weight = NULL \
      WHERE key = ?1 AND defined = 1";
 pub(super) const LIMIT: &str =
-    "SELECT key, max, used, defined, starts, period, burst FROM sm_task_limit WHERE key = ?1";
-pub(super) const DEFINED_LIMITS: &str = "SELECT key, max, used, defined, starts, period, burst \
+    "SELECT key, max, used, defined, starts, period, burst, weight FROM sm_task_limit WHERE key = ?1";
+pub(super) const DEFINED_LIMITS: &str = "SELECT key, max, used, defined, starts, period, burst, weight \
      FROM sm_task_limit INDEXED BY sm_task_limit_defined WHERE defined = 1 ORDER BY key";
 
 /// Slots of one pool, by what its tasks are doing.
@@ -181,8 +181,8 @@ impl PoolTx for SqliteBackend<'_> {
                     db.put_family(limit)?;
                     continue;
                 }
-                let (max, starts, period, burst) = rule_columns(limit);
-                statement.execute((limit.key.as_str(), max, starts, period, burst))?;
+                let (max, starts, period, burst, weight) = rule_columns(limit);
+                statement.execute((limit.key.as_str(), max, starts, period, burst, weight))?;
             }
             Ok(())
         })
@@ -218,6 +218,10 @@ impl PoolTx for SqliteBackend<'_> {
 
     fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)> {
         self.read(|db| db.rates(keys))
+    }
+
+    fn shares(&mut self, pairs: &[(PoolName, LimitKey)]) -> StoreResult<(Vec<ShareUse>, i64)> {
+        self.read(|db| db.shares(pairs.iter().map(|(pool, share)| (pool, share))))
     }
 
     fn put_paused(&mut self, subjects: &[Subject], paused: bool) -> StoreResult<Vec<bool>> {

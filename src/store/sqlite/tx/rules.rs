@@ -10,10 +10,10 @@ use crate::id::LimitKey;
 use crate::store::sql::records;
 use crate::time::{Timestamp, duration_micros};
 
-const PUT_FAMILY: &str =
-    "INSERT OR REPLACE INTO sm_family (prefix, max, starts, period, burst) VALUES (?1, ?2, ?3, ?4, ?5)";
+const PUT_FAMILY: &str = "INSERT OR REPLACE INTO sm_family (prefix, max, starts, period, burst, weight) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const DELETE_FAMILY: &str = "DELETE FROM sm_family WHERE prefix = ?1";
-pub(super) const FAMILIES: &str = "SELECT prefix, max, starts, period, burst FROM sm_family ORDER BY prefix";
+pub(super) const FAMILIES: &str =
+    "SELECT prefix, max, starts, period, burst, weight FROM sm_family ORDER BY prefix";
 const PUT_PAUSE: &str = "INSERT OR IGNORE INTO sm_pause (kind, name) VALUES (?1, ?2)";
 const DELETE_PAUSE: &str = "DELETE FROM sm_pause WHERE kind = ?1 AND name = ?2";
 pub(super) const PAUSED: &str = "SELECT kind, name FROM sm_pause ORDER BY kind, name";
@@ -29,19 +29,19 @@ pub(super) const FORGET_RATES: &str = "DELETE FROM sm_rate WHERE key IN ( \
 /// The most keys that a grant forgets beyond two for each that took a token.
 const FORGET: usize = 64;
 
-/// The columns of a maximum and a rate.
-pub(super) type RuleColumns = (Option<u32>, Option<u32>, Option<i64>, Option<u32>);
+/// The columns of a maximum, a rate and a weight.
+pub(super) type RuleColumns = (Option<u32>, Option<u32>, Option<i64>, Option<u32>, Option<u32>);
 
 pub(super) fn rule_columns(spec: &LimitSpec) -> RuleColumns {
     let rate = spec.rate;
     let period = rate.map(|rate| duration_micros(rate.period()));
-    (spec.max, rate.map(|rate| rate.starts()), period, rate.map(|rate| rate.most_at_once()))
+    (spec.max, rate.map(|rate| rate.starts()), period, rate.map(|rate| rate.most_at_once()), spec.weight)
 }
 
 impl Db<'_> {
     pub(super) fn put_family(&mut self, spec: &LimitSpec) -> Outcome<()> {
-        let (max, starts, period, burst) = rule_columns(spec);
-        self.prepare(PUT_FAMILY)?.execute((spec.key.as_str(), max, starts, period, burst))?;
+        let (max, starts, period, burst, weight) = rule_columns(spec);
+        self.prepare(PUT_FAMILY)?.execute((spec.key.as_str(), max, starts, period, burst, weight))?;
         Ok(())
     }
 

@@ -43,6 +43,9 @@ pub(super) const KEEPING_CANDIDATES: [&str; 3] = pages!("state = 5 AND due IS NU
 impl Db<'_> {
     pub(super) fn survey(&mut self, query: &SurveyQuery) -> Outcome<Survey> {
         let mut survey = Survey::default();
+        if query.promote.is_some() {
+            self.forget_unused_shares()?;
+        }
         if let Some(request) = &query.request {
             survey.granted = self.granted(request)?;
         }
@@ -65,6 +68,7 @@ impl Db<'_> {
             let keys: BTreeSet<&LimitKey> = survey.lanes.iter().flat_map(|lane| &lane.key.limits).collect();
             (survey.rates, survey.clock) = self.rates(keys.iter().copied())?;
             survey.limits = self.limits(keys)?.into_iter().flatten().collect();
+            (survey.shares, survey.grants) = self.shares_of(&survey.lanes)?;
             survey.families = self.families()?;
             survey.paused = self.paused()?;
         }

@@ -17,14 +17,16 @@ CREATE TABLE sm.task_limit (
     max    BIGINT,
     starts BIGINT,
     period BIGINT,
-    burst  BIGINT
+    burst  BIGINT,
+    weight BIGINT
 );
 CREATE TABLE sm.family (
     prefix TEXT COLLATE "C" PRIMARY KEY,
     max    BIGINT,
     starts BIGINT,
     period BIGINT,
-    burst  BIGINT
+    burst  BIGINT,
+    weight BIGINT
 );
 -- What is paused. kind: 0 queue, 1 pool, 2 limit key, 3 family.
 CREATE TABLE sm.pause (
@@ -64,6 +66,22 @@ CREATE TABLE sm.rate_use (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX rate_use_at ON sm.rate_use (at);
 CREATE INDEX rate_use_full ON sm.rate_use (full_at, key);
+
+-- What the tasks of a share hold of a pool, how many lanes of it have the pool for their own, and what decides when it
+-- has its turn: see docs/admission.md. In versions as above. What has neither slots nor lanes has no row.
+CREATE TABLE sm.share_use (
+    pool    TEXT COLLATE "C",
+    share   TEXT COLLATE "C",
+    version BIGINT,
+    held    BIGINT NOT NULL,
+    lanes   BIGINT NOT NULL,
+    stamp   BIGINT NOT NULL,
+    dither  BIGINT NOT NULL,
+    PRIMARY KEY (pool, share, version)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+-- One row: the number of grants to tasks of shares.
+CREATE TABLE sm.share_clock (grants BIGINT PRIMARY KEY);
+INSERT INTO sm.share_clock VALUES (0);
 
 -- Lanes: made and removed under the tick lock, never changed. digest: of pool, slots, limits and queue, see
 -- lane_digest. queue: NULL is the default one, here and everywhere. no: drawn like those of tasks, and that of the first task that was enqueued into a new lane, so it is known before the lane is.
@@ -339,7 +357,8 @@ CREATE TABLE sm.serving (
 
 -- The limit keys that the tasks of a lane carry, and how much each counts against them: of a lane's
 -- limits, a JSON array of keys
--- where a task counts 1, of arrays of key and count, and of the other pools that it needs. The server puts the bodies
+-- where a task counts 1, of arrays of key and count, of one of these with the priority, which is the share, and of the
+-- other pools that it needs. The server puts the bodies
 -- of both functions into the statements that call them.
 CREATE FUNCTION sm._carried(TEXT) RETURNS TABLE (key TEXT, count BIGINT)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
@@ -355,6 +374,20 @@ UNION ALL
 SELECT need ->> 'pool', (need ->> 'slots')::bigint
 FROM json_array_elements((CASE WHEN $3 LIKE '%{%' THEN $3 END)::json) given (need)
 WHERE json_typeof(need) = 'object'$$;
+
+-- The pools that the tasks of a lane need, with the slots of each, if they are of a share: of its pool, slots and
+-- limits. The share is an array of the key, the count and the priority.
+CREATE FUNCTION sm._shares_of(TEXT, BIGINT, TEXT) RETURNS TABLE (pool TEXT, share TEXT, slots BIGINT)
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$SELECT part.pool, given.need ->> 0, part.slots
+FROM json_array_elements((CASE WHEN $3 LIKE '%]%]' THEN $3 END)::json) given (need)
+CROSS JOIN LATERAL (
+  SELECT $1, $2
+  UNION ALL
+  SELECT other ->> 'pool', (other ->> 'slots')::bigint
+  FROM json_array_elements((CASE WHEN $3 LIKE '%{%' THEN $3 END)::json) others (other)
+  WHERE json_typeof(other) = 'object') part (pool, slots)
+WHERE CASE json_typeof(given.need) WHEN 'array' THEN json_array_length(given.need) = 3 END$$;
 
 CREATE FUNCTION sm.lane_digest(pool TEXT, slots BIGINT, limits TEXT, queue TEXT) RETURNS UUID
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS

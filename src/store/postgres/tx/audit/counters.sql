@@ -1,6 +1,7 @@
 -- The counters that differ from what they count, by what is wrong: 0 a pool with its deltas, 1 a pool without
 -- them, which must not be below what is held; 2 and 3 the same of a limit; 4 the lanes that name a limit key;
--- 5 the ready tasks of a lane, 6 its tasks that have not ended. Then a pool, a key, or the needs of a lane, then
+-- 5 the ready tasks of a lane, 6 its tasks that have not ended; 7 what a share holds of a pool, 8 its lanes, both with the
+-- share for the limits. Then a pool, a key, or the needs of a lane, then
 -- what is counted and what there is. In one statement, hence in one snapshot.
 WITH
 held AS MATERIALIZED (
@@ -58,6 +59,23 @@ limits AS (
     FROM sm.lane CROSS JOIN LATERAL sm._carried(lane.limits) carried
     GROUP BY carried.key) named ON named.key = coalesce(was.key, back.key, there.key)
 ),
+shares AS (
+  SELECT pool, share, sum(counted)::bigint AS counted, sum(held)::bigint AS held, sum(lanes)::bigint AS lanes,
+    sum(named)::bigint AS named
+  FROM (
+    SELECT pool, share, held AS counted, 0 AS held, lanes, 0 AS named FROM sm.share_use
+    UNION ALL
+    SELECT part.pool, part.share, -(lanes.slots_back / lanes.slots * part.slots), 0, 0, 0
+    FROM lanes CROSS JOIN LATERAL sm._shares_of(lanes.pool, lanes.slots, lanes.limits) part WHERE lanes.slots_back <> 0
+    UNION ALL
+    SELECT part.pool, part.share, 0, held.held / held.slots * part.slots, 0, 0
+    FROM held CROSS JOIN LATERAL sm._shares_of(held.pool, held.slots, held.limits) part
+    UNION ALL
+    SELECT part.pool, part.share, 0, 0, 0, 1
+    FROM sm.lane CROSS JOIN LATERAL sm._shares_of(lane.pool, lane.slots, lane.limits) part WHERE part.pool = lane.pool
+  ) parts
+  GROUP BY pool, share
+),
 counts AS (
   SELECT coalesce(lanes.pool, held.pool) AS pool, coalesce(lanes.slots, held.slots) AS slots,
     coalesce(lanes.limits, held.limits) AS limits, coalesce(lanes.queue, held.queue) AS queue, coalesce(lanes.ready, 0) AS ready,
@@ -77,3 +95,7 @@ UNION ALL
 SELECT 5, pool, slots, limits, queue, ready, is_ready FROM counts WHERE ready <> is_ready
 UNION ALL
 SELECT 6, pool, slots, limits, queue, tasks, has_tasks FROM counts WHERE tasks <> has_tasks
+UNION ALL
+SELECT 7, pool, NULL, share, NULL, counted, held FROM shares WHERE counted <> held
+UNION ALL
+SELECT 8, pool, NULL, share, NULL, lanes, named FROM shares WHERE lanes <> named

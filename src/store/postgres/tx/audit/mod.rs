@@ -31,6 +31,8 @@ fn counter(row: &Row) -> Outcome<Discrepancy> {
         4 => Discrepancy::LimitLanes { key: row::name(row, 1)?, counted, held },
         5 => Discrepancy::Lane { lane: row::lane_key(row, 1)?, counted, held },
         6 => Discrepancy::LaneTasks { lane: row::lane_key(row, 1)?, counted, held },
+        7 => Discrepancy::Share { pool: row::name(row, 1)?, share: row::name(row, 3)?, counted, held },
+        8 => Discrepancy::ShareLanes { pool: row::name(row, 1)?, share: row::name(row, 3)?, counted, held },
         other => return Err(Fault::Damaged(format!("{other} is no kind of a counter"))),
     })
 }
@@ -76,9 +78,11 @@ fn sort(found: &mut [Discrepancy]) {
         Discrepancy::Pool { pool, .. } => (0, pool.to_string()),
         Discrepancy::Limit { key, .. } => (1, key.to_string()),
         Discrepancy::LimitLanes { key, .. } => (2, key.to_string()),
-        Discrepancy::Lane { lane, .. } => (3, lane.pool.to_string()),
-        Discrepancy::LaneTasks { lane, .. } => (4, lane.pool.to_string()),
-        Discrepancy::Task { .. } => (5, String::new()),
+        Discrepancy::Share { pool, share, .. } => (3, format!("{pool} {share}")),
+        Discrepancy::ShareLanes { pool, share, .. } => (4, format!("{pool} {share}")),
+        Discrepancy::Lane { lane, .. } => (5, lane.pool.to_string()),
+        Discrepancy::LaneTasks { lane, .. } => (6, lane.pool.to_string()),
+        Discrepancy::Task { .. } => (7, String::new()),
     });
 }
 

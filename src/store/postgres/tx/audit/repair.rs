@@ -24,6 +24,8 @@ struct Missing {
     pools: BTreeMap<String, i64>,
     /// Leases, and lanes that name the key.
     limits: BTreeMap<String, [i64; 2]>,
+    /// By pool and share: slots, and lanes.
+    shares: BTreeMap<(String, String), [i64; 2]>,
     /// By pool, slots, limits and queue: ready tasks, and tasks.
     lanes: BTreeMap<(String, i64, String, String), [i64; 2]>,
 }
@@ -40,6 +42,10 @@ impl Missing {
                 let queue: Option<String> = row::value(row, 4)?;
                 let lane = (name, row::value(row, 2)?, row::value(row, 3)?, queue.unwrap_or_default());
                 self.lanes.entry(lane).or_default()[usize::from(kind == 6)] = more;
+            }
+            kind @ (7 | 8) => {
+                let share = (name, row::value(row, 3)?);
+                self.shares.entry(share).or_default()[usize::from(kind == 8)] = more;
             }
             // A counter that is below what is held although it is right with its deltas: these are wrong.
             _ => {}
@@ -59,6 +65,7 @@ impl Db<'_> {
         let (pools, slots): (Vec<String>, Vec<i64>) = missing.pools.into_iter().unzip();
         let (keys, limits): (Vec<String>, Vec<[i64; 2]>) = missing.limits.into_iter().unzip();
         let (needs, lanes): (Vec<_>, Vec<[i64; 2]>) = missing.lanes.into_iter().unzip();
+        let (pairs, shares): (Vec<_>, Vec<[i64; 2]>) = missing.shares.into_iter().unzip();
         let part = |of: &[[i64; 2]], at: usize| of.iter().map(|both| both[at]).collect::<Vec<i64>>();
         let repair = ask!(
             REPAIR,
@@ -73,6 +80,10 @@ impl Db<'_> {
             needs.iter().map(|lane| lane.3.clone()).collect::<Vec<String>>(),
             part(&lanes, 0),
             part(&lanes, 1),
+            pairs.iter().map(|pair| pair.0.clone()).collect::<Vec<String>>(),
+            pairs.iter().map(|pair| pair.1.clone()).collect::<Vec<String>>(),
+            part(&shares, 0),
+            part(&shares, 1),
         );
         let [_, after] = self.all([repair, ask!(COUNTERS)])?;
         let found = |rows: &[Row]| rows.iter().map(counter).collect::<Outcome<Vec<_>>>();

@@ -2,7 +2,7 @@
 -- the audit sums those of pools and limits. Each keeps what deltas will give back: only what is missing is added. A
 -- pool or a limit that comes to 0 has no row, and a lane that comes to 0 is removed by the next whole fold.
 -- $1: pools; $2: slots. $3: limit keys; $4: leases; $5: lanes. $6 to $9: the needs of lanes, '' for the default
--- queue; $10: ready tasks; $11: tasks.
+-- queue; $10: ready tasks; $11: tasks. $12, $13: pools and shares; $14: slots; $15: lanes.
 WITH
 pools AS MATERIALIZED (
   SELECT given.name, given.more + coalesce(was.used, 0) AS used
@@ -25,6 +25,22 @@ old_limit_uses AS (DELETE FROM sm.limit_use WHERE key = ANY ($3::text[])),
 limit_uses AS (
   INSERT INTO sm.limit_use (key, version, used, lanes)
   SELECT key, nextval('sm.version'), used, lanes FROM limits WHERE used <> 0 OR lanes <> 0
+),
+shares AS MATERIALIZED (
+  SELECT given.pool, given.share, given.held + coalesce(was.held, 0) AS held, given.lanes + coalesce(was.lanes, 0) AS lanes,
+    coalesce(was.stamp, 2 * clock.grants) AS stamp, coalesce(was.dither, 0) AS dither
+  FROM unnest($12::text[], $13::text[], $14::bigint[], $15::bigint[]) given (pool, share, held, lanes)
+  CROSS JOIN LATERAL (SELECT grants FROM sm.share_clock ORDER BY grants DESC LIMIT 1) clock
+  CROSS JOIN LATERAL (
+    SELECT sum(held)::bigint AS held, sum(lanes)::bigint AS lanes, max(stamp) AS stamp, max(dither) AS dither
+    FROM sm.share_use WHERE share_use.pool = given.pool AND share_use.share = given.share) was
+),
+old_share_uses AS (
+  DELETE FROM sm.share_use USING shares WHERE share_use.pool = shares.pool AND share_use.share = shares.share
+),
+share_uses AS (
+  INSERT INTO sm.share_use (pool, share, version, held, lanes, stamp, dither)
+  SELECT pool, share, nextval('sm.version'), held, lanes, stamp, dither FROM shares WHERE held <> 0 OR lanes <> 0
 ),
 lanes AS MATERIALIZED (
   SELECT was.digest, was.ready + given.ready AS ready, was.tasks + given.tasks AS tasks, was.rank, was.logical_date,

@@ -10,7 +10,7 @@ back AS MATERIALIZED (
   FROM lanes CROSS JOIN LATERAL sm._carried(lanes.limits) carried GROUP BY carried.key
 )
 SELECT task_limit.key, task_limit.max, coalesce(was.used, 0) - coalesce(back.leases, 0), 1::bigint, task_limit.starts,
-  task_limit.period, task_limit.burst
+  task_limit.period, task_limit.burst, task_limit.weight
 FROM sm.task_limit
 LEFT JOIN LATERAL (
   SELECT used FROM sm.limit_use WHERE limit_use.key = task_limit.key ORDER BY version DESC LIMIT 1) was ON true

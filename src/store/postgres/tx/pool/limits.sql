@@ -19,10 +19,10 @@ more AS MATERIALIZED (
   FROM lanes CROSS JOIN LATERAL sm._carried(lanes.limits) carried GROUP BY carried.key
 )
 SELECT given.key, limited.max, coalesce(was.used, 0) - coalesce(more.leases, 0), (limited.key IS NOT NULL)::integer::bigint, limited.starts, limited.period,
-  limited.burst, given.place
+  limited.burst, limited.weight, given.place
 FROM unnest($1::text[]) WITH ORDINALITY given (key, place)
 LEFT JOIN LATERAL (
-  SELECT key, max, starts, period, burst FROM sm.task_limit WHERE task_limit.key = given.key OFFSET 0) limited ON true
+  SELECT key, max, starts, period, burst, weight FROM sm.task_limit WHERE task_limit.key = given.key OFFSET 0) limited ON true
 LEFT JOIN LATERAL (
   SELECT used, lanes FROM sm.limit_use WHERE limit_use.key = given.key ORDER BY version DESC LIMIT 1) was ON true
 LEFT JOIN more ON more.key = given.key

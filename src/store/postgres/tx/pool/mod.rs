@@ -11,7 +11,7 @@ use super::super::wire::ask;
 use super::rules::rule_columns;
 use super::{Db, PostgresBackend, row};
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
-use crate::admission::{Subject, Undefined};
+use crate::admission::{ShareUse, Subject, Undefined};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
@@ -103,8 +103,8 @@ impl Db<'_> {
         let keys = last_of_each(&keys, |spec| spec.key.as_str());
         if !keys.is_empty() {
             let keys: Vec<&LimitSpec> = keys.into_iter().copied().collect();
-            let (keys, maxima, starts, periods, bursts) = rule_columns(&keys);
-            self.define(ask!(PUT_LIMITS, keys, maxima, starts, periods, bursts))?;
+            let (keys, [maxima, starts, periods, bursts, weights]) = rule_columns(&keys);
+            self.define(ask!(PUT_LIMITS, keys, maxima, starts, periods, bursts, weights))?;
         }
         let families = last_of_each(&families, |spec| spec.key.as_str());
         if families.is_empty() {
@@ -171,7 +171,7 @@ impl PoolTx for PostgresBackend<'_> {
             if keys.is_empty() {
                 return Ok(Vec::new());
             }
-            Db::placed(&db.one(ask!(LIMITS, texts(keys)))?, keys.len(), 7, limit)
+            Db::placed(&db.one(ask!(LIMITS, texts(keys)))?, keys.len(), 8, limit)
         })
     }
 
@@ -185,6 +185,10 @@ impl PoolTx for PostgresBackend<'_> {
 
     fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)> {
         self.read(|db| db.rates(keys))
+    }
+
+    fn shares(&mut self, pairs: &[(PoolName, LimitKey)]) -> StoreResult<(Vec<ShareUse>, i64)> {
+        self.read(|db| db.shares(pairs))
     }
 
     fn put_paused(&mut self, subjects: &[Subject], paused: bool) -> StoreResult<Vec<bool>> {

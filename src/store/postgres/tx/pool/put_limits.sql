@@ -1,7 +1,9 @@
 -- Defines limits or replaces their definitions. What counts against them is counted apart, and stays.
--- $1 to $5: one array a column: key, most tasks, starts, period, burst.
-INSERT INTO sm.task_limit AS task_limit (key, max, starts, period, burst)
-SELECT key, max, starts, period, burst
-FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) given (key, max, starts, period, burst)
+-- $1 to $6: one array a column: key, most tasks, starts, period, burst, weight.
+INSERT INTO sm.task_limit AS task_limit (key, max, starts, period, burst, weight)
+SELECT key, max, starts, period, burst, weight
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+  given (key, max, starts, period, burst, weight)
 ON CONFLICT (key) DO UPDATE
-SET max = excluded.max, starts = excluded.starts, period = excluded.period, burst = excluded.burst
+SET max = excluded.max, starts = excluded.starts, period = excluded.period, burst = excluded.burst,
+  weight = excluded.weight

@@ -29,18 +29,20 @@ pub(super) const PUT_RATES: &str = statement!("put_rates.sql");
 /// The most keys that a grant forgets beyond two for each that took a token.
 const FORGET: usize = 64;
 
-/// Names, maxima, starts, periods and bursts, one array a column.
-pub(super) type RuleColumns =
-    (Vec<String>, Vec<Option<i64>>, Vec<Option<i64>>, Vec<Option<i64>>, Vec<Option<i64>>);
+/// Names, and maxima, starts, periods, bursts and weights, one array a column.
+pub(super) type RuleColumns = (Vec<String>, [Vec<Option<i64>>; 5]);
 
 pub(super) fn rule_columns(specs: &[&LimitSpec]) -> RuleColumns {
     let column = |value: fn(&LimitSpec) -> Option<i64>| specs.iter().map(|spec| value(spec)).collect();
     (
         specs.iter().map(|spec| spec.key.as_str().to_owned()).collect(),
-        column(|spec| spec.max.map(i64::from)),
-        column(|spec| spec.rate.map(|rate| rate.starts().into())),
-        column(|spec| spec.rate.map(|rate| duration_micros(rate.period()))),
-        column(|spec| spec.rate.map(|rate| rate.most_at_once().into())),
+        [
+            column(|spec| spec.max.map(i64::from)),
+            column(|spec| spec.rate.map(|rate| rate.starts().into())),
+            column(|spec| spec.rate.map(|rate| duration_micros(rate.period()))),
+            column(|spec| spec.rate.map(|rate| rate.most_at_once().into())),
+            column(|spec| spec.weight.map(i64::from)),
+        ],
     )
 }
 
@@ -65,16 +67,17 @@ impl Beside {
     /// Reads them from this column on.
     pub(super) fn read(row: &Row, at: usize) -> Outcome<Self> {
         let prefixes: Vec<String> = array(row, at)?;
-        let [maxima, starts, periods, bursts] =
-            [1, 2, 3, 4].map(|column| array::<Option<i64>>(row, at + column));
-        let numbers = maxima?.into_iter().zip(starts?).zip(periods?).zip(bursts?);
-        let families = prefixes.into_iter().zip(numbers).map(|(prefix, (((max, starts), period), burst))| {
+        let [maxima, starts, periods, bursts, weights] =
+            [1, 2, 3, 4, 5].map(|column| array::<Option<i64>>(row, at + column));
+        let numbers = maxima?.into_iter().zip(starts?).zip(periods?).zip(bursts?).zip(weights?);
+        let families = prefixes.into_iter().zip(numbers).map(|(prefix, numbers)| {
+            let ((((max, starts), period), burst), weight) = numbers;
             let spec = LimitSpec::of(prefix.try_into()?).family();
-            rule(spec, max, starts.zip(period).zip(burst))
+            rule(spec, max, starts.zip(period).zip(burst), weight)
         });
-        let (kinds, names): (Vec<i64>, Vec<String>) = (array(row, at + 5)?, array(row, at + 6)?);
+        let (kinds, names): (Vec<i64>, Vec<String>) = (array(row, at + 6)?, array(row, at + 7)?);
         let paused = kinds.into_iter().zip(names).map(|(kind, name)| subject(kind, name));
-        let clock: Option<i64> = row::value(row, at + 7)?;
+        let clock: Option<i64> = row::value(row, at + 8)?;
         Ok(Self {
             families: families.collect::<Outcome<_>>()?,
             paused: paused.collect::<Outcome<_>>()?,
@@ -83,7 +86,12 @@ impl Beside {
     }
 }
 
-fn rule(spec: LimitSpec, max: Option<i64>, rate: Option<((i64, i64), i64)>) -> Outcome<LimitSpec> {
+fn rule(
+    spec: LimitSpec,
+    max: Option<i64>,
+    rate: Option<((i64, i64), i64)>,
+    weight: Option<i64>,
+) -> Outcome<LimitSpec> {
     let damaged = || Fault::Damaged(format!("the definition of {} is out of range", spec.key));
     let small = |value: i64| u32::try_from(value).map_err(|_| damaged());
     let rate = match rate {
@@ -93,8 +101,8 @@ fn rule(spec: LimitSpec, max: Option<i64>, rate: Option<((i64, i64), i64)>) -> O
             Some(rate.map_err(|_| damaged())?.burst(small(burst)?).map_err(|_| damaged())?)
         }
     };
-    let max = max.map(small).transpose()?;
-    Ok(LimitSpec { max, rate, ..spec })
+    let (max, weight) = (max.map(small).transpose()?, weight.map(small).transpose()?);
+    Ok(LimitSpec { max, rate, weight, ..spec })
 }
 
 fn subject(kind: i64, name: String) -> Outcome<Subject> {
@@ -117,8 +125,8 @@ pub(super) fn owed(key: LimitKey, row: &Row, at: usize) -> Outcome<Option<RateUs
 
 impl Db<'_> {
     pub(super) fn put_families(&mut self, specs: &[&LimitSpec]) -> Outcome<()> {
-        let (prefixes, maxima, starts, periods, bursts) = rule_columns(specs);
-        self.define(ask!(PUT_FAMILIES, prefixes, maxima, starts, periods, bursts)).map(drop)
+        let (prefixes, [maxima, starts, periods, bursts, weights]) = rule_columns(specs);
+        self.define(ask!(PUT_FAMILIES, prefixes, maxima, starts, periods, bursts, weights)).map(drop)
     }
 
     /// Returns which there were. One that is named twice is removed once.

@@ -11,10 +11,10 @@ WITH named AS MATERIALIZED (
   CROSS JOIN LATERAL sm._carried(lane.limits) carried
 )
 SELECT named.key, limited.max, coalesce(was.used, 0), (limited.key IS NOT NULL)::integer::bigint, limited.starts, limited.period,
-  limited.burst, owes.owed, owes.at, owes.starts, owes.period
+  limited.burst, limited.weight, owes.owed, owes.at, owes.starts, owes.period
 FROM named
 LEFT JOIN LATERAL (
-  SELECT key, max, starts, period, burst FROM sm.task_limit WHERE task_limit.key = named.key OFFSET 0) limited ON true
+  SELECT key, max, starts, period, burst, weight FROM sm.task_limit WHERE task_limit.key = named.key OFFSET 0) limited ON true
 LEFT JOIN LATERAL (
   SELECT used FROM sm.limit_use WHERE limit_use.key = named.key ORDER BY version DESC LIMIT 1) was ON true
 LEFT JOIN LATERAL (

@@ -135,6 +135,25 @@ old_limits AS (DELETE FROM sm.limit_use WHERE ctid = ANY (ARRAY(SELECT at FROM l
 new_limits AS (
   INSERT INTO sm.limit_use (key, version, used, lanes) SELECT key, nextval('sm.version'), used, lanes FROM limits
 ),
+-- Of a share that has its turn, the stamp follows.
+shares AS MATERIALIZED (
+  SELECT asked.pool, asked.share, was.at, coalesce(was.held, 0) + asked.slots AS held, coalesce(was.lanes, 0) AS lanes,
+    coalesce(was.stamp, 2 * clock.grants) AS stamp, coalesce(was.dither, 0) AS dither
+  FROM (
+    SELECT part.pool, part.share, sum(taken.missing * part.slots)::bigint AS slots
+    FROM taken CROSS JOIN LATERAL sm._shares_of(taken.pool, taken.slots, taken.limits) part
+    WHERE taken.missing > 0 GROUP BY part.pool, part.share
+  ) asked
+  CROSS JOIN LATERAL (SELECT grants FROM sm.share_clock ORDER BY grants DESC LIMIT 1) clock
+  LEFT JOIN LATERAL (
+    SELECT ctid AS at, held, lanes, stamp, dither FROM sm.share_use
+    WHERE share_use.pool = asked.pool AND share_use.share = asked.share ORDER BY version DESC LIMIT 1) was ON true
+),
+old_shares AS (DELETE FROM sm.share_use WHERE ctid = ANY (ARRAY(SELECT at FROM shares))),
+new_shares AS (
+  INSERT INTO sm.share_use (pool, share, version, held, lanes, stamp, dither)
+  SELECT pool, share, nextval('sm.version'), held, lanes, stamp, dither FROM shares
+),
 replaced AS (
   DELETE FROM sm.request WHERE id = $6::text AND $6::text <> $5::text AND EXISTS (SELECT FROM granted)
 ),

@@ -1,6 +1,7 @@
 //! An admission tick: what it plans with, what may be admitted, and what it commits. Each is one round trip.
 
 mod reach;
+pub(super) mod share;
 
 use std::collections::{HashMap, HashSet};
 
@@ -74,7 +75,7 @@ fn page(row: &Row) -> Outcome<Vec<Ready>> {
 const BESIDE: usize = 6;
 
 /// Where it begins what a key owes, behind the key.
-const OWED: usize = 7;
+const OWED: usize = 8;
 
 /// What is asked for a survey, in this order.
 struct Asked {
@@ -83,6 +84,7 @@ struct Asked {
     lanes: Answer,
     pools: Answer,
     limits: Answer,
+    shares: Answer,
     next_due: Answer,
     /// Whether there are changes that the counters do not have yet.
     is_behind: bool,
@@ -111,7 +113,7 @@ impl Db<'_> {
 
     /// `locks`: no other tick runs from then on until the transaction ends.
     pub(super) fn survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Survey> {
-        let Asked { granted, promoted, lanes, pools, limits, next_due, is_behind } =
+        let Asked { granted, promoted, lanes, pools, limits, shares, next_due, is_behind } =
             self.ask_survey(query, locks)?;
         // If it promoted fewer than it might, what is still overdue is locked by somebody else, and another tick
         // at once would not promote it either.
@@ -138,6 +140,7 @@ impl Db<'_> {
             survey.lanes = lanes.iter().map(|row| self.met_lane(row)).collect::<Outcome<_>>()?;
             survey.pools = pools.iter().map(pool::pool).collect::<Outcome<_>>()?;
             survey.limits = limits.iter().map(pool::limit).collect::<Outcome<_>>()?;
+            (survey.shares, survey.grants) = share::read(&shares)?;
             for (limit, row) in survey.limits.iter().zip(&limits) {
                 survey.rates.extend(owed(limit.key.clone(), row, OWED)?);
             }
@@ -166,6 +169,7 @@ impl Db<'_> {
                     ask!(FOLDED_LANES, fetched, queues.clone()),
                     ask!(FOLDED_POOLS, all),
                     ask!(FOLDED_LIMITS),
+                    ask!(share::FOLDED_SHARES),
                     ask!(NEXT_DUE, now),
                 ]
             }
@@ -174,15 +178,22 @@ impl Db<'_> {
                     WhichPools::All => pool::ALL_POOLS,
                     WhichPools::Named => NAMED_POOLS,
                 };
-                [ask!(READY_LANES, queues.clone()), ask!(pools), ask!(NAMED_LIMITS), ask!(NEXT_DUE, now)]
+                [
+                    ask!(READY_LANES, queues.clone()),
+                    ask!(pools),
+                    ask!(NAMED_LIMITS),
+                    ask!(share::SHARES),
+                    ask!(NEXT_DUE, now),
+                ]
             }
         };
         let fold = if query.promote.is_some() { ask!(fold::FOLD, fold::MOST) } else { ask!(UNFOLDED) };
-        let [lanes, pools, limits, next_due] = plans_with();
-        let asked = [fold, ask!(REQUEST, request), lanes, pools, limits, next_due];
-        let [folded, granted, lanes, pools, limits, next_due] = self.at_tick(locks, asked)?;
+        let [lanes, pools, limits, shares, next_due] = plans_with();
+        let asked = [fold, ask!(REQUEST, request), lanes, pools, limits, shares, next_due];
+        let [folded, granted, lanes, pools, limits, shares, next_due] = self.at_tick(locks, asked)?;
         let folded = first(&folded)?;
-        let mut asked = Asked { granted, promoted: 0, lanes, pools, limits, next_due, is_behind: false };
+        let mut asked =
+            Asked { granted, promoted: 0, lanes, pools, limits, shares, next_due, is_behind: false };
         let Some(promote) = query.promote else {
             asked.is_behind = row::value(folded, 0)?;
             return Ok(asked);
@@ -194,7 +205,7 @@ impl Db<'_> {
             && promote.limit > 0
             && due.is_some_and(|due| due <= promote.now.as_micros())
         {
-            let [lanes, pools, limits, next_due] = plans_with();
+            let [lanes, pools, limits, _, next_due] = plans_with();
             let promotion = ask!(promote::PROMOTE, now, clamp(promote.limit));
             let [promoted, lanes, pools, limits, next_due] =
                 self.all([promotion, lanes, pools, limits, next_due])?;
@@ -388,6 +399,9 @@ impl Db<'_> {
         // Not along with the grant: if that finds a task locked, the tokens are for another plan.
         if !grants.is_empty() && !batch.rates.is_empty() {
             self.put_rates(batch.rates)?;
+        }
+        if !grants.is_empty() && !batch.shares.is_empty() {
+            self.stamp_shares(batch.shares)?;
         }
         match grants.is_empty() && batch.whole {
             true => self.reaches.again(),

@@ -1,0 +1,114 @@
+//! What shares hold of pools, and when they had their turns.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::state::{Filing, Write, replace};
+use super::undo::Transaction;
+use crate::admission::{Lane, LaneKey, ShareUse};
+use crate::id::{LimitKey, PoolName};
+
+/// A pool, and a share of it.
+pub(super) type Pair = (PoolName, LimitKey);
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ShareRow {
+    pub(super) used: ShareUse,
+    /// How many lanes are of the share and have the pool for their own.
+    pub(super) lanes: i64,
+}
+
+impl ShareRow {
+    fn is_unused(&self) -> bool {
+        (self.used.held, self.lanes) == (0, 0)
+    }
+}
+
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, PartialEq))]
+pub(super) struct Shares {
+    rows: BTreeMap<Pair, ShareRow>,
+    /// Those without slots and lanes, until the next tick counts.
+    unused: BTreeSet<Pair>,
+}
+
+impl Shares {
+    pub(super) fn swap(&mut self, pair: &Pair, row: Option<ShareRow>) -> Option<ShareRow> {
+        let is_unused = row.as_ref().is_some_and(ShareRow::is_unused);
+        let filing = if is_unused { Filing::In } else { Filing::Out };
+        filing.entry(&mut self.unused, pair.clone());
+        replace(&mut self.rows, pair, row)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Pair, &ShareRow)> {
+        self.rows.iter()
+    }
+}
+
+impl Transaction<'_> {
+    /// Changes the row of a share, which begins as that of a newcomer.
+    pub(super) fn change_share(&mut self, pair: Pair, change: impl FnOnce(&mut ShareRow, i64)) {
+        let grants = self.state.last.grants;
+        let new = || {
+            let used = ShareUse::newcomer(pair.0.clone(), pair.1.clone(), grants);
+            ShareRow { used, lanes: 0 }
+        };
+        let mut row = self.state.shares.rows.get(&pair).cloned().unwrap_or_else(new);
+        change(&mut row, grants);
+        self.write(Write::Share(pair, Some(Box::new(row))));
+    }
+
+    /// Counts a lane that was made or removed.
+    pub(super) fn count_lane_of_share(&mut self, lane: &LaneKey, more: i64) {
+        if let Some(share) = &lane.share {
+            self.change_share((lane.pool.clone(), share.clone()), |row, _| row.lanes += more);
+        }
+    }
+
+    /// Counts slots of a pool that tasks of a lane were given or gave back.
+    pub(super) fn count_slots_of_share(&mut self, lane: &LaneKey, pool: &PoolName, more: i64) {
+        if let Some(share) = &lane.share {
+            self.change_share((pool.clone(), share.clone()), |row, grants| row.used.hold(more, grants));
+        }
+    }
+
+    /// Stamps the shares that had turns.
+    pub(super) fn stamp_shares(&mut self, shares: &[ShareUse]) {
+        for stamped in shares {
+            let pair = (stamped.pool.clone(), stamped.share.clone());
+            self.change_share(pair, |row, _| {
+                (row.used.stamp, row.used.dither) = (stamped.stamp, stamped.dither);
+            });
+        }
+        let last = shares.iter().map(ShareUse::grant).max().unwrap_or(0);
+        self.state.last.grants = self.state.last.grants.max(last);
+    }
+
+    /// Forgets shares that have neither slots nor tasks.
+    pub(super) fn forget_unused_shares(&mut self) {
+        for pair in self.state.shares.unused.clone() {
+            self.write(Write::Share(pair, None));
+        }
+    }
+
+    /// Returns what is kept of the shares of these lanes.
+    pub(super) fn shares_of(&self, lanes: &[Lane]) -> Vec<ShareUse> {
+        let shared = lanes.iter().filter_map(|lane| Some((lane.key.pool.clone(), lane.key.share.clone()?)));
+        self.known_shares(&shared.collect())
+    }
+
+    pub(super) fn known_shares(&self, pairs: &BTreeSet<Pair>) -> Vec<ShareUse> {
+        let rows = &self.state.shares.rows;
+        pairs.iter().filter_map(|pair| rows.get(pair)).map(|row| row.used.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+impl Shares {
+    pub(super) fn rebuilt(&self) -> Self {
+        let mut shares = Self::default();
+        for (pair, row) in &self.rows {
+            shares.swap(pair, Some(row.clone()));
+        }
+        shares
+    }
+}

@@ -1,0 +1,91 @@
+//! What shares hold of pools, and when they had their turns.
+
+use std::collections::BTreeSet;
+
+use super::super::error::Outcome;
+use super::{Db, row};
+use crate::admission::{Lane, LaneKey, ShareUse};
+use crate::id::{LimitKey, PoolName};
+
+/// Adds slots and lanes. A share that is new, and one that gives back its last slot, is stamped.
+pub(super) const COUNT_SHARE: &str = "INSERT INTO sm_share_use (pool, share, held, lanes, stamp) \
+     VALUES (?1, ?2, ?3, ?4, 2 * (SELECT value FROM sm_counter WHERE name = 'grants')) \
+     ON CONFLICT (pool, share) DO UPDATE SET held = held + excluded.held, lanes = lanes + excluded.lanes, \
+     stamp = iif(held > 0 AND held + excluded.held = 0, 1 + 2 * (SELECT value FROM sm_counter WHERE name = 'grants'), stamp)";
+pub(super) const STAMP: &str = "INSERT INTO sm_share_use (pool, share, stamp, dither) VALUES (?1, ?2, ?3, ?4) \
+     ON CONFLICT (pool, share) DO UPDATE SET stamp = excluded.stamp, dither = excluded.dither";
+pub(super) const SHARE: &str =
+    "SELECT pool, share, held, stamp, dither FROM sm_share_use WHERE pool = ?1 AND share = ?2";
+pub(super) const FORGET_SHARES: &str =
+    "DELETE FROM sm_share_use INDEXED BY sm_share_use_unused WHERE held = 0 AND lanes = 0";
+/// For audits.
+pub(super) const SHARES: &str = "SELECT pool, share, held, lanes FROM sm_share_use";
+
+impl Db<'_> {
+    /// Counts slots of a pool that the tasks of a share were given or gave back, and lanes whose own pool it is.
+    pub(super) fn count_share(
+        &self,
+        pool: &PoolName,
+        share: &LimitKey,
+        slots: i64,
+        lanes: i64,
+    ) -> Outcome<()> {
+        self.prepare(COUNT_SHARE)?.execute((pool.as_str(), share.as_str(), slots, lanes))?;
+        Ok(())
+    }
+
+    /// Counts a lane of a share that has tasks from now on, or none any more.
+    pub(super) fn count_lane_of_share(&self, lane: &LaneKey, more: i64) -> Outcome<()> {
+        match &lane.share {
+            Some(share) => self.count_share(&lane.pool, share, 0, more),
+            None => Ok(()),
+        }
+    }
+
+    /// Stamps the shares that had turns.
+    pub(super) fn stamp_shares(&self, shares: &[ShareUse]) -> Outcome<()> {
+        let Some(last) = shares.iter().map(ShareUse::grant).max() else { return Ok(()) };
+        let mut stamp = self.prepare(STAMP)?;
+        for used in shares {
+            stamp.execute((used.pool.as_str(), used.share.as_str(), used.stamp, used.dither))?;
+        }
+        if last > self.counter("grants")? {
+            self.set_counter("grants", last)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets shares that have neither slots nor tasks.
+    pub(super) fn forget_unused_shares(&self) -> Outcome<()> {
+        self.prepare(FORGET_SHARES)?.execute([])?;
+        Ok(())
+    }
+
+    /// Returns what is kept of the shares of these lanes, and the number of grants to any.
+    pub(super) fn shares_of(&self, lanes: &[Lane]) -> Outcome<(Vec<ShareUse>, i64)> {
+        let shared = lanes.iter().filter_map(|lane| Some((&lane.key.pool, lane.key.share.as_ref()?)));
+        let pairs: BTreeSet<(&PoolName, &LimitKey)> = shared.collect();
+        // A store without shares pays for no look.
+        if pairs.is_empty() { Ok((Vec::new(), 0)) } else { self.shares(pairs) }
+    }
+
+    pub(super) fn shares<'k>(
+        &self,
+        pairs: impl IntoIterator<Item = (&'k PoolName, &'k LimitKey)>,
+    ) -> Outcome<(Vec<ShareUse>, i64)> {
+        let mut statement = self.prepare(SHARE)?;
+        let mut found = Vec::new();
+        for (pool, share) in pairs {
+            if let Some(row) = statement.query((pool.as_str(), share.as_str()))?.next()? {
+                found.push(ShareUse::new(
+                    row::name(row, 0)?,
+                    row::name(row, 1)?,
+                    row.get(2)?,
+                    row.get(3)?,
+                    row.get(4)?,
+                ));
+            }
+        }
+        Ok((found, self.counter("grants")?))
+    }
+}
