@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -16,13 +17,14 @@ use super::options::{Beginnings, PostgresOptions};
 use super::pipeline::join_all;
 use super::request::{Opening, Reply};
 use super::route::Route;
+use super::seat::look;
 use super::tick_lock::FLUSH;
 use super::time::Timekeeper;
 use super::wire::{Answer, Statement, Touch};
 use crate::store::sql::renamed::Identity;
 
 pub(super) struct Connection {
-    pub(super) client: Client,
+    pub(super) client: Arc<Client>,
     pub(super) route: Route,
     /// What begins transactions on it.
     beginnings: Beginnings,
@@ -30,7 +32,12 @@ pub(super) struct Connection {
     pub(super) driving: Driving,
     /// When it was made, if the server was a standby then.
     pub(super) standby_since: Option<Instant>,
+    /// The end of the transaction before, which was sent and not waited for.
+    ending: Option<Ending>,
 }
+
+/// The answer to what was sent and not waited for.
+type Ending = JoinHandle<Result<(), PgError>>;
 
 /// The task that moves the bytes of a connection. Dropping it closes the connection at once: left alone, it
 /// would wait for the answer to what was asked last, which on a dead connection never comes.
@@ -73,19 +80,40 @@ impl Connection {
         beginnings: Beginnings,
         standby_since: Option<Instant>,
     ) -> Self {
-        Self { client, route, beginnings, prepared: HashMap::new(), driving, standby_since }
+        Self { client: Arc::new(client), route, beginnings, prepared: HashMap::new(), driving, standby_since, ending: None }
     }
 
     /// Closes it, and waits until the server has been told.
     pub(super) async fn close(self) {
-        let Self { client, prepared, mut driving, .. } = self;
-        drop((prepared, client));
-        driving.ended().await;
+        self.hang_up().ended().await;
+    }
+
+    /// Closes it. What it returns ends when the server has been told.
+    pub(super) fn hang_up(self) -> Driving {
+        self.driving
     }
 
     /// Returns true if it was lost, as far as the driver knows.
     pub(super) fn is_lost(&self) -> bool {
         self.client.is_closed()
+    }
+
+    /// Sends a text that is run whole, without waiting for the answer. What is sent next goes along with it.
+    pub(super) async fn end_beside(&mut self, text: String) {
+        let client = Arc::clone(&self.client);
+        self.ending = Some(tokio::spawn(async move { client.batch_execute(&text).await }));
+        look().await;
+    }
+
+    /// Waits for the answer to [`Self::end_beside`]. Behind it no call can rely on anything if it failed.
+    pub(super) async fn ended(&mut self) -> Result<(), Failure> {
+        match self.ending.take() {
+            None => Ok(()),
+            Some(ending) => match ending.await {
+                Ok(ended) => ended.map_err(|error| Failure::Lost(Failure::of(error).into())),
+                Err(_) => Err(Failure::lost("the connection is lost: call again")),
+            },
+        }
     }
 
     /// Begins a transaction with a batch. Behind a pooler nothing is sent ahead that must not be done outside
@@ -129,7 +157,7 @@ impl Connection {
         let (asked, begins) =
             (Instant::now(), begin.map_or(0, |begin| 1 + usize::from(begin.stale.is_some())));
         liveness.heard();
-        let client = &self.client;
+        let client = &*self.client;
         let mut sent: Vec<Sent<'_, Option<Answer>>> = Vec::with_capacity(batch.len() + 2);
         if let Some(Begin { opening, stale }) = begin {
             if let Some(time) = stale {

@@ -66,6 +66,7 @@ mod places;
 mod pool;
 mod request;
 mod route;
+mod seat;
 mod session;
 mod sessions;
 mod text;

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, timeout};
 
 use super::connection::{Connection, Driving};
@@ -14,8 +13,9 @@ use super::error::{Failure, commit_error, is_of_standby, open_commit};
 use super::holder::end_stopped;
 use super::liveness::Liveness;
 use super::pipeline::join_all;
-use super::request::{Call, Opening, Reply, Request};
+use super::request::{Opening, Reply, Request};
 use super::route::Route;
+use super::seat::look;
 use super::wire::{Statement, Touch};
 
 /// For how long reads stay at a standby before they connect again: by then the address may lead to the
@@ -33,21 +33,23 @@ impl Session {
         Self { dialer, liveness: Liveness::new(), connection: None }
     }
 
-    /// Serves calls until every [`super::request::SessionHandle`] is dropped.
-    pub(super) async fn serve(mut self, mut calls: UnboundedReceiver<Call>) {
-        while let Some(Call { request, reply }) = calls.recv().await {
-            let done = self.handle(request).await;
-            if matches!(done, Err(Failure::Lost(_) | Failure::Silent(_))) {
-                self.connection = None;
-            }
-            reply.send(done);
+    /// Answers a request. A connection that turns out to be lost is given up.
+    pub(super) async fn handle(&mut self, request: Request) -> Reply {
+        let done = self.answer(request).await;
+        if matches!(done, Err(Failure::Lost(_) | Failure::Silent(_))) {
+            self.connection = None;
+            // It is closed by what moved its bytes, which nobody runs once this has returned.
+            look().await;
         }
-        if let Some(connection) = self.connection.take() {
-            connection.close().await;
-        }
+        done
     }
 
-    async fn handle(&mut self, request: Request) -> Reply {
+    /// Takes its connection, to close it.
+    pub(super) fn take(&mut self) -> Option<Connection> {
+        self.connection.take()
+    }
+
+    async fn answer(&mut self, request: Request) -> Reply {
         match request {
             Request::Connect => self.connect(Role::Any).await.map(|()| Vec::new()),
             Request::Disconnect => {
@@ -95,6 +97,8 @@ impl Session {
     /// silent is not: it has already taken as long as a call may take.
     async fn begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch) -> Reply {
         let role = role(opening);
+        // Nobody looked whether it was lost meanwhile.
+        look().await;
         self.connection
             .take_if(|connection| connection.standby_since.is_some_and(|since| since.elapsed() > STANDBY));
         let was_used = self.connection.as_ref().is_some_and(|connection| !connection.is_lost());
@@ -116,7 +120,11 @@ impl Session {
         let (options, time) = (&self.dialer.options, &*self.dialer.time);
         let begin = async {
             let stale = time.is_stale().then_some(time);
-            connection.begin(options, &self.liveness, opening, stale, batch, touch).await
+            let done = connection.begin(options, &self.liveness, opening, stale, batch, touch).await;
+            if !matches!(done, Err(Failure::Lost(_))) {
+                connection.ended().await?;
+            }
+            done
         };
         self.liveness.limit(options.patience(), begin).await.map_err(|failure| match failure {
             // The next transaction would fail there, too, so it must connect again to where the address leads
@@ -142,17 +150,22 @@ impl Session {
     }
 
     async fn try_tell(&mut self, text: &str) -> Reply {
+        look().await;
         if self.connection.as_ref().is_none_or(Connection::is_lost) {
             self.connection = None;
             self.connection = Some(self.dialer.connect_once(Role::Primary).await?);
         }
-        let Some(connection) = &self.connection else { return Ok(Vec::new()) };
-        let run = async { connection.client.batch_execute(text).await.map_err(Failure::of) };
+        let Some(connection) = &mut self.connection else { return Ok(Vec::new()) };
+        let run = async {
+            connection.ended().await?;
+            connection.client.batch_execute(text).await.map_err(Failure::of)
+        };
         self.liveness.limit(self.dialer.options.patience(), run).await?;
         Ok(Vec::new())
     }
 
     async fn commit(&mut self, flushes: bool) -> Reply {
+        look().await;
         let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_lost()) else {
             return Err(Failure::lost(
                 "the connection was lost before the commit: nothing was changed, call again",
@@ -187,11 +200,14 @@ impl Session {
         Ok(Vec::new())
     }
 
+    /// Sends it, and leaves the answer to the next call. A pooler takes the end of this answer for the end of all, so
+    /// nothing may follow before.
     async fn roll_back(&mut self) -> Reply {
-        let Some(connection) = &self.connection else { return Ok(Vec::new()) };
-        let undo = async { connection.client.batch_execute("ROLLBACK").await.map_err(Failure::of) };
-        let undone = self.liveness.limit(self.dialer.options.patience(), undo).await;
-        undone.map_err(|failure| Failure::Lost(failure.into()))?;
+        let Some(connection) = &mut self.connection else { return Ok(Vec::new()) };
+        connection.end_beside("ROLLBACK".into()).await;
+        if connection.route == Route::Pooled {
+            self.liveness.limit(self.dialer.options.patience(), connection.ended()).await?;
+        }
         Ok(Vec::new())
     }
 }
