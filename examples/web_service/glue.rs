@@ -61,7 +61,11 @@ pub(crate) fn process(schema: &str, port: u16, role: &str, name: &str) -> Result
     let (signal, works, pokes) = (stop.clone(), stop.clone(), rest.clone());
     ctrlc::set_handler(move || signal.stop())?;
     let _listening = app.store.on_change(move |change| {
-        change.tasks().then(|| works.wake());
+        match change.capacity() {
+            true => works.wake(),
+            false if change.ready() => works.wake_for_ready(),
+            false => {}
+        }
         change.cancels().then(|| works.wake_for_cancel());
         change.sensors().then(|| pokes.wake());
     })?;
