@@ -11,15 +11,32 @@ pub(super) enum Request {
     /// Closes the connection.
     Disconnect,
     /// Begins a transaction with these statements.
-    Begin(Opening, Vec<Statement>, Touch),
+    Begin(Opening, Vec<Statement>, Touch, Then),
     /// Runs these statements in it.
-    Continue(Vec<Statement>),
-    /// Commits it, and then waits for a flush if the commit does not.
-    Commit { flushes: bool },
+    Continue(Vec<Statement>, Then),
+    /// Commits it.
+    Commit(Then),
     /// Ends it, without waiting for the result.
     RollBack,
     /// Runs this text, a transaction of its own.
     Tell(String),
+}
+
+/// What follows statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// More of the transaction.
+    More,
+    /// The commit.
+    Commit,
+    /// The commit, which does not wait for its flush, and the flush.
+    Flush,
+}
+
+impl Then {
+    pub(super) fn commit(flushes: bool) -> Self {
+        if flushes { Self::Flush } else { Self::Commit }
+    }
 }
 
 /// How a transaction begins.

@@ -13,10 +13,12 @@ use super::error::{Failure, commit_error, is_of_standby, open_commit};
 use super::holder::end_stopped;
 use super::liveness::Liveness;
 use super::pipeline::join_all;
-use super::request::{Opening, Reply, Request};
+use super::request::{Opening, Reply, Request, Then};
 use super::route::Route;
 use super::seat::look;
+use super::tick_lock::COMMIT;
 use super::wire::{Statement, Touch};
+use crate::error::StoreErrorKind;
 
 /// For how long reads stay at a standby before they connect again: by then the address may lead to the
 /// primary.
@@ -58,19 +60,25 @@ impl Session {
                 }
                 Ok(Vec::new())
             }
-            Request::Begin(opening, batch, touch) => {
+            Request::Begin(opening, batch, touch, then) => {
                 let _ending = self.end_holders(&batch);
-                self.begin(opening, &batch, touch).await
+                let answers = self.begin(opening, &batch, touch, then).await?;
+                self.commit_apart(then).await?;
+                Ok(answers)
             }
-            Request::Continue(batch) => {
+            Request::Continue(batch, then) => {
                 let _ending = self.end_holders(&batch);
                 let Some(connection) = &mut self.connection else {
                     return Err(Failure::lost("the connection is lost: call again"));
                 };
-                let run = connection.run(&self.dialer.options, &self.liveness, None, &batch);
-                self.liveness.limit(self.dialer.options.patience(), run).await
+                let along = connection.along(then);
+                let run = connection.run(&self.dialer.options, &self.liveness, None, &batch, along);
+                let done = self.liveness.limit(self.dialer.options.patience(), run).await;
+                let answers = done.map_err(|failure| in_commit(failure, along))?;
+                self.commit_apart(then).await?;
+                Ok(answers)
             }
-            Request::Commit { flushes } => self.commit(flushes).await,
+            Request::Commit(then) => self.commit(then).await,
             Request::RollBack => self.roll_back().await,
             Request::Tell(text) => self.tell(&text).await,
         }
@@ -95,7 +103,7 @@ impl Session {
     /// Begins a transaction with a batch. A connection that was lost while idle is replaced, because nothing
     /// of the transaction can have been done. So is one that would write to a read-only server. One that fell
     /// silent is not: it has already taken as long as a call may take.
-    async fn begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch) -> Reply {
+    async fn begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch, then: Then) -> Reply {
         let role = role(opening);
         // Nobody looked whether it was lost meanwhile.
         look().await;
@@ -103,30 +111,33 @@ impl Session {
             .take_if(|connection| connection.standby_since.is_some_and(|since| since.elapsed() > STANDBY));
         let was_used = self.connection.as_ref().is_some_and(|connection| !connection.is_lost());
         self.connect(role).await?;
-        match self.try_begin(opening, batch, touch).await {
-            Err(Failure::Lost(_)) if was_used => {
+        match self.try_begin(opening, batch, touch, then).await {
+            // With the commit along, something may have been done.
+            Err(Failure::Lost(error)) if was_used && error.kind() != StoreErrorKind::Indeterminate => {
                 self.connection = None;
                 self.connect(role).await?;
-                self.try_begin(opening, batch, touch).await
+                self.try_begin(opening, batch, touch, then).await
             }
             done => done,
         }
     }
 
-    async fn try_begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch) -> Reply {
+    async fn try_begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch, then: Then) -> Reply {
         let Some(connection) = &mut self.connection else {
             return Err(Failure::lost("the connection is lost: call again"));
         };
         let (options, time) = (&self.dialer.options, &*self.dialer.time);
+        let along = connection.along(then);
         let begin = async {
             let stale = time.is_stale().then_some(time);
-            let done = connection.begin(options, &self.liveness, opening, stale, batch, touch).await;
+            let done = connection.begin(options, &self.liveness, opening, stale, batch, touch, along).await;
             if !matches!(done, Err(Failure::Lost(_))) {
                 connection.ended().await?;
             }
             done
         };
-        self.liveness.limit(options.patience(), begin).await.map_err(|failure| match failure {
+        let done = self.liveness.limit(options.patience(), begin).await;
+        done.map_err(|failure| match in_commit(failure, along) {
             // The next transaction would fail there, too, so it must connect again to where the address leads
             // by now.
             Failure::Refused(error) if role(opening) == Role::Primary && is_of_standby(&error) => {
@@ -164,7 +175,15 @@ impl Session {
         Ok(Vec::new())
     }
 
-    async fn commit(&mut self, flushes: bool) -> Reply {
+    /// Commits after statements with which the commit could not go along.
+    async fn commit_apart(&mut self, then: Then) -> Result<(), Failure> {
+        match self.connection.as_ref().map(|connection| connection.along(then)) {
+            Some(along) if along != then => self.commit(then).await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    async fn commit(&mut self, then: Then) -> Reply {
         look().await;
         let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_lost()) else {
             return Err(Failure::lost(
@@ -173,11 +192,11 @@ impl Session {
         };
         let (options, asked) = (&self.dialer.options, Instant::now());
         let commit = async {
-            let committed = connection.client.batch_execute("COMMIT").await;
+            let committed = connection.client.batch_execute(COMMIT).await;
             committed.map_err(|error| commit_error(error, asked.elapsed(), options.statement_timeout))
         };
         let commit = async {
-            if !flushes {
+            if then != Then::Flush {
                 return commit.await;
             }
             let flush = connection.flush();
@@ -209,6 +228,14 @@ impl Session {
             self.liveness.limit(self.dialer.options.patience(), connection.ended()).await?;
         }
         Ok(Vec::new())
+    }
+}
+
+/// What it means that statements failed with which a commit went along.
+fn in_commit(failure: Failure, along: Then) -> Failure {
+    match failure {
+        Failure::Silent(error) if along != Then::More => Failure::Lost(open_commit(error)),
+        failure => failure,
     }
 }
 

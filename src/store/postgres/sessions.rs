@@ -6,7 +6,7 @@ use super::error::Failure;
 use super::options::PostgresOptions;
 use super::places::Purpose;
 use super::pool::{Lease, Pool};
-use super::request::{Opening, Request};
+use super::request::{Opening, Request, Then};
 use super::watch;
 use super::wire::{Answer, Statement, Touch, Wire, fits};
 use crate::error::StoreError;
@@ -48,7 +48,26 @@ struct Transaction<'l> {
 
 impl Wire for Transaction<'_> {
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure> {
+        self.ask(batch, touch, Then::More)
+    }
+
+    fn send_last(
+        &mut self,
+        batch: Vec<Statement>,
+        touch: Touch,
+        flushes: bool,
+    ) -> Result<Vec<Answer>, Failure> {
+        self.ask(batch, touch, Then::commit(flushes && self.options.survives_power()))
+    }
+}
+
+impl Transaction<'_> {
+    fn ask(&mut self, batch: Vec<Statement>, touch: Touch, then: Then) -> Result<Vec<Answer>, Failure> {
         fits(&batch)?;
+        // What is read behind the commit is read in a transaction of its own.
+        if self.stage == Stage::Over {
+            self.stage = Stage::Before;
+        }
         let lease = match self.lease.take() {
             Some(lease) => lease,
             None => {
@@ -56,12 +75,13 @@ impl Wire for Transaction<'_> {
             }
         };
         let lease = self.lease.insert(lease);
-        watch::batch(&self.options.schema, &batch);
+        watch::batch(&self.options.schema, &batch, then != Then::More);
         let request = match self.stage {
-            Stage::Before => Request::Begin(opening(self.mode, touch), batch, touch),
-            Stage::Open | Stage::Over => Request::Continue(batch),
+            Stage::Before => Request::Begin(opening(self.mode, touch), batch, touch, then),
+            Stage::Open | Stage::Over => Request::Continue(batch, then),
         };
-        self.stage = Stage::Open;
+        // Whatever becomes of a commit, nothing is left to be rolled back.
+        self.stage = if then == Then::More { Stage::Open } else { Stage::Over };
         lease.session().call(request)
     }
 }
@@ -96,7 +116,7 @@ impl Transaction<'_> {
         }
         self.stage = Stage::Over;
         watch::commit();
-        lease.session().call(Request::Commit { flushes }).map(|_| ())
+        lease.session().call(Request::Commit(Then::commit(flushes))).map(|_| ())
     }
 }
 
