@@ -298,7 +298,7 @@ impl Keeper {
             return Ok(0);
         }
         let back: Vec<Finish> = leases.iter().copied().map(Finish::given_back).collect();
-        let finished = self.store.write(|tx| tx.finish(now, &back))?;
+        let finished = self.store.write(|tx| tx.last(|tx| tx.finish(now, &back)))?;
         let mut state = self.shared.lock();
         let ended: Vec<Arc<Slot>> = leases.into_iter().filter_map(|lease| state.end(lease)).collect();
         drop(state);
@@ -334,7 +334,7 @@ impl Service for Keeper {
         let lease = self.lease;
         let answer = match asked.is_empty() {
             true => Ok(Vec::new()),
-            false => self.store.write(|tx| tx.renew(now, lease, &asked)),
+            false => self.store.write(|tx| tx.last(|tx| tx.renew(now, lease, &asked))),
         };
 
         let mut state = self.shared.lock();

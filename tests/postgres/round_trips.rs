@@ -340,4 +340,13 @@ fn behind_a_pooler_a_write_takes_one_more() {
     let write = |store: &PostgresStore| store.write(|tx| Ok(raw(tx).put_pools(&[pool("p", 1)])?)).unwrap();
     write(&counted.store);
     assert_eq!(counted.of(write).0, 3);
+    // Its commit follows when the verb was answered. What was too soon is undone, and the connection goes on.
+    for (round, is_new) in [true, false, false].into_iter().enumerate() {
+        let enqueue = |store: &PostgresStore| {
+            store.write(|tx| tx.last(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[task("once")])))
+        };
+        let told = counted.of(enqueue).1.unwrap();
+        assert_eq!(matches!(told[..], [Inserted::New(_)]), is_new, "round {round}: {told:?}");
+    }
+    assert_eq!(counted.store.read(|tx| tx.audit()).unwrap(), []);
 }

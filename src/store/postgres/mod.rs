@@ -25,7 +25,7 @@
 //!   [`StoreErrorKind::Conflict`](crate::error::StoreErrorKind::Conflict).
 //! * Each call of the store except [`ReadTx::audit`](crate::store::ReadTx::audit) is one round trip, whatever
 //!   the number of tasks (an enqueue takes one per 10,000). A transaction begins with its first call. A write
-//!   transaction has one more round trip to commit.
+//!   transaction has one more round trip to commit, unless it goes along with [the last verb](crate::store::Tx::last).
 //! * The cost of a call does not depend on how many tasks wait: every statement except those of
 //!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts no table.
 //! * Tables of a newer version of the crate, and foreign tables, are refused and left untouched.

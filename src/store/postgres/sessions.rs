@@ -80,9 +80,10 @@ impl Transaction<'_> {
             Stage::Before => Request::Begin(opening(self.mode, touch), batch, touch, then),
             Stage::Open | Stage::Over => Request::Continue(batch, then),
         };
-        // Whatever becomes of a commit, nothing is left to be rolled back.
-        self.stage = if then == Then::More { Stage::Open } else { Stage::Over };
-        lease.session().call(request)
+        let done = lease.session().call(request);
+        // With a commit that was refused or not sent, the transaction may still be open.
+        self.stage = if then == Then::More || done.is_err() { Stage::Open } else { Stage::Over };
+        done
     }
 }
 

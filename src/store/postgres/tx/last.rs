@@ -20,9 +20,9 @@ pub(super) enum Last {
     Allowed,
     /// It may with the next statement that changes something.
     Next,
-    /// The transaction is over, with this result.
+    /// It did, and the transaction is committed.
     Done,
-    /// The same, because the verb had to go on.
+    /// It did, and the transaction is undone, because the verb had to go on.
     TooSoon,
 }
 
@@ -38,7 +38,7 @@ impl PostgresBackend<'_> {
         self.db.last == Last::Done
     }
 
-    /// Returns true if it did, and its verb had to go on.
+    /// Returns true if it did, and the transaction is undone because its verb had to go on.
     pub(in crate::store::postgres) fn was_too_soon(&self) -> bool {
         self.db.last == Last::TooSoon
     }
@@ -58,10 +58,10 @@ impl Db<'_> {
 
     /// Runs the last statements of the transaction, and commits it along with them.
     pub(super) fn all_last<const N: usize>(&mut self, statements: [Statement; N]) -> Outcome<[Answer; N]> {
-        self.last = Last::Done;
         let flushes = self.reaches.holds_lock;
         let sent = self.all_and(statements, |wire, batch, touch| wire.send_last(batch, touch, flushes));
         (self.reaches.holds_lock, self.hurries) = (false, false);
+        self.last = if sent.is_ok() { Last::Done } else { Last::Never };
         sent.map_err(|fault| match fault {
             Fault::Server(error) if is_refused(&error) => {
                 self.last = Last::TooSoon;
