@@ -62,7 +62,11 @@ pub(crate) fn process(schema: &str, port: u16, role: &str, name: &str) -> Result
     stop.wakes_for_cancels(&rest);
     ctrlc::set_handler(move || signal.stop())?;
     let _listening = app.store.on_change(move |change| {
-        change.tasks().then(|| works.wake());
+        match change.capacity() {
+            true => works.wake(),
+            false if change.ready() => works.wake_for_ready(),
+            false => {}
+        }
         change.cancels().then(|| works.wake_for_cancel());
         change.sensors().then(|| pokes.wake());
     })?;

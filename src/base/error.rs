@@ -195,6 +195,11 @@ pub enum Invalid {
         "this transaction has admitted, which is the last it writes: commit it, and begin another one for this verb"
     )]
     AfterAdmit,
+    /// A verb that writes was called after [`last`](crate::store::Tx::last) in one transaction.
+    #[error(
+        "the last verb of this transaction is done, and it may be committed: begin another one for this verb"
+    )]
+    AfterLast,
     /// A query for tasks that no store could answer, or whose page is that of another query.
     #[error("{why}")]
     TaskQuery {

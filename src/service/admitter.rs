@@ -174,7 +174,7 @@ impl Admitter {
         }
         let answer = self.store.write(|tx| {
             *runs += 1;
-            tx.admit(now, &order)
+            tx.last(|tx| tx.admit(now, &order))
         });
         match answer {
             Ok(admission) => {
@@ -242,7 +242,7 @@ impl Service for Admitter {
         let back: Vec<Finish> =
             report.granted.iter().map(|task| Finish::given_back(task.lease_ref())).collect();
         if !back.is_empty() {
-            self.store.write(|tx| tx.finish(now, &back))?;
+            self.store.write(|tx| tx.last(|tx| tx.finish(now, &back)))?;
         }
         Ok(())
     }

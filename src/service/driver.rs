@@ -84,6 +84,8 @@ pub(super) struct State {
     wakes: u64,
     /// Counts those of them that are about cancelled tasks.
     cancels: u64,
+    /// Counts those of them that are about tasks which became ready, and nothing else.
+    ready: u64,
     /// Futures that wait for a change.
     pub(super) waiters: Waiters,
     /// The handles that are woken for cancels, too. They may be dropped, and may name this one.
@@ -113,6 +115,16 @@ impl LoopHandle {
     /// before ticks up to 16 milliseconds later: see [`drive`].
     pub fn wake(&self) {
         self.change(|state| state.wakes = state.wakes.wrapping_add(1));
+    }
+
+    /// Wakes all loops as [`Self::wake`] does, because tasks became ready, and no capacity came back. A loop that was
+    /// woken for nothing before, because none of them had room, ticks up to 64 milliseconds later. Capacity that comes
+    /// back is worth a [`Self::wake`].
+    pub fn wake_for_ready(&self) {
+        self.change(|state| {
+            state.wakes = state.wakes.wrapping_add(1);
+            state.ready = state.ready.wrapping_add(1);
+        });
     }
 
     /// Wakes all loops as [`Self::wake`] does, because someone cancelled a task that has a lease. A worker or a keeper
@@ -174,12 +186,21 @@ impl LoopHandle {
         self.0.changed.wait_while_for(&mut state, idle, length);
     }
 
-    /// As [`Self::wait_since`], but in the first part of the time wakes end nothing.
-    fn sleep_since(&self, seen: u64, ignored: Duration, length: Duration) {
+    /// As [`Self::wait_since`], but in the first part of the time wakes end nothing, and in the next one those for
+    /// ready tasks do not.
+    fn sleep_since(&self, (seen, ready): (u64, u64), [all, for_ready]: [Duration; 2], length: Duration) {
         let mut state = self.0.state.lock();
-        self.0.changed.wait_while_for(&mut state, |state| !state.stopped, ignored);
-        let idle = |state: &mut State| !state.calls(Some(seen));
-        self.0.changed.wait_while_for(&mut state, idle, length.saturating_sub(ignored));
+        let (changed, mut slept) = (&self.0.changed, Duration::ZERO);
+        let mut until =
+            |end: Duration| end.min(length).saturating_sub(std::mem::replace(&mut slept, end.min(length)));
+        changed.wait_while_for(&mut state, |state| !state.stopped, until(all));
+        let others = |wakes: u64, ready: u64| wakes.wrapping_sub(ready);
+        let idle =
+            |state: &mut State| !state.stopped && others(state.wakes, state.ready) == others(seen, ready);
+        changed.wait_while_for(&mut state, idle, until(for_ready));
+        if others(state.wakes, state.ready) == others(seen, ready) {
+            changed.wait_while_for(&mut state, |state| !state.calls(Some(seen)), until(length));
+        }
     }
 
     /// Returns a future that is ready after [`Self::stop`], or after a wake that came since `seen` was read.
@@ -209,6 +230,12 @@ impl LoopHandle {
         Change::new(self.clone(), None)
     }
 
+    /// Returns [`Self::seen`], and how many of these wakes were for ready tasks.
+    fn seen_for_ready(&self) -> (u64, u64) {
+        let state = self.0.state.lock();
+        (state.wakes, state.ready)
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock()
     }
@@ -218,8 +245,8 @@ impl LoopHandle {
 ///
 /// After each tick it sleeps until the service is due, at most `longest` and at least a millisecond.
 /// [`LoopHandle::wake`] ends the sleep. If ticks that were woken find nothing to do ([`Report::is_idle`]), the
-/// next wake leads to a tick up to 16 milliseconds later, so that many loops that wait for one thing cost each
-/// other less. `each` receives every report and every error. After an error the loop continues, unless `each`
+/// next wake leads to a tick up to 16 milliseconds later, and one [for ready tasks](LoopHandle::wake_for_ready) up to 64,
+/// so that many loops that wait for one thing cost each other less. `each` receives every report and every error. After an error the loop continues, unless `each`
 /// breaks. It first pauses for 10 milliseconds, and twice as long after each further error in a row, at most five
 /// seconds and at most `longest`. So after a long failure of the store all loops are back within seconds.
 ///
@@ -255,15 +282,16 @@ pub fn drive<S: Service>(
     let mut pace = Pace::new(handle);
     service.woken_by(handle);
     while !handle.is_stopped() {
-        let seen = handle.seen();
+        let seen = handle.seen_for_ready();
         let now = clock.now();
         let report = service.tick(now);
-        let due = pace.ticked(seen, &report);
+        let due = pace.ticked(seen.0, &report);
         if each(report).is_break() {
             return;
         }
         let pause = pace.pause(due, now, clock, longest);
-        handle.sleep_since(seen, pace.ignores_wakes_for().min(pause), pause);
+        let ignored = [pace.ignores_wakes_for().min(pause), pace.ignores_ready_for()];
+        handle.sleep_since(seen, ignored, pause);
     }
 }
 
@@ -273,6 +301,9 @@ const LONGEST_AFTER_AN_ERROR: Duration = Duration::from_secs(5);
 /// Where many are woken for what only one of them can take, each finds nothing most of the time. It then costs
 /// the others less if it looks this much later.
 const LONGEST_AFTER_NOTHING: Duration = Duration::from_millis(16);
+
+/// The same where tasks became ready, of which many may come into a pool that is full.
+const LONGEST_FOR_READY: Duration = Duration::from_millis(64);
 
 /// How long a loop sleeps, by what its last ticks came to.
 #[derive(Debug)]
@@ -299,9 +330,14 @@ impl Pace {
 
     /// Returns for how long wakes are not answered.
     pub(crate) fn ignores_wakes_for(&self) -> Duration {
+        self.ignores_ready_for().min(LONGEST_AFTER_NOTHING)
+    }
+
+    /// The same for wakes for ready tasks.
+    fn ignores_ready_for(&self) -> Duration {
         match self.idle_ticks {
             0 => Duration::ZERO,
-            times => Duration::from_millis(1 << (times - 1).min(20)).min(LONGEST_AFTER_NOTHING),
+            times => Duration::from_millis(1 << (times - 1).min(20)).min(LONGEST_FOR_READY),
         }
     }
 
@@ -410,7 +446,7 @@ mod tests {
             pace.ignores_wakes_for().as_millis()
         };
         assert_eq!(ignored(0, false), 0, "nobody woke it");
-        assert_eq!([1, 2, 3, 4, 5, 6, 7].map(|wakes| ignored(wakes, false)), [1, 2, 4, 8, 16, 16, 16]);
+        assert_eq!([1, 2, 3, 4, 5, 6, 7, 8].map(|wakes| ignored(wakes, false)), [1, 2, 4, 8, 16, 16, 16, 16]);
         assert_eq!(ignored(8, true), 0, "it was worth it");
         assert_eq!(ignored(9, false), 1);
         assert_eq!(ignored(9, false), 0, "its time was up");
@@ -419,11 +455,25 @@ mod tests {
     #[test]
     fn a_loop_that_ignores_wakes_is_stopped_at_once_and_answers_them_later() {
         let handle = LoopHandle::new();
-        let seen = handle.seen();
+        let seen = handle.seen_for_ready();
+        let (short, hour) = (Duration::from_millis(1), Duration::from_secs(3_600));
         handle.wake();
-        handle.sleep_since(seen, Duration::from_millis(1), Duration::from_secs(3_600));
+        handle.sleep_since(seen, [short; 2], hour);
+        handle.sleep_since(seen, [short, hour], hour);
+        let seen = handle.seen_for_ready();
+        handle.wake_for_ready();
+        handle.sleep_since(seen, [short; 2], hour);
+        let woken = std::thread::scope(|scope| {
+            let sleeps = scope.spawn(|| handle.sleep_since(seen, [Duration::ZERO, hour], hour));
+            std::thread::sleep(Duration::from_millis(20));
+            let was_asleep = !sleeps.is_finished();
+            handle.wake();
+            sleeps.join().unwrap();
+            was_asleep
+        });
+        assert!(woken, "a wake for ready tasks is answered later, any other at once");
         handle.stop();
-        handle.sleep_since(seen, Duration::from_secs(3_600), Duration::from_secs(3_600));
+        handle.sleep_since(seen, [hour; 2], hour);
     }
 
     #[test]

@@ -320,7 +320,7 @@ impl Keeper {
             return Ok(0);
         }
         let back: Vec<Finish> = leases.iter().copied().map(Finish::given_back).collect();
-        let finished = self.store.write(|tx| tx.finish(now, &back))?;
+        let finished = self.store.write(|tx| tx.last(|tx| tx.finish(now, &back)))?;
         let mut state = self.shared.lock();
         let ended: Vec<Arc<Slot>> = leases.into_iter().filter_map(|lease| state.end(lease)).collect();
         drop(state);
@@ -357,6 +357,10 @@ impl Service for Keeper {
         let lease = self.lease;
         let answer = match asked.is_empty() {
             true => Ok((Vec::new(), Vec::new())),
+            // Most renewals carry no note, and then nothing follows them.
+            false if notes.is_empty() => {
+                self.store.write(|tx| tx.last(|tx| Ok((tx.renew(now, lease, &asked)?, Vec::new()))))
+            }
             false => self.store.write(|tx| renew(tx, now, lease, &asked, &notes)),
         };
 
@@ -418,10 +422,7 @@ fn renew(
     asked: &[LeaseRef],
     notes: &[Note],
 ) -> Result<(Vec<Renewal>, Vec<bool>)> {
-    let renewals = tx.renew(now, length, asked)?;
-    // Most renewals carry none, and then cost nothing more.
-    let written = if notes.is_empty() { Vec::new() } else { tx.note_leases(notes)? };
-    Ok((renewals, written))
+    Ok((tx.renew(now, length, asked)?, tx.note_leases(notes)?))
 }
 
 /// A lease that a [`Keeper`] renews until this is dropped.

@@ -209,10 +209,12 @@ fn once<S: Store + ?Sized, T>(
 ) -> Result<T> {
     let mut answer = None;
     store.transact(mode, &mut |tx| {
-        answer = Some(body(tx)?);
+        let done = body(tx);
+        // What the last verb did stays, and may be committed already.
+        answer = Some(if tx.is_over() { done } else { Ok(done?) });
         Ok(())
     })?;
-    answer.ok_or_else(|| Error::abort("the store committed a transaction without running its body"))
+    answer.unwrap_or_else(|| Err(Error::abort("the store committed a transaction without running its body")))
 }
 
 #[cfg(test)]

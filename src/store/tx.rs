@@ -39,6 +39,8 @@ pub struct Tx<'a> {
     broken: Option<StoreErrorKind>,
     /// Whether it admitted. Then it may admit again and read, and nothing else.
     admitted: bool,
+    /// Whether its last verb is done. Then it may be committed already.
+    is_over: bool,
 }
 
 enum Inner<'a> {
@@ -85,7 +87,13 @@ impl<'a> Tx<'a> {
     }
 
     fn inside(inner: Inner<'a>) -> Self {
-        Self { read: ReadTx { inner }, effects: Effects::default(), broken: None, admitted: false }
+        Self {
+            read: ReadTx { inner },
+            effects: Effects::default(),
+            broken: None,
+            admitted: false,
+            is_over: false,
+        }
     }
 
     /// Returns the backend's methods, for a verb that writes with one of them.
@@ -110,7 +118,49 @@ impl<'a> Tx<'a> {
     /// Refuses to write after a tick. A store may hold locks from a tick on that stop all other ticks, so a
     /// tick's transaction must not go on to wait for a row.
     pub(crate) fn may_write(&self) -> Result<(), Invalid> {
-        if self.admitted { Err(Invalid::AfterAdmit) } else { Ok(()) }
+        match self {
+            Self { is_over: true, .. } => Err(Invalid::AfterLast),
+            Self { admitted: true, .. } => Err(Invalid::AfterAdmit),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs the last verb of the transaction, whose commit may go along with it: on PostgreSQL that is one round
+    /// trip less. When the verb has returned `Ok`, the transaction is committed whatever the body then returns.
+    ///
+    /// The closure calls one verb that writes. Afterwards others are refused, and queries see what was committed. A host commits its own
+    /// transaction itself.
+    ///
+    /// # Errors
+    ///
+    /// The verb's, among them those of the commit: nothing was changed, unless it is
+    /// [`Indeterminate`](StoreErrorKind::Indeterminate). [`Invalid::AfterLast`] for a second call.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::store::MemoryStore;
+    /// use stationmaster::{NewTask, TaskKey, Timestamp};
+    ///
+    /// let store = MemoryStore::new();
+    /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
+    /// let enqueued = store.write(|tx| tx.last(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&task))))?;
+    /// assert_eq!(enqueued.len(), 1);
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn last<T>(&mut self, verb: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.is_over {
+            return Err(Invalid::AfterLast.into());
+        }
+        self.raw().last();
+        let done = verb(self)?;
+        self.is_over = true;
+        Ok(done)
+    }
+
+    /// Whether [`Self::last`] has run its verb.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// Runs a tick, after which the transaction writes nothing else.
@@ -120,6 +170,9 @@ impl<'a> Tx<'a> {
             return Err(Invalid::TickInHostTransaction.into());
         }
         self.check_whole()?;
+        if self.is_over {
+            return Err(Invalid::AfterLast.into());
+        }
         self.admitted = true;
         self.guarded(verb)
     }

@@ -12,11 +12,11 @@ use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
 use stationmaster::store::postgres::{Connector, PostgresOptions, Wake};
 use stationmaster::store::{PostgresStore, Store, TxMode};
 use stationmaster::testing::raw;
-use stationmaster::{Error, Result};
+use stationmaster::{Error, Result, Timestamp};
 
 use crate::postgres_server::Plain;
 use crate::scratch::{Scratch, query, rows, url};
-use crate::{kind, pool, pools, put};
+use crate::{kind, pool, pools, put, task};
 
 /// Connects as `name`, and counts how often.
 fn named(name: &str, count: &Arc<AtomicUsize>) -> Connector {
@@ -128,6 +128,52 @@ fn a_connection_lost_within_the_commit_is_an_open_question() {
     assert_eq!(pools(&named.store), 0);
     query(&format!("DROP TRIGGER doze ON \"{}\".pool", named.scratch.0));
     put(&named.store, "after").unwrap();
+}
+
+/// The answer to the verb came, and so the connection was lost behind it.
+#[test]
+fn a_connection_lost_within_a_commit_that_goes_along_is_an_open_question() {
+    let named = Named::open(|options| options);
+    query(&format!(
+        "CREATE FUNCTION \"{0}\".doze() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NULL; END'; \
+         CREATE CONSTRAINT TRIGGER doze AFTER INSERT ON \"{0}\".task DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         EXECUTE FUNCTION \"{0}\".doze()",
+        named.scratch.0
+    ));
+    let enqueue =
+        |name: &str| named.store.write(|tx| tx.last(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[task(name)])));
+    std::thread::scope(|scope| {
+        let enqueued = scope.spawn(|| enqueue("open"));
+        let committing = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{}' AND query = 'COMMIT' AND state = 'active'",
+            named.scratch.0
+        );
+        while rows(&committing)[0].get::<_, i64>(0) == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        named.terminate();
+        assert!(enqueued.join().unwrap().unwrap_err().is_indeterminate());
+    });
+    query(&format!("DROP TRIGGER doze ON \"{}\".task", named.scratch.0));
+    let known = || named.store.read(|tx| tx.tasks(&[task("open").key, task("after").key])).unwrap();
+    assert_eq!(known().iter().flatten().count(), 0);
+    // A connection that was lost while it was idle is no question: it is found before anything is sent.
+    named.terminate();
+    enqueue("after").unwrap();
+    assert_eq!(known().iter().flatten().count(), 1);
+    query(&format!(
+        "CREATE FUNCTION \"{0}\".no() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN RAISE EXCEPTION ''no'' USING ERRCODE = ''54000''; END'; \
+         CREATE CONSTRAINT TRIGGER no AFTER INSERT ON \"{0}\".task DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         EXECUTE FUNCTION \"{0}\".no()",
+        named.scratch.0
+    ));
+    assert_eq!(
+        kind(&enqueue("open").unwrap_err()),
+        StoreErrorKind::Backend,
+        "one that the server refused is none"
+    );
+    assert_eq!(known().iter().flatten().count(), 1);
 }
 
 /// A commit that the server refuses is undone, and known to be.

@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use stationmaster::admission::IfExists;
-use stationmaster::ops::{AdmitRequest, Finish};
-use stationmaster::store::PostgresStore;
+use stationmaster::ops::{AdmitRequest, Finish, Finished};
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
 use stationmaster::store::postgres::{Connector, Wake};
+use stationmaster::store::{Inserted, PostgresStore};
 use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, TaskRecord, TaskState, Timestamp};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -223,6 +223,66 @@ fn an_end_and_the_next_started_grant_take_four_round_trips() {
     assert_eq!(step("failure", true), 5);
 }
 
+/// Whose commit goes along. Where the verb has to go on behind its first statement, it is run again without, and for a
+/// while none goes along.
+#[test]
+fn the_last_verb_takes_one_round_trip_less() {
+    let counted = Counted::open();
+    let order =
+        |name: &str| AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 2, HOUR).started();
+    let enqueue = |names: &[&str]| {
+        let tasks: Vec<_> = names.iter().map(|name| task(name)).collect();
+        let all =
+            |store: &PostgresStore| store.write(|tx| tx.last(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)));
+        let (trips, inserted) = counted.of(all);
+        (trips, inserted.unwrap().iter().filter(|told| matches!(told, Inserted::New(_))).count())
+    };
+    let admit = |name: &str| {
+        let order = order(name);
+        let grant = |store: &PostgresStore| {
+            store.write(|tx| tx.last(|tx| tx.admit(Timestamp::from_micros(1), &order)))
+        };
+        let (trips, admission) = counted.of(grant);
+        (trips, admission.unwrap().granted.iter().map(TaskRecord::lease_ref).collect::<Vec<_>>())
+    };
+    let finish = |leases: &[LeaseRef]| {
+        let ends: Vec<_> = leases.iter().map(|lease| Finish::success(*lease)).collect();
+        let end = |store: &PostgresStore| {
+            store.write(|tx| tx.last(|tx| tx.finish(Timestamp::from_micros(2), &ends)))
+        };
+        let (trips, finished) = counted.of(end);
+        (trips, finished.unwrap())
+    };
+    let ended = Finished::Ended(TaskState::Success);
+    // The first of each prepares its statements.
+    enqueue(&["a"]);
+    let first = admit("prepares").1;
+    assert_eq!(finish(&first).1, [ended]);
+    assert_eq!(enqueue(&["b"]), (1, 1));
+    let (trips, b) = admit("one");
+    assert_eq!((trips, b.len()), (2, 1));
+    assert_eq!(finish(&b), (1, vec![ended]));
+
+    enqueue(&["c", "d"]);
+    let cd = admit("two").1;
+    finish(&cd);
+    for name in ["e", "f"] {
+        assert_eq!(enqueue(&[name]), (1, 1));
+    }
+    let ef = admit("two more").1;
+    assert_eq!(finish(&ef), (1, vec![ended; 2]), "of several");
+
+    assert_eq!(enqueue(&["g"]), (1, 1));
+    let g = admit("stale").1;
+    let again = [g[0], ef[0]];
+    let (trips, finished) = finish(&again);
+    assert_eq!(finished, [ended, Finished::Already(TaskState::Success)], "one of them has ended before");
+    assert!(trips > 2, "{trips}");
+    assert_eq!(enqueue(&["h"]), (2, 1), "none goes along for a while");
+    assert_eq!(enqueue(&["h"]).1, 0);
+    assert!(counted.store.read(|tx| tx.audit()).unwrap().is_empty());
+}
+
 /// Its end is sent when the answer is known, and nobody waits for that.
 #[test]
 fn a_read_takes_one_round_trip() {
@@ -280,4 +340,13 @@ fn behind_a_pooler_a_write_takes_one_more() {
     let write = |store: &PostgresStore| store.write(|tx| Ok(raw(tx).put_pools(&[pool("p", 1)])?)).unwrap();
     write(&counted.store);
     assert_eq!(counted.of(write).0, 3);
+    // Its commit follows when the verb was answered. What was too soon is undone, and the connection goes on.
+    for (round, is_new) in [true, false, false].into_iter().enumerate() {
+        let enqueue = |store: &PostgresStore| {
+            store.write(|tx| tx.last(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[task("once")])))
+        };
+        let told = counted.of(enqueue).1.unwrap();
+        assert_eq!(matches!(told[..], [Inserted::New(_)]), is_new, "round {round}: {told:?}");
+    }
+    assert_eq!(counted.store.read(|tx| tx.audit()).unwrap(), []);
 }

@@ -149,7 +149,7 @@ impl Service for EndLoop {
         if !ends.is_empty() {
             let finish = |(lease, outcome): &(LeaseRef, Outcome)| Finish::new(*lease, outcome.clone());
             let finishes: Vec<Finish> = ends.iter().map(finish).collect();
-            match self.0.store.write(|tx| tx.finish(now, &finishes)) {
+            match self.0.store.write(|tx| tx.last(|tx| tx.finish(now, &finishes))) {
                 Ok(finished) => self.0.stored(&ends, &finished),
                 // The same ends again: the verb is fenced, and says if the first call had taken effect.
                 Err(error) => {

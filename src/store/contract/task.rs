@@ -367,6 +367,10 @@ pub trait TaskTx {
         Ok(vec![None; ends.len()])
     }
 
+    /// Tells that the verb that follows is the last of the transaction. A store across a network may commit along
+    /// with its last statement. Then the verb has done everything, or has returned an error and changed nothing.
+    fn last(&mut self) {}
+
     /// Locks at most `limit` leases that expired at `now` or earlier, and returns their tasks, by expiry, then
     /// by number. The transaction holds these leases until it ends. Leases that another transaction holds are
     /// passed over, and do not count towards the limit. So a renewal that was confirmed is not missed: either

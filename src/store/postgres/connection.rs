@@ -3,26 +3,28 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error as PgError, Statement as Prepared};
 
-use super::error::{Failure, flush_error};
+use super::error::{Failure, commit_error, flush_error, open_commit};
 use super::host::{execute_script, execute_text};
 use super::liveness::Liveness;
 use super::options::{Beginnings, PostgresOptions};
 use super::pipeline::join_all;
-use super::request::{Opening, Reply};
+use super::request::{Opening, Reply, Then};
 use super::route::Route;
-use super::tick_lock::FLUSH;
+use super::seat::look;
+use super::tick_lock::{COMMIT, FLUSH, enter};
 use super::time::Timekeeper;
 use super::wire::{Answer, Statement, Touch};
 use crate::store::sql::renamed::Identity;
 
 pub(super) struct Connection {
-    pub(super) client: Client,
+    pub(super) client: Arc<Client>,
     pub(super) route: Route,
     /// What begins transactions on it.
     beginnings: Beginnings,
@@ -30,7 +32,12 @@ pub(super) struct Connection {
     pub(super) driving: Driving,
     /// When it was made, if the server was a standby then.
     pub(super) standby_since: Option<Instant>,
+    /// The end of the transaction before, which was sent and not waited for.
+    ending: Option<Ending>,
 }
+
+/// The answer to what was sent and not waited for.
+type Ending = JoinHandle<Result<(), PgError>>;
 
 /// The task that moves the bytes of a connection. Dropping it closes the connection at once: left alone, it
 /// would wait for the answer to what was asked last, which on a dead connection never comes.
@@ -73,19 +80,54 @@ impl Connection {
         beginnings: Beginnings,
         standby_since: Option<Instant>,
     ) -> Self {
-        Self { client, route, beginnings, prepared: HashMap::new(), driving, standby_since }
+        Self {
+            client: Arc::new(client),
+            route,
+            beginnings,
+            prepared: HashMap::new(),
+            driving,
+            standby_since,
+            ending: None,
+        }
     }
 
     /// Closes it, and waits until the server has been told.
     pub(super) async fn close(self) {
-        let Self { client, prepared, mut driving, .. } = self;
-        drop((prepared, client));
-        driving.ended().await;
+        self.hang_up().ended().await;
+    }
+
+    /// Closes it. What it returns ends when the server has been told.
+    pub(super) fn hang_up(self) -> Driving {
+        self.driving
     }
 
     /// Returns true if it was lost, as far as the driver knows.
     pub(super) fn is_lost(&self) -> bool {
         self.client.is_closed()
+    }
+
+    /// Sends a text that is run whole, without waiting for the answer. What is sent next goes along with it.
+    pub(super) async fn end_beside(&mut self, text: String) {
+        let client = Arc::clone(&self.client);
+        self.ending = Some(tokio::spawn(async move { client.batch_execute(&text).await }));
+        look().await;
+    }
+
+    /// Waits for the answer to [`Self::end_beside`]. Behind it no call can rely on anything if it failed.
+    pub(super) async fn ended(&mut self) -> Result<(), Failure> {
+        match self.ending.take() {
+            None => Ok(()),
+            Some(ending) => match ending.await {
+                Ok(ended) => ended.map_err(|error| Failure::Lost(Failure::of(error).into())),
+                Err(_) => Err(Failure::lost("the connection is lost: call again")),
+            },
+        }
+    }
+
+    /// Returns what goes along with a batch of which this is to follow. A pooler takes the end of the first answer for
+    /// the end of all.
+    pub(super) fn along(&self, then: Then) -> Then {
+        if self.route == Route::Direct { then } else { Then::More }
     }
 
     /// Begins a transaction with a batch. Behind a pooler nothing is sent ahead that must not be done outside
@@ -99,9 +141,10 @@ impl Connection {
         stale: Option<&Timekeeper>,
         batch: &[Statement],
         touch: Touch,
+        then: Then,
     ) -> Reply {
         if self.route == Route::Direct {
-            return self.run(options, liveness, Some(Begin { opening, stale }), batch).await;
+            return self.run(options, liveness, Some(Begin { opening, stale }), batch, then).await;
         }
         if let Some(time) = stale {
             time.measure(&self.client).await.map_err(Failure::of_waiting)?;
@@ -109,19 +152,21 @@ impl Connection {
         }
         let begin = Some(Begin { opening, stale: None });
         if touch == Touch::Reads {
-            return self.run(options, liveness, begin, batch).await;
+            return self.run(options, liveness, begin, batch, Then::More).await;
         }
-        self.run(options, liveness, begin, &[]).await?;
-        self.run(options, liveness, None, batch).await
+        self.run(options, liveness, begin, &[], Then::More).await?;
+        self.run(options, liveness, None, batch, Then::More).await
     }
 
-    /// Sends everything at once, and collects the answers.
+    /// Sends everything at once, and collects the answers. With what follows nothing else does: behind a pooler no
+    /// commit goes along.
     pub(super) async fn run(
         &mut self,
         options: &PostgresOptions,
         liveness: &Liveness,
         begin: Option<Begin<'_>>,
         batch: &[Statement],
+        then: Then,
     ) -> Reply {
         if self.route == Route::Direct {
             self.prepare(options, batch).await.map_err(Failure::of_waiting)?;
@@ -129,8 +174,8 @@ impl Connection {
         let (asked, begins) =
             (Instant::now(), begin.map_or(0, |begin| 1 + usize::from(begin.stale.is_some())));
         liveness.heard();
-        let client = &self.client;
-        let mut sent: Vec<Sent<'_, Option<Answer>>> = Vec::with_capacity(batch.len() + 2);
+        let client = &*self.client;
+        let mut sent: Vec<Sent<'_, Option<Answer>>> = Vec::with_capacity(batch.len() + 4);
         if let Some(Begin { opening, stale }) = begin {
             if let Some(time) = stale {
                 sent.push(Box::pin(async { time.measure(client).await.map(|()| None) }));
@@ -141,11 +186,16 @@ impl Connection {
         for statement in batch {
             sent.push(match self.prepared.get(&Identity::of(statement.sql)) {
                 _ if statement.is_script() => {
-                    Box::pin(execute_script(client, options.schema.statement(statement.sql)))
+                    let text = enter(options.idle_in_transaction_timeout);
+                    Box::pin(execute_script(client, options.schema.statement(text)))
                 }
                 Some(prepared) => Box::pin(execute(client, prepared, statement)),
                 None => Box::pin(execute_text(client, options.schema.statement(statement.sql), statement)),
             });
+        }
+        let ends = [(then != Then::More, COMMIT), (then == Then::Flush, FLUSH)];
+        for (_, text) in ends.into_iter().filter(|(follows, _)| *follows) {
+            sent.push(Box::pin(async move { client.batch_execute(text).await.map(|()| None) }));
         }
         let sent = sent.into_iter().map(|sent| {
             Box::pin(async {
@@ -157,9 +207,16 @@ impl Connection {
         // The first error is the cause of those that follow.
         let answers = join_all(sent.collect()).await.into_iter().enumerate().map(|(at, answer)| {
             let waits = at < begins || batch.get(at - begins).is_some_and(Statement::only_waits);
-            answer.map_err(|error| match waits {
-                true => Failure::of_waiting(error),
-                false => Failure::of_limited(error, asked.elapsed(), options.statement_timeout),
+            let (took, limit) = (asked.elapsed(), options.statement_timeout);
+            answer.map_err(|error| match at.checked_sub(begins + batch.len()) {
+                Some(0) => commit_error(error, took, limit),
+                Some(_) => flush_error(error),
+                // The server may have gone on, and committed.
+                None if then != Then::More && error.as_db_error().is_none() => {
+                    Failure::Lost(open_commit(&error).with_source(error))
+                }
+                None if waits => Failure::of_waiting(error),
+                None => Failure::of_limited(error, took, limit),
             })
         });
         answers.filter_map(Result::transpose).collect()

@@ -1,18 +1,18 @@
-//! The thread that talks to the server. Callers send it requests and sleep until the reply comes, so that it
-//! does not matter whether they are inside a runtime of their own.
+//! The store's thread. It listens, and tells what was committed. Callers talk to the server on their own threads: see
+//! [`super::seat`].
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::connect::Connector;
 use super::dial::{Dialer, Tables};
 use super::options::PostgresOptions;
-use super::request::SessionHandle;
+use super::seat::{SessionHandle, close, runtime_of_one_thread};
 use super::session::Session;
 use super::time::Timekeeper;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
@@ -20,7 +20,7 @@ use crate::error::{StoreError, StoreErrorKind, StoreResult};
 /// How long connections may take to close.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// The thread. It ends when this is dropped; every [`SessionHandle`] must be dropped before.
+/// The thread. It closes the connections and ends when this is dropped; every [`SessionHandle`] must be dropped before.
 #[derive(Debug)]
 pub(super) struct Driver {
     thread: Option<JoinHandle<()>>,
@@ -40,39 +40,26 @@ impl Driver {
             let text = format!("the thread that talks to PostgreSQL cannot be started: {error}");
             StoreError::new(StoreErrorKind::Io, text).with_source(error)
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-            .map_err(failed)?;
-        let mut serving = Vec::new();
-        let mut session = |tables| {
-            let (handle, calls) = SessionHandle::new();
+        let runtime = runtime_of_one_thread().map_err(failed)?;
+        let (handle, (alive, mut gone)) = (runtime.handle().clone(), mpsc::channel(1));
+        let session = |nth| {
+            let tables = if nth == 0 { Tables::New } else { Tables::Known };
             let dialer = Dialer::new(tables, connector.clone(), Arc::clone(options), Arc::clone(time));
-            serving.push(Session::new(dialer).serve(calls));
-            handle
+            SessionHandle::new(Session::new(dialer), &handle, &alive)
         };
-        let sessions = (0..options.connections)
-            .map(|nth| session(if nth == 0 { Tables::New } else { Tables::Known }))
-            .collect();
+        let (sessions, seats): (Vec<_>, Vec<_>) = (0..options.connections).map(session).unzip();
         let (stop, stopped) = oneshot::channel();
-        let handle = runtime.handle().clone();
-        let talk = async {
-            let sessions: Vec<_> = serving.into_iter().map(tokio::spawn).collect();
+        let work = async move {
             // It ends in an error: nothing is sent, the sender is dropped.
             let _ = stopped.await;
-            let ended = async {
-                for session in sessions {
-                    // A session that panicked serves no more calls.
-                    let _ = session.await;
-                }
-            };
-            let _ = timeout(GOODBYE, ended).await;
+            // What is left to be told is told, and nobody uses a connection any more.
+            let _ = timeout(GOODBYE, gone.recv()).await;
         };
         let thread = thread::Builder::new()
             .name("stationmaster-postgres".into())
             .spawn(move || {
-                runtime.block_on(talk);
+                runtime.block_on(work);
+                close(&seats, GOODBYE);
                 // Does not wait for blocking work, such as resolving a server's name.
                 runtime.shutdown_background();
             })

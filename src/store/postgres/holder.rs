@@ -27,7 +27,7 @@ pub(super) async fn end_stopped(mut dialer: Dialer) {
             let mut seen: Option<String> = None;
             loop {
                 let look = ask!(TICK_HOLDER, seen.take());
-                let Ok(rows) = execute_text(&connection.client, Arc::clone(&text), &look).await else {
+                let Ok(rows) = execute_text(&*connection.client, Arc::clone(&text), &look).await else {
                     break;
                 };
                 seen = rows.and_then(|rows| rows.first()?.try_get(0).ok());

@@ -25,7 +25,7 @@
 //!   [`StoreErrorKind::Conflict`](crate::error::StoreErrorKind::Conflict).
 //! * Each call of the store except [`ReadTx::audit`](crate::store::ReadTx::audit) is one round trip, whatever
 //!   the number of tasks (an enqueue takes one per 10,000). A transaction begins with its first call. A write
-//!   transaction has one more round trip to commit.
+//!   transaction has one more round trip to commit, unless it goes along with [the last verb](crate::store::Tx::last).
 //! * The cost of a call does not depend on how many tasks wait: every statement except those of
 //!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts no table.
 //! * Foreign tables are refused and left untouched, and so are those of a newer version of the crate that this one
@@ -52,6 +52,7 @@ mod digest;
 mod driver;
 mod error;
 mod folding;
+mod habits;
 mod holder;
 mod host;
 mod hub;
@@ -67,6 +68,7 @@ mod places;
 mod pool;
 mod request;
 mod route;
+mod seat;
 mod session;
 mod sessions;
 mod text;
@@ -99,6 +101,7 @@ use crate::error::{Error, Result, StoreError};
 use crate::store::{Store, StoreInfo, Tx, TxMode, serving};
 use driver::Driver;
 use folding::Folding;
+use habits::Habits;
 use hub::{Hub, Listens};
 use news::NewsSet;
 use pool::Pool;
@@ -121,6 +124,7 @@ pub struct PostgresStore {
     options: Arc<PostgresOptions>,
     time: Arc<Timekeeper>,
     folding: Folding,
+    habits: Arc<Habits>,
     connector: Connector,
     /// Whether changes and events get their numbers at once, and not when their transaction commits.
     numbers_at_once: bool,
@@ -185,6 +189,7 @@ impl PostgresStore {
             options,
             time,
             folding: Folding::default(),
+            habits: Arc::default(),
             connector,
             numbers_at_once: false,
             driver,
@@ -277,20 +282,29 @@ impl Store for PostgresStore {
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
-        let mut news = NewsSet::NONE;
+        let (mut news, mut is_over) = (NewsSet::NONE, false);
+        let commits_along = self.habits.commits_along(mode);
         let done = sessions::transact(&self.pool, &self.options, mode, |wire| {
-            let mut tx = PostgresBackend::inside(wire, mode, self.announcer.in_transaction()).own();
+            let mut tx =
+                PostgresBackend::inside(wire, mode, self.announcer.in_transaction()).own(&self.habits);
             if self.numbers_at_once {
                 tx = tx.numbering();
             }
-            Tx::run(&mut tx, |tx| body(tx))?;
+            if commits_along {
+                tx = tx.commits_along();
+            }
+            let ran = Tx::run(&mut tx, |tx| body(tx));
+            (news, is_over) = (tx.news(), tx.is_over());
+            if tx.was_too_soon() {
+                self.habits.committed_too_soon();
+            }
+            ran?;
             tx.check_whole().map_err(Error::Store)?;
             tx.conclude()?;
-            news = tx.news();
             Ok(PostgresBackend::flushes_after(&tx))
         });
         // A commit with an unknown outcome may have taken effect.
-        if done.as_ref().map_or_else(Error::is_indeterminate, |()| true) {
+        if is_over || done.as_ref().map_or_else(Error::is_indeterminate, |()| true) {
             self.announcer.committed(news);
         }
         if done.is_ok() && mode == TxMode::Write && serving::is_service() {

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use super::places::{Places, Purpose};
-use super::request::SessionHandle;
+use super::seat::SessionHandle;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::{TxMode, nested};
 
@@ -247,7 +247,7 @@ mod tests {
     const AT_ONCE: Duration = Duration::from_millis(1);
 
     fn pool(connections: usize) -> Arc<Pool> {
-        Arc::new(Pool::new((0..connections).map(|_| SessionHandle::new().0).collect()))
+        Arc::new(Pool::new((0..connections).map(|_| SessionHandle::nowhere()).collect()))
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, timeout};
 
 use super::connection::{Connection, Driving};
@@ -14,8 +13,10 @@ use super::error::{Failure, commit_error, is_of_standby, open_commit};
 use super::holder::end_stopped;
 use super::liveness::Liveness;
 use super::pipeline::join_all;
-use super::request::{Call, Opening, Reply, Request};
+use super::request::{Opening, Reply, Request, Then};
 use super::route::Route;
+use super::seat::look;
+use super::tick_lock::COMMIT;
 use super::wire::{Statement, Touch};
 use crate::error::StoreErrorKind;
 
@@ -34,21 +35,23 @@ impl Session {
         Self { dialer, liveness: Liveness::new(), connection: None }
     }
 
-    /// Serves calls until every [`super::request::SessionHandle`] is dropped.
-    pub(super) async fn serve(mut self, mut calls: UnboundedReceiver<Call>) {
-        while let Some(Call { request, reply }) = calls.recv().await {
-            let done = self.handle(request).await;
-            if matches!(done, Err(Failure::Lost(_) | Failure::Silent(_))) {
-                self.connection = None;
-            }
-            reply.send(done);
+    /// Answers a request. A connection that turns out to be lost is given up.
+    pub(super) async fn handle(&mut self, request: Request) -> Reply {
+        let done = self.answer(request).await;
+        if matches!(done, Err(Failure::Lost(_) | Failure::Silent(_))) {
+            self.connection = None;
+            // It is closed by what moved its bytes, which nobody runs once this has returned.
+            look().await;
         }
-        if let Some(connection) = self.connection.take() {
-            connection.close().await;
-        }
+        done
     }
 
-    async fn handle(&mut self, request: Request) -> Reply {
+    /// Takes its connection, to close it.
+    pub(super) fn take(&mut self) -> Option<Connection> {
+        self.connection.take()
+    }
+
+    async fn answer(&mut self, request: Request) -> Reply {
         match request {
             Request::Connect => self.connect(Role::Any).await.map(|()| Vec::new()),
             Request::Disconnect => {
@@ -57,19 +60,25 @@ impl Session {
                 }
                 Ok(Vec::new())
             }
-            Request::Begin(opening, batch, touch) => {
+            Request::Begin(opening, batch, touch, then) => {
                 let _ending = self.end_holders(&batch);
-                self.begin(opening, &batch, touch).await
+                let answers = self.begin(opening, &batch, touch, then).await?;
+                self.commit_apart(then).await?;
+                Ok(answers)
             }
-            Request::Continue(batch) => {
+            Request::Continue(batch, then) => {
                 let _ending = self.end_holders(&batch);
                 let Some(connection) = &mut self.connection else {
                     return Err(Failure::lost("the connection is lost: call again"));
                 };
-                let run = connection.run(&self.dialer.options, &self.liveness, None, &batch);
-                self.liveness.limit(self.dialer.options.patience(), run).await
+                let along = connection.along(then);
+                let run = connection.run(&self.dialer.options, &self.liveness, None, &batch, along);
+                let done = self.liveness.limit(self.dialer.options.patience(), run).await;
+                let answers = done.map_err(|failure| in_commit(failure, along))?;
+                self.commit_apart(then).await?;
+                Ok(answers)
             }
-            Request::Commit { flushes } => self.commit(flushes).await,
+            Request::Commit(then) => self.commit(then).await,
             Request::RollBack => self.roll_back().await,
             Request::Tell(text) => self.tell(&text).await,
         }
@@ -94,32 +103,41 @@ impl Session {
     /// Begins a transaction with a batch. A connection that was lost while idle is replaced, because nothing
     /// of the transaction can have been done. So is one that would write to a read-only server. One that fell
     /// silent is not: it has already taken as long as a call may take.
-    async fn begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch) -> Reply {
+    async fn begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch, then: Then) -> Reply {
         let role = role(opening);
+        // Nobody looked whether it was lost meanwhile.
+        look().await;
         self.connection
             .take_if(|connection| connection.standby_since.is_some_and(|since| since.elapsed() > STANDBY));
         let was_used = self.connection.as_ref().is_some_and(|connection| !connection.is_lost());
         self.connect(role).await?;
-        match self.try_begin(opening, batch, touch).await {
-            Err(Failure::Lost(_)) if was_used => {
+        match self.try_begin(opening, batch, touch, then).await {
+            // With the commit along, something may have been done.
+            Err(Failure::Lost(error)) if was_used && error.kind() != StoreErrorKind::Indeterminate => {
                 self.connection = None;
                 self.connect(role).await?;
-                self.try_begin(opening, batch, touch).await
+                self.try_begin(opening, batch, touch, then).await
             }
             done => done,
         }
     }
 
-    async fn try_begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch) -> Reply {
+    async fn try_begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch, then: Then) -> Reply {
         let Some(connection) = &mut self.connection else {
             return Err(Failure::lost("the connection is lost: call again"));
         };
         let (options, time) = (&self.dialer.options, &*self.dialer.time);
+        let along = connection.along(then);
         let begin = async {
             let stale = time.is_stale().then_some(time);
-            connection.begin(options, &self.liveness, opening, stale, batch, touch).await
+            let done = connection.begin(options, &self.liveness, opening, stale, batch, touch, along).await;
+            if !matches!(done, Err(Failure::Lost(_))) {
+                connection.ended().await?;
+            }
+            done
         };
-        self.liveness.limit(options.patience(), begin).await.map_err(|failure| match failure {
+        let done = self.liveness.limit(options.patience(), begin).await;
+        done.map_err(|failure| match in_commit(failure, along) {
             // The next transaction would fail there, too, so it must connect again to where the address leads
             // by now.
             Failure::Refused(error) if role(opening) == Role::Primary && is_of_standby(&error) => {
@@ -145,17 +163,30 @@ impl Session {
     }
 
     async fn try_tell(&mut self, text: &str) -> Reply {
+        look().await;
         if self.connection.as_ref().is_none_or(Connection::is_lost) {
             self.connection = None;
             self.connection = Some(self.dialer.connect_once(Role::Primary).await?);
         }
-        let Some(connection) = &self.connection else { return Ok(Vec::new()) };
-        let run = async { connection.client.batch_execute(text).await.map_err(Failure::of) };
+        let Some(connection) = &mut self.connection else { return Ok(Vec::new()) };
+        let run = async {
+            connection.ended().await?;
+            connection.client.batch_execute(text).await.map_err(Failure::of)
+        };
         self.liveness.limit(self.dialer.options.patience(), run).await?;
         Ok(Vec::new())
     }
 
-    async fn commit(&mut self, flushes: bool) -> Reply {
+    /// Commits after statements with which the commit could not go along.
+    async fn commit_apart(&mut self, then: Then) -> Result<(), Failure> {
+        match self.connection.as_ref().map(|connection| connection.along(then)) {
+            Some(along) if along != then => self.commit(then).await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    async fn commit(&mut self, then: Then) -> Reply {
+        look().await;
         let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_lost()) else {
             return Err(Failure::lost(
                 "the connection was lost before the commit: nothing was changed, call again",
@@ -163,11 +194,11 @@ impl Session {
         };
         let (options, asked) = (&self.dialer.options, Instant::now());
         let commit = async {
-            let committed = connection.client.batch_execute("COMMIT").await;
+            let committed = connection.client.batch_execute(COMMIT).await;
             committed.map_err(|error| commit_error(error, asked.elapsed(), options.statement_timeout))
         };
         let commit = async {
-            if !flushes {
+            if then != Then::Flush {
                 return commit.await;
             }
             let flush = connection.flush();
@@ -190,12 +221,23 @@ impl Session {
         Ok(Vec::new())
     }
 
+    /// Sends it, and leaves the answer to the next call. A pooler takes the end of this answer for the end of all, so
+    /// nothing may follow before.
     async fn roll_back(&mut self) -> Reply {
-        let Some(connection) = &self.connection else { return Ok(Vec::new()) };
-        let undo = async { connection.client.batch_execute("ROLLBACK").await.map_err(Failure::of) };
-        let undone = self.liveness.limit(self.dialer.options.patience(), undo).await;
-        undone.map_err(|failure| Failure::Lost(failure.into()))?;
+        let Some(connection) = &mut self.connection else { return Ok(Vec::new()) };
+        connection.end_beside("ROLLBACK".into()).await;
+        if connection.route == Route::Pooled {
+            self.liveness.limit(self.dialer.options.patience(), connection.ended()).await?;
+        }
         Ok(Vec::new())
+    }
+}
+
+/// What it means that statements failed with which a commit went along.
+fn in_commit(failure: Failure, along: Then) -> Failure {
+    match failure {
+        Failure::Silent(error) if along != Then::More => Failure::Lost(open_commit(error)),
+        failure => failure,
     }
 }
 

@@ -6,7 +6,7 @@ use super::error::Failure;
 use super::options::PostgresOptions;
 use super::places::Purpose;
 use super::pool::{Lease, Pool};
-use super::request::{Opening, Request};
+use super::request::{Opening, Request, Then};
 use super::watch;
 use super::wire::{Answer, Statement, Touch, Wire, fits};
 use crate::error::StoreError;
@@ -48,7 +48,26 @@ struct Transaction<'l> {
 
 impl Wire for Transaction<'_> {
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure> {
+        self.ask(batch, touch, Then::More)
+    }
+
+    fn send_last(
+        &mut self,
+        batch: Vec<Statement>,
+        touch: Touch,
+        flushes: bool,
+    ) -> Result<Vec<Answer>, Failure> {
+        self.ask(batch, touch, Then::commit(flushes && self.options.survives_power()))
+    }
+}
+
+impl Transaction<'_> {
+    fn ask(&mut self, batch: Vec<Statement>, touch: Touch, then: Then) -> Result<Vec<Answer>, Failure> {
         fits(&batch)?;
+        // What is read behind the commit is read in a transaction of its own.
+        if self.stage == Stage::Over {
+            self.stage = Stage::Before;
+        }
         let lease = match self.lease.take() {
             Some(lease) => lease,
             None => {
@@ -56,13 +75,15 @@ impl Wire for Transaction<'_> {
             }
         };
         let lease = self.lease.insert(lease);
-        watch::batch(&self.options.schema, &batch);
+        watch::batch(&self.options.schema, &batch, then != Then::More);
         let request = match self.stage {
-            Stage::Before => Request::Begin(opening(self.mode, touch), batch, touch),
-            Stage::Open | Stage::Over => Request::Continue(batch),
+            Stage::Before => Request::Begin(opening(self.mode, touch), batch, touch, then),
+            Stage::Open | Stage::Over => Request::Continue(batch, then),
         };
-        self.stage = Stage::Open;
-        lease.session().call(request)
+        let done = lease.session().call(request);
+        // With a commit that was refused or not sent, the transaction may still be open.
+        self.stage = if then == Then::More || done.is_err() { Stage::Open } else { Stage::Over };
+        done
     }
 }
 
@@ -96,33 +117,34 @@ impl Transaction<'_> {
         }
         self.stage = Stage::Over;
         watch::commit();
-        lease.session().call(Request::Commit { flushes }).map(|_| ())
+        lease.session().call(Request::Commit(Then::commit(flushes))).map(|_| ())
     }
 }
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if let (Some(lease), Stage::Open) = (&self.lease, self.stage) {
-            lease.session().send(Request::RollBack);
+            // What the transaction did is undone whether or not this succeeds.
+            let _ = lease.session().call(Request::RollBack);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::SessionHandle;
+    use super::super::seat::SessionHandle;
     use super::super::wire::tests::{is_refused, too_large};
     use super::*;
 
     #[test]
     fn what_is_too_large_is_not_sent() {
-        let (session, mut calls) = SessionHandle::new();
+        // Whatever were sent, or rolled back, would fail.
+        let session = SessionHandle::nowhere();
         let (pool, options) = (Arc::new(Pool::new(vec![session])), PostgresOptions::new());
         let sent = transact(&pool, &options, TxMode::Write, |mut wire| {
             assert!(is_refused(wire.send(vec![too_large()], Touch::Writes)));
             Ok::<bool, StoreError>(false)
         });
         sent.unwrap();
-        assert!(calls.try_recv().is_err(), "nor is anything to be rolled back");
     }
 }

@@ -19,8 +19,9 @@ use super::request::Request;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Wake {
-    /// After the commit, from one of the store's connections: one `NOTIFY` for all commits of 5 ms. The
-    /// commits do not wait for each other. A wake-up may come a few milliseconds late. It waits while hosts'
+    /// After the commit, from one of the store's connections: at once after a pause, and then one `NOTIFY` for all
+    /// commits of 5 ms, or of up to 20 ms while there are some all the time. The commits do not wait for each other. A
+    /// wake-up may come as much late. It waits while hosts'
     /// transactions use all of a store's one or two connections, and is lost if the process ends at once.
     #[default]
     Beside,
@@ -31,8 +32,8 @@ pub enum Wake {
     Never,
 }
 
-/// The least time between two `NOTIFY` of a store.
-const GAP: Duration = Duration::from_millis(5);
+/// The least time between two `NOTIFY` of a store: after a pause, and while there is something to tell all the time.
+const GAPS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(20));
 
 /// News that were committed and not told yet.
 #[derive(Debug, Default)]
@@ -71,6 +72,10 @@ impl Outbox {
     fn put_back(&self, news: NewsSet) {
         let mut pending = self.pending.lock();
         pending.news = pending.news.and(news);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pending.lock().news.is_empty()
     }
 
     fn is_closed(&self) -> bool {
@@ -123,10 +128,11 @@ impl Drop for Announcer {
 
 /// Sends one `NOTIFY` for all that came meanwhile. What cannot be sent goes with the next.
 async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
+    let mut gap = GAPS.0;
     loop {
         outbox.came.notified().await;
         let is_last = outbox.is_closed();
-        if is_last && outbox.pending.lock().news.is_empty() {
+        if is_last && outbox.is_empty() {
             return;
         }
         if let Ok(lease) = pool.lease_for_task(Purpose::Service).await {
@@ -140,7 +146,8 @@ async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
         }
         // The end of the store is not waited for so long.
         let closed = outbox.closed.notified();
-        let _ = timeout(GAP, closed).await;
+        let _ = timeout(gap, closed).await;
+        gap = if outbox.is_empty() { GAPS.0 } else { (gap * 2).min(GAPS.1) };
     }
 }
 

@@ -11,7 +11,7 @@ use super::wire::Statement;
 #[non_exhaustive]
 pub struct RoundTrip {
     /// The statements in their order. What begins a transaction goes with the first, and is not listed; a
-    /// commit is alone.
+    /// commit is alone or goes along with the last ones.
     pub statements: Vec<SentStatement>,
 }
 
@@ -52,16 +52,20 @@ fn note(trip: impl FnOnce() -> RoundTrip) {
     });
 }
 
-pub(super) fn batch(schema: &Schema, batch: &[Statement]) {
+pub(super) fn batch(schema: &Schema, batch: &[Statement], commits: bool) {
     note(|| {
         let statements = batch.iter().map(|Statement { sql, params }| SentStatement {
             sql: schema.apply(sql),
             types: params.iter().map(|param| param.kind.to_string()).collect(),
         });
-        RoundTrip { statements: statements.collect() }
+        RoundTrip { statements: statements.chain(commits.then(commit_itself)).collect() }
     });
 }
 
+fn commit_itself() -> SentStatement {
+    SentStatement { sql: "COMMIT".into(), types: Vec::new() }
+}
+
 pub(super) fn commit() {
-    note(|| RoundTrip { statements: vec![SentStatement { sql: "COMMIT".into(), types: Vec::new() }] });
+    note(|| RoundTrip { statements: vec![commit_itself()] });
 }

@@ -149,11 +149,32 @@ pub(super) trait Wire: Send {
     /// Runs the statements in one round trip, one after another, and returns each one's rows. After an error
     /// the transaction is lost.
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure>;
+
+    /// [`Self::send`] of the last statements of a transaction, which is committed along with them. `flushes`: the
+    /// commit itself waits for no flush, and one is to follow. A host commits its transaction itself.
+    fn send_last(
+        &mut self,
+        batch: Vec<Statement>,
+        touch: Touch,
+        flushes: bool,
+    ) -> Result<Vec<Answer>, Failure> {
+        let _ = flushes;
+        self.send(batch, touch)
+    }
 }
 
 impl<W: Wire + ?Sized> Wire for &mut W {
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure> {
         (**self).send(batch, touch)
+    }
+
+    fn send_last(
+        &mut self,
+        batch: Vec<Statement>,
+        touch: Touch,
+        flushes: bool,
+    ) -> Result<Vec<Answer>, Failure> {
+        (**self).send_last(batch, touch, flushes)
     }
 }
 

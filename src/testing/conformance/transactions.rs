@@ -28,6 +28,7 @@ cases!("transactions":
     empty_arguments_have_empty_answers,
     a_verb_that_failed_halfway_is_not_committed,
     admit_is_the_last_verb,
+    what_the_last_verb_did_stays,
 );
 
 /// Each method that writes, in a transaction that then fails: it sees its own write, and nobody else ever
@@ -126,6 +127,36 @@ fn admit_is_the_last_verb(store: &dyn Store) {
     let (tasks, pools) = store.read(|tx| Ok((tx.tasks(&[key("a"), key("more")])?, tx.all_pools()?))).unwrap();
     assert_eq!((tasks[0].as_ref(), &tasks[1]), (granted.first(), &None));
     assert_eq!(pools.len(), 1, "the default pool alone");
+}
+
+/// Whatever the body then returns. Verbs that write are refused, and queries go on.
+fn what_the_last_verb_did_stays(store: &dyn Store) {
+    let tasks = ["a", "b"].map(|name| NewTask::new(key(name)));
+    let enqueue = |tx: &mut Tx<'_>, tasks: &[NewTask]| tx.last(|tx| tx.enqueue(at(0), tasks));
+    let mut refused = Vec::new();
+    let answer: Result<()> = store.write(|tx| {
+        assert!(matches!(enqueue(tx, &tasks[..1])?[..], [Inserted::New(_)]));
+        refused = verbs().iter().map(|(name, verb)| (*name, verb(tx))).collect();
+        refused.push(("last", enqueue(tx, &tasks).map(drop)));
+        assert_eq!(tx.tasks(&[key("a"), key("more")])?.iter().flatten().count(), 1, "queries go on");
+        Err(Error::abort("on purpose"))
+    });
+    assert!(matches!(answer, Err(Error::Aborted(_))), "{answer:?}");
+    for (name, answer) in refused {
+        assert!(matches!(answer, Err(Error::Invalid(Invalid::AfterLast))), "{name}: {answer:?}");
+    }
+    // What has to go on behind its first statement, too.
+    for tasks in [&tasks[..1], &tasks[..], &tasks[1..]] {
+        let known = store
+            .read(|tx| tx.tasks(&tasks.iter().map(|task| task.key.clone()).collect::<Vec<_>>()))
+            .unwrap();
+        let told = store.write(|tx| enqueue(tx, tasks)).unwrap();
+        let is_new = |told: &Inserted| matches!(told, Inserted::New(_));
+        assert_eq!(
+            told.iter().map(is_new).collect::<Vec<_>>(),
+            known.iter().map(Option::is_none).collect::<Vec<_>>()
+        );
+    }
 }
 
 fn a_panic_undoes_every_write(store: &dyn Store) {

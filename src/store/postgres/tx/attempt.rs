@@ -85,10 +85,9 @@ impl Db<'_> {
         }
         let distinct: BTreeSet<(i64, i64)> = leases.iter().map(numbers).collect();
         let (ids, epochs): (Vec<i64>, Vec<i64>) = distinct.into_iter().unzip();
-        let [_, rows] = self.all([
-            ask!(BEAT, ids.clone(), epochs.clone(), expires_at.as_micros()),
-            ask!(RENEW, ids, epochs),
-        ])?;
+        let statements =
+            [ask!(BEAT, ids.clone(), epochs.clone(), expires_at.as_micros()), ask!(RENEW, ids, epochs)];
+        let [_, rows] = if self.is_last() { self.all_last(statements)? } else { self.all(statements)? };
         let mut renewals = HashMap::with_capacity(rows.len());
         for row in &rows {
             let deadline: Option<i64> = row::value(row, 3)?;
@@ -183,6 +182,9 @@ impl Db<'_> {
             return Ok(answers);
         }
         let at = |end: &Move| end.ended_at.map(Timestamp::as_micros);
+        let is_last = self.is_last();
+        // How many it must end.
+        let all = if is_last { clamp(ends.len()) } else { 0 };
         let statement = match ends {
             [end] => ask!(
                 END_ONE,
@@ -192,6 +194,7 @@ impl Db<'_> {
                 at(end),
                 stored(&end.message),
                 stored(&end.value),
+                all,
             ),
             ends => {
                 let (ids, epochs): (Vec<i64>, Vec<i64>) = ends.iter().map(|end| numbers(&end.task)).unzip();
@@ -203,10 +206,11 @@ impl Db<'_> {
                     ends.iter().map(at).collect::<Vec<Option<i64>>>(),
                     texts(ends, |end| &end.message),
                     texts(ends, |end| &end.value),
+                    all,
                 )
             }
         };
-        for row in &self.one(statement)? {
+        for row in &self.one_or_last(is_last, statement)? {
             if let Some(answer) = answers.get_mut(row::place(row, 0)?) {
                 *answer = Some(row::value(row, 1)?);
             }

@@ -1,7 +1,8 @@
 -- Ends attempts that the caller has not read, each if its task still has a lease of this epoch. As `move`, for what
 -- most moves are. An attempt ends no earlier than what is known of it. Returns the places of those that were ended,
 -- counted from 1, and whether the attempt was started and is recorded as a run.
--- $1 to $6, of each end: number, epoch, new state, ended at, message, value.
+-- $1 to $6, of each end: number, epoch, new state, ended at, message, value. $7: 0, or how many leases must be ended,
+-- none of them recorded as a run: otherwise it fails (22012), because its commit goes along.
 WITH
 given AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[])
@@ -46,3 +47,6 @@ appended AS (
   SELECT lane, 0, -count(*), sum(slots)::bigint, count(*), 0 FROM ended GROUP BY lane
 )
 SELECT place, started = 1 AND coalesce(runs, 0) & 1 = 1 FROM ended
+UNION ALL
+SELECT NULL, FALSE FROM (SELECT count(*) FILTER (WHERE coalesce(runs, 0) & 1 = 0) AS plain FROM ended) counted
+WHERE CASE WHEN $7::bigint = 0 THEN FALSE ELSE 1 / (plain = $7::bigint)::int IS NULL END

@@ -1,6 +1,6 @@
 -- What end.sql does for one end, with a plan a third as long: what a short statement costs is mostly to set its
 -- plan up. Returns the same.
--- $1 to $6: number, epoch, new state, ended at, message, value.
+-- $1 to $6: number, epoch, new state, ended at, message, value. $7: as in end.sql.
 WITH
 gone AS (
   DELETE FROM sm.lease WHERE lease.no = $1::bigint AND lease.epoch = $2::bigint
@@ -28,3 +28,6 @@ appended AS (
   INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came) SELECT lane, 0, -1, slots, 1, 0 FROM gone
 )
 SELECT 1::bigint, started = 1 AND coalesce(runs, 0) & 1 = 1 FROM gone
+UNION ALL
+SELECT NULL, FALSE FROM (SELECT count(*) FILTER (WHERE coalesce(runs, 0) & 1 = 0) AS plain FROM gone) counted
+WHERE CASE WHEN $7::bigint = 0 THEN FALSE ELSE 1 / (plain = $7::bigint)::int IS NULL END

@@ -1,6 +1,7 @@
 -- What enqueue.sql does for one task, with a plan a third as long. Returns its place, its number, and
 -- whether it is new.
--- $1 to $15: a column of the task each. $16 to $19: its lane: pool, slots, limits as a JSON array, queue.
+-- $1 to $15: a column of the task each. $16 to $19: its lane: pool, slots, limits as a JSON array, queue. $20: 1 if it
+-- fails (22012) where the task is not new, because its commit goes along.
 WITH
 found AS MATERIALIZED (
   SELECT no FROM sm.task
@@ -42,3 +43,6 @@ appended AS (
 SELECT 1::bigint, no, FALSE FROM found
 UNION ALL
 SELECT 1, no, TRUE FROM made
+UNION ALL
+SELECT NULL, NULL, FALSE FROM (SELECT count(*) AS new FROM made) counted
+WHERE CASE WHEN $20::bigint = 0 THEN FALSE ELSE 1 / new IS NULL END

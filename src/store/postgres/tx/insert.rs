@@ -111,7 +111,7 @@ fn ready_at(task: &TaskInsert) -> i64 {
     task.due.unwrap_or(task.enqueued_at).as_micros()
 }
 
-fn enqueue_one(task: &TaskInsert) -> Outcome<Statement> {
+fn enqueue_one(task: &TaskInsert, is_last: bool) -> Outcome<Statement> {
     Ok(ask!(
         ENQUEUE_ONE,
         task.due.map(Timestamp::as_micros),
@@ -133,6 +133,7 @@ fn enqueue_one(task: &TaskInsert) -> Outcome<Statement> {
         i64::from(task.lane.slots),
         needs::to_text(&task.lane)?,
         queue(&task.lane),
+        i64::from(is_last),
     ))
 }
 
@@ -258,11 +259,12 @@ impl Db<'_> {
     fn insert_piece(&mut self, tasks: &[Fresh<'_>], found: &mut [Option<Inserted>]) -> Outcome<()> {
         let mut left = tasks.to_vec();
         for _ in 0..LOOKS {
-            let statement = match &left[..] {
-                [Fresh { task, number: None, .. }] => enqueue_one(task)?,
-                left => enqueue(left)?,
+            let is_last = self.is_last() && found.len() == 1;
+            let (is_last, statement) = match &left[..] {
+                [Fresh { task, number: None, .. }] => (is_last, enqueue_one(task, is_last)?),
+                left => (false, enqueue(left)?),
             };
-            for row in self.one(statement)? {
+            for row in self.one_or_last(is_last, statement)? {
                 let id = TaskId(row::value(&row, 1)?);
                 let answer = if row::value(&row, 2)? { Inserted::New(id) } else { Inserted::Exists(id) };
                 let asked = left.get(row::place(&row, 0)?);

@@ -7,6 +7,7 @@ mod event;
 mod feed;
 mod fold;
 mod insert;
+mod last;
 mod list;
 mod notify;
 mod pool;
@@ -22,6 +23,7 @@ mod tick;
 mod worker;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tokio_postgres::Row;
 
@@ -31,6 +33,7 @@ use self::sensor::numbers;
 pub(super) use self::tick::TICK_HOLDER;
 use super::digest::Digest;
 use super::error::{Failure, Fault, Outcome};
+use super::habits::Habits;
 use super::news::Channel;
 use super::tick_lock;
 use super::wire::{Answer, Statement, Touch, Wire, ask};
@@ -73,6 +76,8 @@ struct Db<'w> {
     /// The level of a host's transaction, once it was asked.
     is_read_committed: Option<bool>,
     telling: Telling,
+    habits: Arc<Habits>,
+    last: last::Last,
     /// The needs that a digest stands for never change.
     lanes: HashMap<Digest, LaneKey>,
     names: row::Names,
@@ -102,6 +107,8 @@ impl<'w> PostgresBackend<'w> {
             repeats: false,
             is_read_committed: None,
             telling: Telling::on(channel),
+            habits: Arc::default(),
+            last: last::Last::Never,
             lanes: HashMap::new(),
             names: row::Names::default(),
             reaches: tick::Reaches::default(),
@@ -110,14 +117,17 @@ impl<'w> PostgresBackend<'w> {
     }
 
     /// The same, in a transaction of the store's own.
-    pub(super) fn own(mut self) -> Self {
-        self.db.is_own = true;
+    pub(super) fn own(mut self, habits: &Arc<Habits>) -> Self {
+        (self.db.is_own, self.db.habits) = (true, Arc::clone(habits));
         self
     }
 
     /// Does what others may have to wait for, before the transaction commits and waits for nothing more: forgets
     /// names, and gives numbers to what it noted. Nobody else gives any from then on until it has.
     pub(super) fn conclude(&mut self) -> StoreResult<()> {
+        if self.is_over() {
+            return Ok(());
+        }
         let (noted, old_names) = (self.db.unnumbered, self.db.old_names);
         if old_names > 0 {
             self.run(Touch::Writes, |db| db.one(ask!(retention::FORGET_NAMES, old_names)))?;
@@ -179,6 +189,10 @@ impl<'w> PostgresBackend<'w> {
     }
 
     fn check_writes(&self) -> StoreResult<()> {
+        if self.is_over() {
+            let text = "the last verb of this transaction is done, and it is committed: begin another one";
+            return Err(StoreError::new(StoreErrorKind::Backend, text));
+        }
         if self.mode == TxMode::Write {
             return Ok(());
         }
@@ -214,12 +228,22 @@ impl Db<'_> {
 
     /// Runs statements in one round trip. Each sees what those before it changed.
     fn all<const N: usize>(&mut self, statements: [Statement; N]) -> Outcome<[Answer; N]> {
+        self.all_and(statements, |wire, batch, touch| wire.send(batch, touch))
+    }
+
+    /// [`Self::all`], sent in this way.
+    fn all_and<const N: usize>(
+        &mut self,
+        statements: [Statement; N],
+        send: impl FnOnce(&mut (dyn Wire + '_), Vec<Statement>, Touch) -> Result<Vec<Answer>, Failure>,
+    ) -> Outcome<[Answer; N]> {
         let mut batch = Vec::with_capacity(N + 1);
         batch.extend(statements);
         let news = self.telling.take();
         let tells = news.is_some();
         batch.extend(news);
-        let mut answers = self.wire.send(batch, self.touch).map_err(|failure| self.hurried(failure))?;
+        let mut answers =
+            send(&mut *self.wire, batch, self.touch).map_err(|failure| self.hurried(failure))?;
         if tells {
             answers.pop();
         }

@@ -4,7 +4,7 @@ use super::super::error::Outcome;
 use super::super::news::{Channel, News, NewsSet};
 use super::super::wire::{Statement, ask};
 use super::{Db, PostgresBackend};
-use crate::error::StoreResult;
+use crate::error::{StoreErrorKind, StoreResult};
 use crate::store::Inserted;
 use crate::store::contract::{Change, Move};
 use crate::task::{TaskInsert, TaskState};
@@ -80,6 +80,12 @@ impl<'w> PostgresBackend<'w> {
         self.db.telling.next = NewsSet::NONE;
         if let (Ok(answer), false) = (&done, is_left) {
             self.db.telling.brought = self.db.telling.brought.and(brought(answer));
+        }
+        // A commit that went along may have taken effect.
+        if let Err(error) = &done
+            && error.kind() == StoreErrorKind::Indeterminate
+        {
+            self.db.telling.brought = self.db.telling.brought.and(may_bring);
         }
         done
     }

@@ -23,6 +23,7 @@ const HOT: &[(&str, &str)] = &[
     ("overdue", promote::OVERDUE),
     ("overdue lanes", promote::OVERDUE_LANES),
     ("next_due", tick::NEXT_DUE),
+    ("next_due, folded", tick::NEXT_DUE_FOLDED),
     ("ready lanes", tick::READY_LANES),
     ("folded lanes", tick::FOLDED_LANES),
     ("folded pools", tick::FOLDED_POOLS),

@@ -110,6 +110,10 @@ impl TaskTx for PostgresBackend<'_> {
         self.tell_of(News::Capacity.into(), |db| db.end_if_leased(ends), ended)
     }
 
+    fn last(&mut self) {
+        self.say_last();
+    }
+
     fn attempts(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<Vec<PastAttempt>>> {
         self.read(|db| db.attempts(tasks))
     }

@@ -64,8 +64,10 @@ impl Ours {
         let (idle, clock) = (LoopHandle::new(), Box::new(store.clock()));
         let woken = idle.clone();
         let callback = move |change: Change| {
-            if change.tasks() {
+            if change.capacity() {
                 woken.wake();
+            } else if change.ready() {
+                woken.wake_for_ready();
             }
         };
         let listening = store.on_change(callback).expect("the server listens");
@@ -129,7 +131,7 @@ impl Ours {
             Due::Tomorrow => task(name, number).not_before(now + Duration::from_secs(86_400)),
         };
         let tasks: Vec<NewTask> = numbers.map(task).collect();
-        self.insist(|ours| ours.store.write(|tx| tx.enqueue(now, &tasks)));
+        self.insist(|ours| ours.store.write(|tx| tx.last(|tx| tx.enqueue(now, &tasks))));
     }
 
     /// Ends these attempts, grants and starts at most so many tasks, all in one transaction.
@@ -157,7 +159,7 @@ impl Ours {
             let now = ours.clock.now();
             ours.store.write(|tx| {
                 succeed(tx, now, ends)?;
-                tx.admit(now, &order).map(|admission| admission.granted)
+                tx.last(|tx| tx.admit(now, &order)).map(|admission| admission.granted)
             })
         });
         if !granted.is_empty() {
@@ -168,7 +170,7 @@ impl Ours {
 
     /// Ends these attempts, in one transaction.
     pub fn end(&self, ends: &[LeaseRef]) {
-        self.insist(|ours| ours.store.write(|tx| succeed(tx, ours.clock.now(), ends)));
+        self.insist(|ours| ours.store.write(|tx| tx.last(|tx| succeed(tx, ours.clock.now(), ends))));
     }
 
     /// Fails these attempts: they are tried again.
@@ -187,7 +189,7 @@ impl Ours {
 
     /// Renews these leases. Those that were lost are counted.
     pub fn renew(&self, leases: &[LeaseRef]) {
-        let renew = |ours: &Self| ours.store.write(|tx| tx.renew(ours.clock.now(), ours.lease, leases));
+        let renew = |ours: &Self| ours.store.write(|tx| tx.last(|tx| tx.renew(ours.clock.now(), ours.lease, leases)));
         let kept = self.insist(renew);
         LOST.fetch_add(kept.into_iter().filter(|kept| Renewal::is_lost(*kept)).count() as u64, Relaxed);
     }

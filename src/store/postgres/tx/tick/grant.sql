@@ -7,6 +7,7 @@
 -- one that it replaces, or NULL.
 -- $7 to $11: one array a column of the new bounds: lane and place; a lane that is not among them keeps its own.
 -- $12, $13: the tasks of these lanes that stay ready before the bounds: lane and number. $14: 1 for all or none.
+-- $21: 1 if it fails (22012) where it cannot grant all with room for all, because its commit goes along.
 -- $15: 1 to start them. $16 to $19: the places of the tasks: lane, rank, logical date, map index; or four empty
 -- arrays. $20: those of the tasks that may be ready with slots that they kept.
 WITH
@@ -35,15 +36,17 @@ locked_keeping AS MATERIALIZED (
     SELECT no FROM sm.idle WHERE idle.no = keeping.no AND due IS NULL AND rank IS NOT NULL FOR UPDATE SKIP LOCKED) idle
 ),
 wanted AS MATERIALIZED (
-  SELECT $14::bigint = 0
-    OR (SELECT count(*) FROM locked) + (SELECT count(*) FROM locked_keeping) = cardinality($1::bigint[]) AS is_whole
+  SELECT CASE WHEN $21::bigint = 1 THEN 1 / is_whole::int = 1 ELSE is_whole OR $14::bigint = 0 END AS is_whole
+  FROM (
+    SELECT (SELECT count(*) FROM locked) + (SELECT count(*) FROM locked_keeping) = cardinality($1::bigint[]) AS is_whole
+  ) counted
 ),
 gone_ready AS (
-  DELETE FROM sm.ready WHERE ctid = ANY (ARRAY(SELECT at FROM locked CROSS JOIN wanted WHERE is_whole))
+  DELETE FROM sm.ready WHERE ctid = ANY (ARRAY(SELECT at FROM locked WHERE (SELECT is_whole FROM wanted)))
   RETURNING ready.*
 ),
 gone_keeping AS (
-  DELETE FROM sm.idle WHERE no = ANY (ARRAY(SELECT no FROM locked_keeping CROSS JOIN wanted WHERE is_whole))
+  DELETE FROM sm.idle WHERE no = ANY (ARRAY(SELECT no FROM locked_keeping WHERE (SELECT is_whole FROM wanted)))
   RETURNING idle.*
 ),
 gone AS (
@@ -168,11 +171,17 @@ noted AS (
   ) placed
   HAVING $5::text IS NOT NULL AND count(*) > 0
   ON CONFLICT (id) DO UPDATE SET at = excluded.at, nos = excluded.nos, epochs = excluded.epochs
+),
+checked AS MATERIALIZED (
+  SELECT NOT EXISTS (SELECT FROM pools WHERE NOT had_room) AND NOT EXISTS (SELECT FROM limits WHERE NOT had_room)
+    AS had_room,
+    (SELECT count(*) FROM lanes) = (SELECT count(*) FROM taken)
+      AND (SELECT count(*) FROM gone) = (SELECT count(*) FROM granted) AS is_counted
 )
 SELECT no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, 1 + started,
   NULL::bigint, epoch, slots, $3::bigint, attempt, coalesce(forgiven, 0), lease_loss, attempt_runs, enqueued_at, at,
   coalesce(first_started_at, CASE started WHEN 1 THEN at END), CASE started WHEN 1 THEN at ELSE started_at END,
   ended_at, $2::text, retry, message, value, payload, ready_at, coalesce(lost, 0), finished, NULL::bigint, pool, slots, limits, queue,
-  NOT EXISTS (SELECT FROM pools WHERE NOT had_room) AND NOT EXISTS (SELECT FROM limits WHERE NOT had_room),
-  (SELECT count(*) FROM lanes) = (SELECT count(*) FROM taken) AND (SELECT count(*) FROM gone) = (SELECT count(*) FROM granted)
-FROM granted
+  CASE WHEN $21::bigint = 1 THEN 1 / checked.had_room::int = 1 ELSE checked.had_room END,
+  CASE WHEN $21::bigint = 1 THEN 1 / checked.is_counted::int = 1 ELSE checked.is_counted END
+FROM granted CROSS JOIN checked

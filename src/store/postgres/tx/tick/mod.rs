@@ -24,6 +24,7 @@ use crate::time::Timestamp;
 
 pub(super) const REQUEST: &str = statement!("request.sql");
 pub(super) const NEXT_DUE: &str = statement!("next_due.sql");
+pub(super) const NEXT_DUE_FOLDED: &str = statement!("next_due_folded.sql");
 pub(super) const READY_LANES: &str = statement!("ready_lanes.sql");
 pub(super) const BOUNDS: &str = statement!("bounds.sql");
 pub(super) const FOLDED_LANES: &str = statement!("folded_lanes.sql");
@@ -70,6 +71,15 @@ fn page(row: &Row) -> Outcome<Vec<Ready>> {
     let places = ranks.iter().zip(dates).zip(indices).zip(numbers).zip(instants);
     Ok(places.map(|((((rank, date), index), no), at)| (Place([*rank, *date, *index, *no]), *at)).collect())
 }
+
+/// Returns true if a lane has limit keys, or needs other pools.
+fn carries_limits(row: &Row) -> Outcome<bool> {
+    Ok(row::value::<&str>(row, LIMITS)? != NO_LIMITS)
+}
+
+/// Where a lane's limits are, and what stands there if it has none.
+const LIMITS: usize = 4;
+const NO_LIMITS: &str = "[]";
 
 /// Where the families begin in what stands beside the next due instant.
 const BESIDE: usize = 6;
@@ -170,7 +180,7 @@ impl Db<'_> {
                     ask!(FOLDED_POOLS, all),
                     ask!(FOLDED_LIMITS),
                     ask!(share::FOLDED_SHARES),
-                    ask!(NEXT_DUE, now),
+                    ask!(NEXT_DUE_FOLDED, now),
                 ]
             }
             None => {
@@ -189,8 +199,23 @@ impl Db<'_> {
         };
         let fold = if query.promote.is_some() { ask!(fold::FOLD, fold::MOST) } else { ask!(UNFOLDED) };
         let [lanes, pools, limits, shares, next_due] = plans_with();
-        let asked = [fold, ask!(REQUEST, request), lanes, pools, limits, shares, next_due];
-        let [folded, granted, lanes, pools, limits, shares, next_due] = self.at_tick(locks, asked)?;
+        let (request, is_tick) = (ask!(REQUEST, request), query.promote.is_some());
+        // A task with a share carries its key, so without limits there are no shares.
+        let [folded, granted, lanes, pools, limits, shares, next_due] = if is_tick
+            && !self.habits.has_limits()
+        {
+            let asked = [fold, request, lanes, pools, next_due];
+            let [folded, granted, lanes, pools, next_due] = self.at_tick(locks, asked)?;
+            let has_limits = lanes.iter().map(carries_limits).collect::<Outcome<Vec<_>>>()?.contains(&true);
+            let [limits, shares] =
+                if has_limits { self.all([limits, shares])? } else { [Answer::new(), Answer::new()] };
+            [folded, granted, lanes, pools, limits, shares, next_due]
+        } else {
+            self.at_tick(locks, [fold, request, lanes, pools, limits, shares, next_due])?
+        };
+        if is_tick {
+            self.habits.met_limits(!limits.is_empty());
+        }
         let folded = first(&folded)?;
         let mut asked =
             Asked { granted, promoted: 0, lanes, pools, limits, shares, next_due, is_behind: false };
@@ -364,6 +389,8 @@ impl Db<'_> {
             Some(forget) => (forget.before.as_micros(), clamp(forget.limit), forget.most.map(clamp)),
             None => (i64::MIN, 0, None),
         };
+        // Tokens are noted behind the grant.
+        let is_last = self.is_last() && self.reaches.holds_lock && batch.whole && batch.rates.is_empty();
         let raised = self.reaches.raised(&ids);
         let stand = self.reaches.places(&ids).unwrap_or_default();
         let keeping = if stand.is_empty() { ids.clone() } else { self.reaches.keeping(&ids) };
@@ -393,8 +420,11 @@ impl Db<'_> {
             place(1),
             place(2),
             keeping,
+            i64::from(is_last),
         );
-        let [grants, forgotten] = self.at_tick(true, [grant, ask!(FORGET_REQUESTS, before, limit, most)])?;
+        let statements = [grant, ask!(FORGET_REQUESTS, before, limit, most)];
+        let [grants, forgotten] =
+            if is_last { self.all_last(statements)? } else { self.at_tick(true, statements)? };
         self.hands_out |= !grants.is_empty();
         // Not along with the grant: if that finds a task locked, the tokens are for another plan.
         if !grants.is_empty() && !batch.rates.is_empty() {

@@ -1,0 +1,136 @@
+//! Where one connection is served: on the thread of whoever calls. Each connection has a runtime of its own, which
+//! runs while somebody waits for an answer. So a round trip wakes that thread, and no other one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::mpsc;
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout_at};
+
+use super::error::Failure;
+use super::request::{Reply, Request};
+use super::session::Session;
+
+/// A connection's session, and what moves its bytes.
+pub(super) struct Seat {
+    session: Session,
+    /// Made with the first call.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Does not wait for blocking work, such as resolving a server's name.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Seat {
+    fn handle(&mut self, request: Request) -> Reply {
+        let runtime = match self.runtime.take() {
+            Some(runtime) => runtime,
+            None => runtime_of_one_thread()
+                .map_err(|error| Failure::lost(format!("no connection can be served: {error}")))?,
+        };
+        self.runtime.insert(runtime).block_on(self.session.handle(request))
+    }
+}
+
+pub(super) fn runtime_of_one_thread() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_io().enable_time().build()
+}
+
+/// Lets what is ready to be moved be moved, without waiting for more: what was sent is written, and what has
+/// arrived is read.
+pub(super) async fn look() {
+    // The first looks at the socket, the second runs who waits for it.
+    yield_now().await;
+    yield_now().await;
+}
+
+/// A seat that is shared by those who lease it, one after the other.
+pub(super) type SharedSeat = Arc<Mutex<Seat>>;
+
+/// Where requests for one connection are made.
+#[derive(Clone)]
+pub(super) struct SessionHandle {
+    seat: Option<SharedSeat>,
+    /// Serves calls of threads that are inside a runtime, which may not run another one.
+    helpers: Option<Handle>,
+    /// The store's thread waits until the last one is dropped.
+    _alive: mpsc::Sender<()>,
+}
+
+impl fmt::Debug for SessionHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionHandle")
+    }
+}
+
+impl SessionHandle {
+    pub(super) fn new(session: Session, helpers: &Handle, alive: &mpsc::Sender<()>) -> (Self, SharedSeat) {
+        let seat = Arc::new(Mutex::new(Seat { session, runtime: None }));
+        let handle =
+            Self { seat: Some(Arc::clone(&seat)), helpers: Some(helpers.clone()), _alive: alive.clone() };
+        (handle, seat)
+    }
+
+    /// Creates a handle of no connection.
+    #[cfg(test)]
+    pub(super) fn nowhere() -> Self {
+        Self { seat: None, helpers: None, _alive: mpsc::channel(1).0 }
+    }
+
+    /// Makes a request, and waits for its reply.
+    pub(super) fn call(&self, request: Request) -> Reply {
+        let Some(seat) = &self.seat else { return Err(ended()) };
+        // A thread without a runtime may run one. Of any other it is not known.
+        if Handle::try_current().is_err() {
+            return seat.lock().handle(request);
+        }
+        let (reply, answer) = sync_channel(1);
+        let seat = Arc::clone(seat);
+        let helpers = self.helpers.as_ref().ok_or_else(ended)?;
+        helpers.spawn_blocking(move || drop(reply.send(seat.lock().handle(request))));
+        answer.recv().map_err(|_| ended())?
+    }
+
+    /// [`Self::call`] for a task.
+    pub(super) async fn ask(&self, request: Request) -> Reply {
+        let (Some(seat), Some(helpers)) = (self.seat.clone(), &self.helpers) else { return Err(ended()) };
+        helpers.spawn_blocking(move || seat.lock().handle(request)).await.map_err(|_| ended())?
+    }
+}
+
+/// Closes these connections, and waits until the server has been told, at most so long. One that is in use is left to
+/// who uses it.
+pub(super) fn close(seats: &[SharedSeat], longest: Duration) {
+    let deadline = Instant::now() + longest;
+    let mut closing = Vec::new();
+    for seat in seats {
+        let Some(mut seat) = seat.try_lock() else { continue };
+        if let Some(connection) = seat.session.take()
+            && let Some(runtime) = &seat.runtime
+        {
+            let driving = connection.hang_up();
+            runtime.block_on(look());
+            closing.push((driving, seat));
+        }
+    }
+    for (mut driving, seat) in closing {
+        if let Some(runtime) = &seat.runtime {
+            let _ = runtime.block_on(async { timeout_at(deadline, driving.ended()).await });
+        }
+    }
+}
+
+fn ended() -> Failure {
+    Failure::lost("the store's thread has ended: open the store again")
+}

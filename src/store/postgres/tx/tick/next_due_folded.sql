@@ -1,0 +1,30 @@
+-- As next_due.sql, right after a fold: the tick's row has the instants of all that it folded. What was committed since
+-- is found by the next one.
+-- $1: now, or NULL.
+WITH last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
+early AS MATERIALIZED (
+  SELECT idle.due FROM unnest((SELECT early FROM last)) early (no)
+  CROSS JOIN LATERAL (SELECT due FROM sm.idle WHERE idle.no = early.no OFFSET 0) idle
+)
+SELECT
+  least(
+    (SELECT idle.due FROM sm.idle WHERE idle.due >= (SELECT due FROM last) ORDER BY idle.due LIMIT 1),
+    (SELECT min(due) FROM early)),
+  least(
+    (SELECT idle.due FROM sm.idle WHERE idle.due > $1::bigint ORDER BY idle.due LIMIT 1),
+    (SELECT min(due) FROM early WHERE due > $1::bigint)),
+  told.holders, told.queues, told.instants, told.leases,
+  families.prefixes, families.maxima, families.starts, families.periods, families.bursts,
+  paused.kinds, paused.names,
+  (SELECT at FROM sm.rate_use ORDER BY at DESC LIMIT 1)
+FROM (
+  SELECT array_agg(holder) AS holders, array_agg(queues) AS queues, array_agg(told_at) AS instants,
+    array_agg(lease) AS leases
+  FROM sm.serving
+) told
+CROSS JOIN (
+  SELECT array_agg(prefix) AS prefixes, array_agg(max) AS maxima, array_agg(starts) AS starts,
+    array_agg(period) AS periods, array_agg(burst) AS bursts
+  FROM (SELECT * FROM sm.family ORDER BY prefix OFFSET 0) family
+) families
+CROSS JOIN (SELECT array_agg(kind) AS kinds, array_agg(name) AS names FROM sm.pause) paused
