@@ -59,6 +59,7 @@ pub fn upgrade(place: &Place, to_its_end: bool) -> Result<()> {
         Place::Sqlite(path) => {
             let conn = rusqlite::Connection::open(path).unwrap();
             conn.busy_timeout(Duration::from_secs(10)).unwrap();
+            conn.pragma_update(None, "synchronous", "OFF").unwrap();
             upgrade_on(&conn, to_its_end)
         }
         Place::Postgres { schema, .. } => {
