@@ -1,4 +1,5 @@
-//! Bringing a schema up to date, a step at a time, beside connections that use it; and how those see that they may go on.
+//! Bringing a schema up to date, a step at a time, beside connections that use it; and how these see that they may go
+//! on.
 //!
 //! Each step is a transaction of its own. So a process that is killed leaves whole steps behind, and the next one goes
 //! on after the last of them. Between two steps another process may come, of an older version as well: each looks
