@@ -310,7 +310,7 @@ fn a_store_that_is_open_goes_on_beside_a_newer_schema_until_it_is_refused() {
 
     let contract = "DROP TABLE sm_version_1; INSERT INTO sm_migration VALUES (3, '0003_less', 'x', 0, 2);";
     host.execute_batch(contract).unwrap();
-    let tx = host.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let tx = host.transaction().unwrap();
     let refused = [
         put(&store).unwrap_err(),
         store.read(|tx| tx.all_pools()).unwrap_err(),

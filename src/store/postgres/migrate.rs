@@ -135,8 +135,8 @@ const TABLES: &[&str] = &[
 pub(super) const VERSION: u32 = STEPS.works_at();
 const _: () = STEPS.check();
 
-/// Returns the SQL that fails where processes of this version are not to go on, and outside of a transaction. Within one it
-/// waits for nobody but a step that is to refuse them, which waits for the end of the transaction.
+/// Returns the SQL that fails where processes of this version are not to go on, and outside of a transaction. Within
+/// one it waits for nobody but a step that is to refuse them, which waits for the end of the transaction.
 pub(super) fn gate(schema: &Schema) -> String {
     schema.apply(&format!("LOCK TABLE {} IN ACCESS SHARE MODE;", STEPS.gate(VERSION)))
 }

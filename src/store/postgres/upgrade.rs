@@ -28,7 +28,7 @@ const PAUSE: &str = "SELECT pg_sleep(0.2)";
 ///
 /// Each step is a transaction of its own, and is taken by one caller at a time. A process of the previous version
 /// of the crate goes on beside these steps. What it cannot go on with is left to [`finish_upgrade`], or to the next
-/// version of the crate. `docs/upgrading.md` in the repository describes an upgrade as a whole.
+/// version of the crate that changes the schema. `docs/upgrading.md` in the repository describes an upgrade as a whole.
 ///
 /// A step waits at most a second for a table that an open transaction holds, and is tried again for 20 s.
 ///
@@ -56,7 +56,7 @@ pub async fn migrate(client: &mut Client, schema: &Schema) -> StoreResult<()> {
 /// Call it when no process of an older version runs. One that still does is refused from then on, with kind
 /// [`StoreErrorKind::Schema`], by its next transaction. The transactions that it has open are waited for. Until
 /// this is called, a process of the previous version may come back. If it is never called, the next version of the
-/// crate does it when it is opened.
+/// crate that changes the schema does it when it is opened.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Bringing a schema up to date, a step at a time, beside connections that use it; and how those see that they may go on.
+//! Bringing a schema up to date, a step at a time, beside connections that use it; and how these see that they may go
+//! on.
 //!
 //! Each step is a transaction of its own. So a process that is killed leaves whole steps behind, and the next one goes
 //! on after the last of them. Between two steps another process may come, of an older version as well: each looks
@@ -39,8 +40,8 @@ pub(super) fn pass_gate(conn: &Connection, prefix: &Prefix) -> Outcome<()> {
 ///
 /// Each step is a transaction of its own, and is taken by one caller at a time. Inside one of the host's
 /// transactions, all steps take part in that one. A process of the previous version of the crate goes on beside
-/// these steps. What it cannot go on with is left to [`finish_upgrade`], or to the next version of the crate.
-/// `docs/upgrading.md` in the repository describes an upgrade as a whole. Touches no pragma.
+/// these steps. What it cannot go on with is left to [`finish_upgrade`], or to the next version of the crate that
+/// changes the schema. `docs/upgrading.md` in the repository describes an upgrade as a whole. Touches no pragma.
 ///
 /// # Errors
 ///
@@ -66,7 +67,7 @@ pub fn migrate(conn: &Connection, prefix: &Prefix) -> StoreResult<()> {
 /// Call it when no process of an older version has the file open. One that still has is refused from then on, with
 /// kind [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema), by its next transaction. Until this is
 /// called, a process of the previous version may come back. If it is never called, the next version of the crate
-/// does it when it is opened.
+/// that changes the schema does it when it is opened.
 ///
 /// # Errors
 ///

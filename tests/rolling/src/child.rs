@@ -39,14 +39,14 @@ impl Child {
         Self { process, input, lines }
     }
 
-    /// Waits until it has said a line that begins so. Returns all that it said until then.
-    pub fn until(&self, beginning: &str) -> Vec<String> {
-        let mut said = Vec::new();
-        while said.last().is_none_or(|line: &String| !line.starts_with(beginning)) {
+    /// Waits until it has said this many lines that begin so. Returns all that it said until then.
+    pub fn until(&self, beginning: &str, count: usize) -> Vec<String> {
+        let (mut said, mut found) = (Vec::new(), 0);
+        while found < count {
             let line = self.lines.recv_timeout(Duration::from_secs(60));
-            said.push(
-                line.unwrap_or_else(|_| panic!("it does not say {beginning:?} after {:?}", said.last())),
-            );
+            let line = line.unwrap_or_else(|_| panic!("no more than {found} {beginning:?} after {said:?}"));
+            found += usize::from(line.starts_with(beginning));
+            said.push(line);
         }
         said
     }

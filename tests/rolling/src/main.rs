@@ -1,6 +1,7 @@
-//! A rolling upgrade, with two builds of the crate: `old` at version 1 of the schema, and `new`, which knows two more steps, works at
-//! version 2 and refuses version 1 from 3 on. `docs/upgrading.md` says what must hold. Without arguments the program plays all of it on
-//! SQLite and on the server that STATIONMASTER_TEST_POSTGRES names; with arguments it is one of the processes.
+//! A rolling upgrade, with two builds of the crate: `old` at version 1 of the schema, and `new`, which knows two more
+//! steps, works at version 2 and refuses version 1 from 3 on. `docs/upgrading.md` says what must hold. Without arguments
+//! the program plays all of it on SQLite and on the server that STATIONMASTER_TEST_POSTGRES names; with arguments it is
+//! one of the processes.
 
 mod child;
 mod killed;
@@ -25,8 +26,8 @@ mod new {
 
 /// What a process of version 1 is told by a schema that refuses it: what to do.
 fn refused_text(text: &str) {
-    let advice = "its schema has version 3, which needs a version of the crate that works at 2 or later, and this one works at 1: stop this \
-                  process, and start one of a newer version";
+    let advice = "its schema has version 3, which needs a version of the crate that works at 2 or later, and this one \
+                  works at 1: stop this process, and start one of a newer version";
     assert!(text.contains(advice), "{text}");
 }
 

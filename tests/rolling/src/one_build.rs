@@ -59,6 +59,7 @@ pub fn upgrade(place: &Place, to_its_end: bool) -> Result<()> {
         Place::Sqlite(path) => {
             let conn = rusqlite::Connection::open(path).unwrap();
             conn.busy_timeout(Duration::from_secs(10)).unwrap();
+            conn.pragma_update(None, "synchronous", "OFF").unwrap();
             upgrade_on(&conn, to_its_end)
         }
         Place::Postgres { schema, .. } => {
@@ -94,6 +95,10 @@ fn task(name: &str, round: u32, n: u32) -> NewTask {
         .pool("narrow".try_into().unwrap())
         .payload(format!("{name}-{round}/{n}"))
         .lease_loss(LeaseLoss::Requeue { at_most: 1_000 })
+}
+
+pub fn enqueue(store: &dyn Store) -> Result<()> {
+    store.write(|tx| tx.enqueue(Utc::now(), &[task("one", 0, 0)])).map(drop)
 }
 
 /// Enqueues a task in a transaction of the host's own, which stays open until `end` is called.
