@@ -9,6 +9,7 @@ INSERT INTO sm.ready (lane, rank, logical_date, map_index, no, ready_at)
 INSERT INTO sm.lease (no, epoch, lane, slots, expires_at, queued_at, attempt, ready_at, holder)
   SELECT no, 1, lane, 1, no, 0, 1, 0, 'h' FROM sm.task WHERE no > {waiting} AND no % 3 = 0;
 INSERT INTO sm.beat (no, epoch, expires_at) SELECT no, 1, no FROM sm.lease;
+INSERT INTO sm.note (no, epoch, at, text) SELECT i, 1, i, 'half' FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.idle (no, state, lane, rank, logical_date, map_index, due, ready_at, ended_at)
   SELECT no, 3 + no % 6, lane, 1, 0, -1, CASE WHEN no % 6 IN (0, 2) THEN no END, 0, no
   FROM sm.task WHERE no > {waiting} AND no % 3 > 0;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::clock::{Clock, SystemClock};
@@ -10,6 +11,7 @@ use stationmaster::error::Error;
 use stationmaster::ops::{Fenced, Finish, Outcome};
 use stationmaster::service::{Attempt, LoopHandle};
 use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
+use stationmaster::task::TaskQuery;
 use stationmaster::{NewTask, Result, TaskState};
 
 use crate::scene::*;
@@ -179,5 +181,35 @@ impl Store for CountingFinishes {
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         self.writes.fetch_add(usize::from(mode == TxMode::Write), Ordering::SeqCst);
         self.inner.transact(mode, body)
+    }
+}
+
+/// Whoever looks sees how the work is going, and nothing of it when the lease has ended.
+#[test]
+fn what_a_handler_says_is_seen_while_it_works() {
+    for (store, handle) in scenes() {
+        enqueue(&store, &[task("t")]);
+        let gate = Gate::new();
+        let passes = gate.clone();
+        let running = run(
+            worker(&store).lease(Duration::from_millis(600)).handler(move |attempt: &Attempt| {
+                attempt.note("0 of 40 files");
+                attempt.note("12 of 40 files");
+                passes.pass();
+                attempt.ended_elsewhere();
+                attempt.note("after the end");
+            }),
+            &handle,
+        );
+        let lease = || record(&store, "t").lease;
+        until("it is seen", || lease().is_some_and(|lease| lease.note.is_some()));
+        let noted = record(&store, "t");
+        let lease = noted.lease.clone().unwrap();
+        assert_eq!(lease.note.as_deref(), Some("12 of 40 files"));
+        assert!(lease.noted_at >= noted.started_at);
+        let listed = store.read(|tx| tx.list_tasks(&TaskQuery::leased())).unwrap().tasks;
+        assert_eq!(listed[0].lease.as_ref().unwrap().note, lease.note);
+        gate.open();
+        running.stop();
     }
 }

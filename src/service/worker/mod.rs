@@ -71,6 +71,10 @@ use shared::{MaxRun, OnError};
 /// handle. For what other processes enqueue, it asks after [`Self::longest_wait`] at the latest, and on PostgreSQL at once
 /// if `PostgresStore::on_change` wakes the handle.
 ///
+/// A tick starts what it grants. Tasks whose attempts are recorded as runs are started by a call that follows it, and the
+/// worker asks for no others until that has returned. On PostgreSQL it waits for a host's transaction that has cancelled,
+/// marked or held one of these tasks since the grant, or has its run locked. Keep such transactions short.
+///
 /// The handle tells it of cancels, too ([`LoopHandle::wake_for_cancel`]), of which it otherwise learns when it renews.
 ///
 /// # When its process was killed

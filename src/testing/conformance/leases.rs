@@ -146,8 +146,8 @@ fn a_note_is_told_with_its_lease(store: &dyn Store) {
     let keys = [noted.key.clone()];
     assert_eq!(world.read(|tx| tx.tasks(&keys)), [Some(noted.clone())]);
     let held = lease.holder;
-    assert_eq!(world.read(|tx| tx.leases_of(&held, None, 1)), [noted.clone()]);
-    assert_eq!(world.write(|tx| tx.hold_expired(at(1000), 1)), [noted.clone()]);
+    assert_eq!(world.read(|tx| tx.leases_of(&held, None, 1)), std::slice::from_ref(&noted));
+    assert_eq!(world.write(|tx| tx.hold_expired(at(1000), 1)), std::slice::from_ref(&noted));
     let held = world.write(|tx| tx.hold_tasks(&[noted.id], Wait::ForOthers));
     assert_eq!(held, [Held::Task(Box::new(noted))]);
 }

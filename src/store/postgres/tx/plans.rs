@@ -50,6 +50,7 @@ const HOT: &[(&str, &str)] = &[
     ("end", attempt::END),
     ("end one", attempt::END_ONE),
     ("beat", attempt::BEAT),
+    ("note", attempt::NOTE),
     ("lock expired", attempt::LOCK_EXPIRED),
     ("still expired", attempt::STILL_EXPIRED),
     ("leases_of", attempt::LEASES_OF),
@@ -147,6 +148,7 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "folded shares",
     "start",
     "renew",
+    "note",
     "cancel",
     "move",
     "change",
@@ -320,7 +322,7 @@ const EMPTY: &str = "DELETE FROM sm.task; DELETE FROM sm.ready; DELETE FROM sm.l
     DELETE FROM sm.pool; DELETE FROM sm.pool_use; DELETE FROM sm.share_use; DELETE FROM sm.request; DELETE FROM sm.beat;
     DELETE FROM sm.sensor; DELETE FROM sm.sensor_change; DELETE FROM sm.sensor_inbox; DELETE FROM sm.event;
     DELETE FROM sm.event_inbox; DELETE FROM sm.feed; DELETE FROM sm.feed_inbox; DELETE FROM sm.consumer; DELETE FROM sm.worker; DELETE FROM sm.shard; DELETE FROM sm.namespace;
-    DELETE FROM sm.level; DELETE FROM sm.run; DELETE FROM sm.attempt";
+    DELETE FROM sm.level; DELETE FROM sm.run; DELETE FROM sm.attempt; DELETE FROM sm.note";
 
 /// Statistics may be of a moment when almost everything waited, or nothing did.
 #[test]

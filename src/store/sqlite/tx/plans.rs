@@ -36,6 +36,7 @@ const HOT: &[(&str, &str)] = &[
     ("start", attempt::START),
     ("renew", attempt::RENEW),
     ("renew what was cancelled", attempt::RENEW_CANCELLED),
+    ("note", attempt::NOTE),
     ("cancel", attempt::CANCEL),
     ("deadline of a cancel", attempt::CANCEL_AT),
     ("move", attempt::MOVE),
