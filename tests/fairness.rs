@@ -11,7 +11,7 @@ use stationmaster::admission::{Definition, IfExists};
 use stationmaster::id::LimitKey;
 use stationmaster::ops::{AdmitRequest, Finish, Outcome};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::store::{MemoryStore, Store};
+use stationmaster::store::MemoryStore;
 use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 
 /// SplitMix64: the same worlds on every machine.
