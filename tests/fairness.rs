@@ -203,7 +203,7 @@ fn each_share_has_its_part_of_550_slots() {
                 share.started
             );
             // Of a share that was served in a moment a part is left that is no whole number of slots.
-            let is_fair = if share.started >= 1_000 {
+            let is_fair = if share.started >= 100 {
                 error.abs() < 0.02
             } else {
                 share.worked == 0.0 || slots.abs() < 1.0

@@ -73,7 +73,7 @@ fn the_example_of_the_documentation() {
 
         let tenants = [Subject::Family("tenant/".try_into().unwrap())];
         scene.store.write(|tx| tx.pause(&tenants)).unwrap();
-        assert_eq!(scene.why("a3"), "family tenant/: paused");
+        assert_eq!(scene.why("a3"), "limits tenant/*: paused");
         assert_eq!(scene.store.read(|tx| tx.drain(&tenants)).unwrap(), [Drain::Draining { leases: 7 }]);
     });
 }

@@ -51,12 +51,13 @@ impl Scratch {
     pub fn empty(&self) {
         let schema = &self.0;
         let tables = "attempt beat consumer delta event event_inbox family feed feed_inbox idle lane lane_use lease level limit_use namespace numbers pause pool \
-                      pool_use rate_use ready request run run_beat sensor sensor_change sensor_inbox serving shard task task_limit tick turn \
+                      pool_use rate_use ready request run run_beat sensor sensor_change sensor_inbox serving shard share_clock share_use task task_limit tick turn \
                       worker";
         let delete: String =
             tables.split(' ').map(|table| format!("DELETE FROM \"{schema}\".{table};")).collect();
         query(&format!(
             "{delete} INSERT INTO \"{schema}\".tick VALUES (1, '1:1:', -9223372036854775808, '{{}}'); \
+             INSERT INTO \"{schema}\".share_clock VALUES (0); \
              INSERT INTO \"{schema}\".numbers VALUES (0, 0, 0, 0, 0); \
              INSERT INTO \"{schema}\".pool (name, slots) VALUES ('default_pool', 128); \
              SELECT setval('\"{schema}\".task_no', 1, false)"

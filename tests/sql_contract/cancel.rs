@@ -37,7 +37,8 @@ fn fill(world: &World) {
     let retry = RetryPolicy::fixed(Duration::from_secs(60)).build().unwrap();
     let task = |name: &&str| {
         let task = NewTask::new(key(name)).pool("db".try_into().unwrap()).limit("a".try_into().unwrap());
-        let task = task.feed(Feed::EndsAndSensors);
+        // What a share holds is counted by either, and so is what is left of it.
+        let task = task.feed(Feed::EndsAndSensors).share("a".try_into().unwrap());
         match *name {
             "ready" => task.pool("nowhere".try_into().unwrap()),
             "later" => task.not_before(Timestamp::from_micros(NOW + 900)).limit("b".try_into().unwrap()),

@@ -285,3 +285,43 @@ fn the_document_has_these_statements() {
     let all: BTreeSet<&str> = each.into_iter().chain(more).collect();
     assert_eq!(BTreeSet::from_iter(names("PostgreSQL")), all, "each is run by a test");
 }
+
+/// What shares hold is given back by either, also of several pools, and the last slot is stamped.
+#[test]
+fn what_sql_finishes_is_no_longer_held_by_its_share() {
+    for make in databases() {
+        let (ours, sql) = (make(), make());
+        let of = |name: &str, share: &str| {
+            let task = NewTask::new(key(name)).pool("db".try_into().unwrap()).pool_slots(2);
+            task.also("disk".try_into().unwrap(), 3).share(share.try_into().unwrap())
+        };
+        let tasks = [of("a1", "a"), of("a2", "a"), of("b1", "b"), of("c1", "c"), of("c2", "c")];
+        let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
+        let mut granted = Vec::new();
+        for world in [&ours, &sql] {
+            let pools = ["db", "disk"].map(|name| PoolSpec::new(name, Slots::Limited(12)).unwrap());
+            world.store.write(|tx| tx.define(&pools, IfExists::Replace)).unwrap();
+            world.store.write(|tx| tx.enqueue(now(), &tasks)).unwrap();
+            granted = world.admit(NOW);
+        }
+        let names: Vec<&str> = granted.iter().map(|task| task.key.task.as_str()).collect();
+        assert_eq!(names, ["a1", "b1", "c1", "a2"], "the disk is full");
+        assert_eq!(sql.state(&keys), ours.state(&keys));
+        for (at, (task, outcome)) in
+            granted.iter().zip(["success", "skipped", "given_back", "success"]).enumerate()
+        {
+            let (lease, at) = (task.lease_ref(), NOW + 1 + at as i64);
+            let end = match outcome {
+                "success" => Finish::success(lease),
+                "given_back" => Finish::given_back(lease),
+                _ => Finish::skipped(lease, "no"),
+            };
+            ours.store.write(|tx| tx.finish(Timestamp::from_micros(at), std::slice::from_ref(&end))).unwrap();
+            let text = (outcome == "skipped").then_some("no");
+            sql.finish(lease, at, outcome, text, None).unwrap();
+            assert_eq!(sql.state(&keys), ours.state(&keys), "{outcome}");
+        }
+        assert_eq!(sql.admit(NOW + 9), ours.admit(NOW + 9));
+        assert_eq!(sql.state(&keys), ours.state(&keys));
+    }
+}

@@ -149,6 +149,9 @@ impl Contenders {
 
     /// Pushes the contenders that have changed.
     pub(super) fn push_changed(&mut self, heap: &mut Heap) {
+        // Of many lanes, and of several pools, the contender is the same.
+        self.changed.sort_unstable();
+        self.changed.dedup();
         for at in self.changed.drain(..) {
             let contender = &mut self.contenders[at];
             contender.entry += 1;

@@ -62,6 +62,11 @@ pub trait PoolTx {
 
     /// Returns what these shares hold of these pools, and the number of grants to tasks of shares that the store has
     /// made. Those of which the store keeps nothing may be left out.
+    ///
+    /// A store keeps a [`ShareUse`] of each share and pool while a task of the share that has the pool for its own has not
+    /// ended, or while tasks of the share hold slots of the pool. It begins as that of a newcomer. If the last slot comes
+    /// back, the stamp becomes twice the number of grants and one. What has neither tasks nor slots is forgotten by the
+    /// next survey that promotes, so a share that comes back before goes on with it.
     fn shares(&mut self, pairs: &[(PoolName, LimitKey)]) -> StoreResult<(Vec<ShareUse>, i64)>;
 
     /// Pauses these subjects, or resumes them. Returns which of them it changed.

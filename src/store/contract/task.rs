@@ -293,8 +293,8 @@ pub trait TaskTx {
     ///    `held_slots` from its lane, and `queued_at` from [`TaskRecord::recorded_at`]. If the batch is to be
     ///    [started](GrantBatch::started), what [`Self::start_if_queued`] would do at the same instant is part of
     ///    the grant, except to tasks whose attempts are recorded as runs: these stay `Queued`.
-    /// 2. Takes their slots from their pools and counts them against their limit keys, even without room.
-    ///    Returns whether there was room ([`Granted::had_room`]).
+    /// 2. Takes their slots from their pools and counts them against their limit keys and for their shares, even without
+    ///    room. Returns whether there was room ([`Granted::had_room`]). Then stamps [shares](GrantBatch::shares).
     /// 3. Notes what was granted under the name of the tick, in place of the tick it replaces, so that
     ///    [`Self::survey`] can return it.
     /// 4. Forgets old ticks, earliest first.

@@ -90,7 +90,7 @@ fn what_a_share_holds_is_counted_in_each_pool(store: &dyn Store) {
     assert_eq!(told(world), holds([6, 0, 4]));
     world.end(&leases[..1]);
     assert_eq!(told(world), holds([3, 0, 2]));
-    world.shift(&[to(leases[1], TaskState::UpForRetry)]);
+    world.shift(&[to(leases[1], TaskState::Failed)]);
     let [a, ..] = &told(world)[..] else { panic!("three shares") };
     assert_eq!((a.held, a.stamp), (0, 1));
     assert_eq!(world.read(|tx| tx.shares(&[])).0, []);

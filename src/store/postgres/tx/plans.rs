@@ -269,6 +269,8 @@ const READ_WHOLE: &[&str] = &[
     "pause_pkey",
     // One row, in versions.
     "share_clock_pkey",
+    // One row is looked for, to see whether there is any.
+    "share_use_pkey",
     // The latest token of all.
     "rate_use_at",
 ];

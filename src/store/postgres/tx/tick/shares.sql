@@ -4,7 +4,7 @@
 WITH parts AS MATERIALIZED (
   SELECT part.pool, part.share, lane.slots_back / lane.slots * part.slots AS back, part.pool = lane.pool AS is_own
   FROM sm.lane_now lane CROSS JOIN LATERAL sm._shares_of(lane.pool, lane.slots, lane.limits) part
-  WHERE EXISTS (SELECT FROM sm.share_use)
+  WHERE EXISTS (SELECT FROM sm.share_use) OR EXISTS (SELECT FROM sm.unfolded WHERE unfolded.limits LIKE '%]%]')
 ),
 pairs AS MATERIALIZED (
   SELECT pool, share, sum(back)::bigint AS back FROM parts GROUP BY pool, share HAVING bool_or(is_own)
