@@ -37,7 +37,6 @@ const CASES: &[Case] = &[
             &["task", "prod/nightly/r1/load"],
             &["typed as", "[\"prod\",\"nightly\",\"r1\",\"load\"]"],
             &["state", "running"],
-            &["why", "it does not wait for admission: it is running"],
             &["held by", "worker-1"],
             &["lease until", "in 59m"],
         ],
@@ -52,7 +51,7 @@ const CASES: &[Case] = &[
         ],
     ),
     (&["task", "prod", "nightly", "r1", "wait"], 0, &[&["Sensor:"], &["kind", "http"], &["every", "1m 30s"]]),
-    (&["task", "prod", "films", "r/1", "render", "3"], 0, &[&["queue gpu: no one serves it"]]),
+    (&["task", "prod", "films", "r/1", "render", "3"], 0, &[&["waits for", "queue gpu: no one serves it"]]),
     (&["task", "prod", "films", "r/1", "render"], 1, &[&["there is no such task"]]),
     (
         &["pools"],
