@@ -16,6 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub use super::rate::Rate;
 pub(crate) use super::rate::RateUse;
+use super::cap::WaitingCap;
 use super::subject::Subject;
 use crate::base::setters;
 use crate::bounds::MAX_SLOTS;
@@ -142,7 +143,7 @@ fn named(scope: &str, parts: &[&str]) -> Result<LimitKey, Invalid> {
 /// apart, unless the key itself is defined or a family with a longer prefix matches it. Nothing has to be
 /// defined for each key, and nothing is left behind when the last task that carries one has ended.
 ///
-/// A key that is defined without a maximum and without a rate is exempt from its families.
+/// A key that is defined without a maximum, a rate and a cap is exempt from its families.
 ///
 /// # Examples
 ///
@@ -168,6 +169,9 @@ pub struct LimitSpec {
     /// The most starts per period; `None` for any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+    /// The most of its tasks that wait; `None` for any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingCap>,
 }
 
 fn max_tasks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
@@ -194,7 +198,7 @@ impl LimitSpec {
 
     /// Creates a definition of this key that limits nothing yet.
     pub fn of(key: LimitKey) -> Self {
-        Self { key, is_family: false, max: None, rate: None }
+        Self { key, is_family: false, max: None, rate: None, waiting: None }
     }
 
     /// Makes it the definition of the family of all keys that begin with its key.
@@ -207,6 +211,8 @@ impl LimitSpec {
     setters! {
         /// Sets the most starts per period.
         rate: Some(Rate);
+        /// Sets the most of its tasks that wait.
+        waiting: Some(WaitingCap);
     }
 
     /// Returns what it defines.
@@ -216,6 +222,7 @@ impl LimitSpec {
 
     /// Refuses what is out of range.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
+        self.waiting.as_ref().map_or(Ok(()), WaitingCap::check)?;
         let bytes = self.key.as_str().len();
         match self.max {
             Some(0) if self.is_family => Err(Invalid::Zero { what: "the maximum of a family" }),
@@ -240,6 +247,9 @@ pub struct LimitRecord {
     /// The most starts per period, by the same definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+    /// The most of its tasks that wait, by the same definition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap: Option<WaitingCap>,
     /// Whether the key itself is defined. Otherwise tasks carry it, and the definition of a family may hold.
     #[serde(default)]
     pub is_defined: bool,
@@ -250,14 +260,14 @@ pub struct LimitRecord {
 impl LimitRecord {
     /// Creates the record of a key that has a maximum, or that tasks only carry. For stores.
     pub fn new(key: LimitKey, max: Option<u32>, used: i64) -> Self {
-        Self { key, max, rate: None, is_defined: max.is_some(), used }
+        Self { key, max, rate: None, cap: None, is_defined: max.is_some(), used }
     }
 
     /// Creates the record of a key with its own definition, if it has one. For stores.
     pub fn defined(key: LimitKey, spec: Option<LimitSpec>, used: i64) -> Self {
         let is_defined = spec.is_some();
         let (max, rate) = spec.map_or((None, None), |spec| (spec.max, spec.rate));
-        Self { key, max, rate, is_defined, used }
+        Self { key, max, rate, cap: None, is_defined, used }
     }
 
     /// Returns how many more tasks its maximum admits. Negative after the limit was lowered; `None` if it has
@@ -283,7 +293,7 @@ impl<'a> Families<'a> {
     }
 
     /// Returns the family with the longest prefix of this key.
-    fn of(&self, key: &LimitKey) -> Option<&'a LimitSpec> {
+    pub(super) fn of(&self, key: &LimitKey) -> Option<&'a LimitSpec> {
         let key = key.as_str();
         let lengths = self.lengths.range(..key.len()).rev();
         lengths.filter_map(|length| key.get(..*length)).find_map(|prefix| self.specs.get(prefix).copied())

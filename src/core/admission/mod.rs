@@ -18,6 +18,7 @@
 //! waiting task, computed from what the tick leaves open.
 
 mod ageing;
+pub(crate) mod cap;
 mod define;
 pub(crate) mod lane;
 pub mod limits;
@@ -33,6 +34,7 @@ mod verdict;
 mod window;
 
 pub use ageing::Ageing;
+pub use cap::{QueueSpec, WaitingCap};
 pub use define::{Defined, Definition, IfExists, Undefined};
 pub(crate) use lane::{Candidate, Lane, LaneId, LaneKey, LanePage};
 pub(crate) use order::OrderKey;

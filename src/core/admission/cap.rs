@@ -1,0 +1,234 @@
+//! Caps on what waits: how many tasks of a queue or of a limit key may wait, and which enqueues are refused.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::lane::LaneKey;
+use super::limits::Families;
+use super::subject::Subject;
+use crate::base::setters;
+use crate::bounds::MAX_SLOTS;
+use crate::error::Invalid;
+use crate::id::{LimitKey, QueueName, TaskKey};
+use crate::task::TaskInsert;
+
+/// Caps how many tasks may wait in a queue or carry a limit key while they wait. An enqueue beyond it is refused.
+///
+/// A task *waits* while it has neither a lease nor a sensor and has not ended: it is ready, not yet due, or between
+/// two attempts. Only enqueueing is refused. What was accepted may always wait again, so retries, requeued and
+/// resumed tasks may pass the cap.
+///
+/// In memory and on SQLite a cap is exact. On PostgreSQL the transactions that are open at once do not see each
+/// other, so what they enqueue together may pass it. With [`strict`](Self::strict) they take turns instead.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::admission::WaitingCap;
+/// let cap = WaitingCap::new(1_000)?.strict(true);
+/// assert_eq!(serde_json::to_string(&cap)?, r#"{"most":1000,"strict":true}"#);
+/// assert_eq!(serde_json::from_str::<WaitingCap>(r#"{"most":1000}"#)?, WaitingCap::new(1_000)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct WaitingCap {
+    /// The most tasks that wait, 0 to [`MAX_SLOTS`]. With 0 every enqueue is refused.
+    #[serde(deserialize_with = "most")]
+    pub most: u32,
+    /// Whether enqueues under this cap take turns on PostgreSQL: each waits until those before it have committed or
+    /// rolled back. No other call waits. Other stores are exact without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
+}
+
+fn most<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let most = u32::deserialize(deserializer)?;
+    WaitingCap::new(most).map(|cap| cap.most).map_err(D::Error::custom)
+}
+
+impl WaitingCap {
+    /// Creates a cap of so many waiting tasks that is not strict.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Invalid::TooLarge`] above [`MAX_SLOTS`].
+    pub fn new(most: u32) -> Result<Self, Invalid> {
+        let cap = Self { most, strict: false };
+        cap.check()?;
+        Ok(cap)
+    }
+
+    setters! {
+        /// Sets whether enqueues under this cap take turns on PostgreSQL.
+        strict: bool;
+    }
+
+    /// Refuses what is out of range.
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        match self.most {
+            most if most > MAX_SLOTS => {
+                Err(Invalid::TooLarge { what: "a cap on waiting tasks", value: most.into() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The definition of a queue by a host: a cap on what waits in it. A queue needs no definition to be used.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::admission::{Definition, IfExists, QueueSpec, WaitingCap};
+/// use stationmaster::store::{Inserted, MemoryStore};
+/// use stationmaster::{NewTask, TaskKey, Timestamp};
+///
+/// let store = MemoryStore::new();
+/// let films = QueueSpec::new("films".try_into()?, WaitingCap::new(1)?);
+/// store.write(|tx| tx.define([films], IfExists::Replace))?;
+///
+/// let film = |name| Ok::<_, stationmaster::Error>(
+///     NewTask::new(TaskKey::new("prod", "films", "r1", name)?).queue("films".try_into()?)
+/// );
+/// let films = [film("first")?, film("second")?];
+/// let enqueued = store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &films))?;
+/// assert!(matches!(enqueued[..], [Inserted::New(_), Inserted::Refused { waiting: 1, most: 1, .. }]));
+/// # Ok::<(), stationmaster::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct QueueSpec {
+    /// The queue.
+    pub name: QueueName,
+    /// How many of its tasks may wait.
+    pub waiting: WaitingCap,
+}
+
+impl QueueSpec {
+    /// Creates the definition of a queue in which so many tasks may wait.
+    pub fn new(name: QueueName, waiting: WaitingCap) -> Self {
+        Self { name, waiting }
+    }
+}
+
+/// A cap that holds for some tasks, and how many wait under it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CapUse {
+    /// The queue or the key whose tasks are counted.
+    pub subject: Subject,
+    /// The cap: its own, or that of the key's family.
+    pub cap: WaitingCap,
+    /// How many tasks wait.
+    pub waiting: u64,
+}
+
+impl CapUse {
+    /// Creates it as a store counted it.
+    pub fn new(subject: Subject, cap: WaitingCap, waiting: u64) -> Self {
+        Self { subject, cap, waiting }
+    }
+}
+
+/// Returns what may be capped about a task with these needs, in the order in which it is asked: its queue, then its
+/// keys by their bytes.
+fn subjects(lane: &LaneKey) -> impl Iterator<Item = Subject> {
+    std::iter::once(Subject::Queue(lane.queue.clone())).chain(lane.limits.iter().cloned().map(Subject::Key))
+}
+
+/// Decides which of these tasks are refused, in their order: each that is not counts for those behind it. Returns for
+/// each task the first cap that refuses it, as it stood then. A task that exists, or whose key the call named before
+/// with success, is neither counted nor refused.
+pub(crate) fn refusals(
+    caps: Vec<CapUse>,
+    tasks: &[TaskInsert],
+    exists: impl Fn(&TaskKey) -> bool,
+) -> Vec<Option<CapUse>> {
+    let mut caps: HashMap<Subject, CapUse> =
+        caps.into_iter().map(|cap| (cap.subject.clone(), cap)).collect();
+    let mut accepted: HashSet<&TaskKey> = HashSet::new();
+    let mut decide = |task: &'_ TaskInsert| {
+        let full = |subject| caps.get(&subject).filter(|cap| cap.waiting >= cap.cap.most.into());
+        if let Some(full) = subjects(&task.lane).find_map(full) {
+            return Some(full.clone());
+        }
+        for subject in subjects(&task.lane) {
+            if let Some(cap) = caps.get_mut(&subject) {
+                cap.waiting += 1;
+            }
+        }
+        None
+    };
+    let mut decided = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        let refused = if accepted.contains(&task.key) || exists(&task.key) { None } else { decide(task) };
+        if refused.is_none() {
+            accepted.insert(&task.key);
+        }
+        decided.push(refused);
+    }
+    decided
+}
+
+/// Returns what is capped where tasks carry this key: the key itself. If it is not defined, its family.
+pub(crate) fn capped_by(key: &LimitKey, is_defined: bool, families: &Families<'_>) -> Option<Subject> {
+    match is_defined {
+        true => Some(Subject::Key(key.clone())),
+        false => families.of(key).map(|family| Subject::Family(family.key.clone())),
+    }
+}
+
+/// Counts what waits under the caps that hold for some tasks.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingCount(BTreeMap<Subject, (WaitingCap, i64)>);
+
+impl WaitingCount {
+    /// Finds the caps that hold for these tasks. `is_defined` says whether a key is, and `cap` returns the cap of a
+    /// queue, key or family itself.
+    pub(crate) fn of_tasks<E>(
+        tasks: &[TaskInsert],
+        families: &Families<'_>,
+        mut is_defined: impl FnMut(&LimitKey) -> Result<bool, E>,
+        mut cap: impl FnMut(&Subject) -> Result<Option<WaitingCap>, E>,
+    ) -> Result<Self, E> {
+        let lanes: HashSet<&LaneKey> = tasks.iter().map(|task| &task.lane).collect();
+        let asked: HashSet<Subject> = lanes.into_iter().flat_map(subjects).collect();
+        let mut found = BTreeMap::new();
+        for subject in asked {
+            let capped = match &subject {
+                Subject::Key(key) => capped_by(key, is_defined(key)?, families),
+                _ => Some(subject.clone()),
+            };
+            if let Some(cap) = capped.map(|capped| cap(&capped)).transpose()?.flatten() {
+                found.insert(subject, (cap, 0));
+            }
+        }
+        Ok(Self(found))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Counts so many more tasks with these needs.
+    pub(crate) fn add(&mut self, lane: &LaneKey, tasks: i64) {
+        for subject in subjects(lane) {
+            if let Some((_, waiting)) = self.0.get_mut(&subject) {
+                *waiting = waiting.saturating_add(tasks);
+            }
+        }
+    }
+
+    /// Returns each cap with what waits under it, by subject.
+    pub(crate) fn counted(self) -> Vec<CapUse> {
+        let counted = |(subject, (cap, waiting)): (_, (_, i64))| {
+            CapUse::new(subject, cap, waiting.max(0).unsigned_abs())
+        };
+        self.0.into_iter().map(counted).collect()
+    }
+}
