@@ -232,3 +232,106 @@ impl WaitingCount {
         self.0.into_iter().map(counted).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::limits::LimitSpec;
+    use super::*;
+    use crate::task::NewTask;
+    use crate::time::Timestamp;
+
+    /// A task of one of four keys, in queue 0 or 1, that carries a set of three limit keys.
+    fn task((name, queue, keys): &(u8, u8, u8)) -> TaskInsert {
+        let key = TaskKey::new("n", "w", "r", &format!("t{name}")).unwrap();
+        let carried = (0..3).filter(|bit| keys & (1 << bit) != 0);
+        let task = NewTask::new(key).queue(QueueName::new(format!("q{queue}")).unwrap());
+        let task = carried.fold(task, |task, bit| task.limit(LimitKey::new(format!("k{bit}")).unwrap()));
+        task.check(Timestamp::UNIX_EPOCH).unwrap()
+    }
+
+    /// The rule of docs/admission.md, read aloud: each task is looked at alone, and all that wait are counted again.
+    fn naive(caps: &[CapUse], tasks: &[(u8, u8, u8)], exists: &HashSet<u8>) -> Vec<Option<(String, u64, u32)>> {
+        let mut waiting: Vec<(u8, u8, u8)> = Vec::new();
+        let mut answers = Vec::new();
+        for asked in tasks {
+            if exists.contains(&asked.0) || waiting.iter().any(|other| other.0 == asked.0) {
+                answers.push(None);
+                continue;
+            }
+            let belongs = |(_, queue, keys): &(u8, u8, u8), name: &str| match name.split_at(1) {
+                ("q", of) => *of == queue.to_string(),
+                (_, bit) => keys & (1 << bit.parse::<u8>().unwrap()) != 0,
+            };
+            let mut refused = None;
+            for name in ["q0", "q1", "k0", "k1", "k2"] {
+                let is_named = |cap: &&CapUse| cap.subject.to_string().ends_with(name);
+                let Some(cap) = caps.iter().find(is_named).filter(|_| belongs(asked, name)) else { continue };
+                let more = waiting.iter().filter(|other| belongs(other, name)).count() as u64;
+                if refused.is_none() && cap.waiting + more >= u64::from(cap.cap.most) {
+                    refused = Some((cap.subject.to_string(), cap.waiting + more, cap.cap.most));
+                }
+            }
+            if refused.is_none() {
+                waiting.push(*asked);
+            }
+            answers.push(refused);
+        }
+        answers
+    }
+
+    proptest! {
+        #[test]
+        fn decides_as_if_each_task_came_alone(
+            tasks in proptest::collection::vec((0..12_u8, 0..2_u8, 0..8_u8), 0..14),
+            caps in proptest::collection::vec(proptest::option::of((0..6_u32, 0..6_u64)), 5),
+            exists in proptest::collection::hash_set(0..12_u8, 0..4),
+        ) {
+            let subject = |at: usize| match at {
+                0 | 1 => Subject::Queue(QueueName::new(format!("q{at}")).unwrap()),
+                _ => Subject::Key(LimitKey::new(format!("k{}", at - 2)).unwrap()),
+            };
+            let caps = caps.into_iter().enumerate().filter_map(|(at, cap)| {
+                let (most, waiting) = cap?;
+                Some(CapUse::new(subject(at), WaitingCap::new(most).unwrap(), waiting))
+            });
+            let caps: Vec<CapUse> = caps.collect();
+            let inserts: Vec<TaskInsert> = tasks.iter().map(task).collect();
+            let known = |key: &TaskKey| exists.iter().any(|name| key.task.as_str() == format!("t{name}"));
+            let found: Vec<_> = refusals(caps.clone(), &inserts, known)
+                .into_iter()
+                .map(|cap| cap.map(|cap| (cap.subject.to_string(), cap.waiting, cap.cap.most)))
+                .collect();
+            prop_assert_eq!(found, naive(&caps, &tasks, &exists));
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_refused_may_be_accepted_with_other_needs() {
+        let full = CapUse::new(Subject::Queue(QueueName::new("q0").unwrap()), WaitingCap::new(0).unwrap(), 3);
+        let tasks = [(1, 0, 0), (1, 1, 0), (1, 0, 0)].map(|given| task(&given));
+        let refused = refusals(vec![full.clone()], &tasks, |_| false);
+        assert_eq!(refused, [Some(full), None, None]);
+    }
+
+    #[test]
+    fn what_caps_a_key_is_itself_or_its_longest_family() {
+        let key = |text: &str| LimitKey::new(text).unwrap();
+        let families = ["t", "t/"].map(|prefix| LimitSpec::of(key(prefix)).family());
+        let families = Families::new(&families);
+        let by = |text: &str, is_defined| capped_by(&key(text), is_defined, &families);
+        assert_eq!(by("t/a", true), Some(Subject::Key(key("t/a"))));
+        assert_eq!(by("t/a", false), Some(Subject::Family(key("t/"))));
+        assert_eq!(by("t/", false), Some(Subject::Family(key("t"))));
+        assert_eq!(by("t", false), None);
+    }
+
+    #[test]
+    fn refuses_what_is_out_of_range() {
+        assert!(matches!(WaitingCap::new(MAX_SLOTS + 1), Err(Invalid::TooLarge { .. })));
+        for wrong in [r#"{"most":2147483648}"#, r#"{"most":-1}"#, r#"{}"#, r#"{"most":1,"more":2}"#] {
+            assert!(serde_json::from_str::<WaitingCap>(wrong).is_err(), "{wrong}");
+        }
+    }
+}

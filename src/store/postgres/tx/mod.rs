@@ -1,6 +1,7 @@
 //! The transaction: what all operations share.
 
 mod attempt;
+mod cap;
 mod audit;
 mod change;
 mod event;

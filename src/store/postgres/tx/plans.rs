@@ -8,7 +8,7 @@ use super::super::migrate::migrate;
 use super::super::name::Schema;
 use super::super::options::PostgresOptions;
 use super::{
-    attempt, change, event, feed, fold, insert, pool, promote, queue, retention, rules, run, sensor, tick,
+    attempt, cap, change, event, feed, fold, insert, pool, promote, queue, retention, rules, run, sensor, tick,
     worker,
 };
 
@@ -57,6 +57,10 @@ const HOT: &[(&str, &str)] = &[
     ("pool stats", pool::POOL_STATS),
     ("families", rules::FAMILIES),
     ("paused", rules::PAUSED),
+    ("caps", cap::CAPS),
+    ("put caps", cap::PUT_CAPS),
+    ("hold caps", cap::HOLD_CAPS),
+    ("is capped", cap::IS_CAPPED),
     ("pause", rules::PAUSE),
     ("resume", rules::RESUME),
     ("leases", rules::LEASES),
@@ -127,6 +131,7 @@ const HOT: &[(&str, &str)] = &[
 const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "pause",
     "resume",
+    "hold caps",
     "leases",
     "enqueue",
     "fold",
@@ -215,7 +220,7 @@ async fn plan(client: &Client, schema: &Schema, sql: &str) -> Vec<String> {
 /// through; the live admitters.
 fn is_small(step: &str) -> bool {
     let table = step.trim_start_matches("Seq Scan on ").split(' ').next();
-    table.is_some_and(|table| ["namespace", "lease", "lane", "serving", "family", "pause"].contains(&table))
+    table.is_some_and(|table| ["namespace", "lease", "lane", "serving", "family", "pause", "cap"].contains(&table))
 }
 
 fn complaint(name: &str, step: &str) -> Option<String> {
