@@ -185,9 +185,9 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "page of places, filtered",
 ];
 
-/// Compare each row with all elements of an array: the statuses and workflows of a filter, and the lanes that a
-/// page asks for, and the queues that a tick serves.
-const COMPARE_WITH_FEW: &[&str] = &[", filtered", "bounds", "lanes"];
+/// Compare each row with all elements of an array: the statuses and workflows of a filter, the lanes that a
+/// page asks for, the queues that a tick serves, and those that are capped.
+const COMPARE_WITH_FEW: &[&str] = &[", filtered", "bounds", "lanes", "hold caps"];
 
 async fn connect(schema: &Schema) -> Client {
     let url = std::env::var("STATIONMASTER_TEST_POSTGRES")
@@ -262,6 +262,8 @@ const READ_WHOLE: &[&str] = &[
     "serving_pkey",
     "family_pkey",
     "pause_pkey",
+    // All caps, and whether there is one.
+    "cap_pkey",
     // The latest token of all.
     "rate_use_at",
 ];

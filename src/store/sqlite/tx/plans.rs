@@ -143,6 +143,7 @@ const WHOLE: &[&str] = &[
     "SCAN json_each VIRTUAL",
     "SCAN merged",
     "SCAN named VIRTUAL",
+    "SCAN sm_cap",
     "SCAN sm_family",
     "SCAN sm_pause",
     "SCAN sm_pool",

@@ -23,7 +23,7 @@ const PUT_CAP: &str = "INSERT OR REPLACE INTO sm_cap (kind, name, most, strict) 
 const DELETE_CAP: &str = "DELETE FROM sm_cap WHERE kind = ?1 AND name = ?2";
 pub(super) const CAP: &str = "SELECT kind, name, most, strict FROM sm_cap WHERE kind = ?1 AND name = ?2";
 pub(super) const CAPS: &str = "SELECT kind, name, most, strict FROM sm_cap ORDER BY kind, name";
-pub(super) const ANY_CAP: &str = "SELECT EXISTS (SELECT 1 FROM sm_cap)";
+pub(super) const ANY_CAP: &str = "SELECT 1 FROM sm_cap LIMIT 1";
 const LANE_TASKS: &str = "SELECT no, tasks FROM sm_lane WHERE tasks > 0";
 const PUT_RATE: &str =
     "INSERT OR REPLACE INTO sm_rate (key, owed, at, starts, period, full_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
@@ -89,7 +89,7 @@ impl Db<'_> {
     }
 
     pub(super) fn has_caps(&mut self) -> Outcome<bool> {
-        Ok(self.prepare(ANY_CAP)?.query_row([], |row| row.get(0))?)
+        Ok(self.prepare(ANY_CAP)?.exists([])?)
     }
 
     /// Returns the caps that hold for these tasks, and counts what waits under them.
