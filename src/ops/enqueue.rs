@@ -100,13 +100,14 @@ impl Tx<'_> {
 
     fn insert_capped(&mut self, tasks: &[TaskInsert]) -> Result<Vec<Inserted>> {
         let caps = self.raw().hold_caps(tasks)?;
-        let mut refused = cap::refusals(caps.clone(), tasks, |_| false);
+        let needs: Vec<_> = tasks.iter().map(|task| (&task.key, &task.lane)).collect();
+        let mut refused = cap::refusals(caps.clone(), &needs, |_| false);
         // Those that exist count for less, so they need not be known where there is room for all.
         if refused.iter().any(Option::is_some) {
             let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
             let known = self.raw().tasks(&keys)?;
             let known: HashSet<&TaskKey> = known.iter().flatten().map(|task| &task.key).collect();
-            refused = cap::refusals(caps, tasks, |key| known.contains(key));
+            refused = cap::refusals(caps, &needs, |key| known.contains(key));
         }
         let accepted = tasks.iter().zip(&refused).filter(|(_, refused)| refused.is_none());
         let accepted: Vec<TaskInsert> = accepted.map(|(task, _)| task.clone()).collect();

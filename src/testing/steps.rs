@@ -19,8 +19,8 @@ use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
 use crate::shard::DEFAULT_CODES;
-use crate::store::{Inserted, Tx};
 use crate::store::contract::{ShardLease, ShardWrite, SurveyQuery, Worker};
+use crate::store::{Inserted, Tx};
 use crate::task::{Feed, LeaseLoss, NewTask, TaskQuery, TaskRecord, TaskState};
 use crate::time::Timestamp;
 

@@ -1,8 +1,8 @@
 //! Caps on what waits, as a host meets them.
 
-use stationmaster::backoff::RetryPolicy;
 use stationmaster::admission::limits::LimitSpec;
 use stationmaster::admission::{Defined, Definition, IfExists, QueueSpec, Subject, Undefined, WaitingCap};
+use stationmaster::backoff::RetryPolicy;
 use stationmaster::error::{Error, Invalid};
 use stationmaster::id::{LimitKey, QueueName};
 use stationmaster::ops::{Finish, Outcome, RetryAdvice};
@@ -55,7 +55,17 @@ fn the_tasks_of_a_call_are_decided_in_their_order() {
         scene.caps(&[of_gpu(3).into(), LimitSpec::of(limit("k")).waiting(cap(1)).into()]);
         assert_eq!(scene.says(&[gpu("1")]), ["new"]);
         let k = |name: &str| gpu(name).limit(limit("k"));
-        let said = scene.says(&[gpu("1"), k("2"), k("3"), db("3", 1), k("3"), gpu("4"), gpu("5"), k("6"), db("7", 1)]);
+        let said = scene.says(&[
+            gpu("1"),
+            k("2"),
+            k("3"),
+            db("3", 1),
+            k("3"),
+            gpu("4"),
+            gpu("5"),
+            k("6"),
+            db("7", 1),
+        ]);
         let expected = [
             "exists",
             "new",
@@ -84,7 +94,10 @@ fn a_grant_or_an_end_makes_room_and_only_enqueueing_is_refused() {
         scene.caps(&[of_gpu(2).into()]);
         let retry = RetryPolicy::fixed(secs(1)).max_attempts(9).build().unwrap();
         let gpu = |name: &str| gpu(name).retry(retry.clone());
-        assert_eq!(scene.says(&["a", "b", "c"].map(&gpu))[2], "refused: 2 of at most 2 tasks wait in queue gpu");
+        assert_eq!(
+            scene.says(&["a", "b", "c"].map(&gpu))[2],
+            "refused: 2 of at most 2 tasks wait in queue gpu"
+        );
         let granted = scene.admit(1, &scene.order(1)).granted;
         assert_eq!(names(&granted), ["a"]);
         let later = gpu("later").not_before(at(1_000));
@@ -97,7 +110,11 @@ fn a_grant_or_an_end_makes_room_and_only_enqueueing_is_refused() {
         assert_eq!(scene.task("a").state, TaskState::UpForRetry);
         assert_eq!(scene.says(&[gpu("c")]), ["refused: 3 of at most 2 tasks wait in queue gpu"]);
         scene.store.write(|tx| tx.cancel(at(4), secs(0), &["a", "later"].map(key), "")).unwrap();
-        assert_eq!(scene.says(&[gpu("c"), gpu("d")])[..1], ["new"], "what has ended and is kept does not wait");
+        assert_eq!(
+            scene.says(&[gpu("c"), gpu("d")])[..1],
+            ["new"],
+            "what has ended and is kept does not wait"
+        );
         // A clear is not refused.
         scene.store.write(|tx| tx.clear(at(5), &[key("a")])).unwrap();
         let waiting = scene.store.read(|tx| tx.queues()).unwrap();
@@ -134,7 +151,10 @@ fn a_family_caps_each_of_its_keys_and_definitions_are_told() {
         assert_eq!(said[8], "refused: 0 of at most 0 tasks wait in queue gpu");
 
         let read = |key: &str| scene.store.read(|tx| tx.limits(&[limit(key)])).unwrap()[0].clone().unwrap();
-        assert_eq!(["t/a", "t/large", "t/free"].map(|key| read(key).cap), [Some(cap(1)), large.waiting, None]);
+        assert_eq!(
+            ["t/a", "t/large", "t/free"].map(|key| read(key).cap),
+            [Some(cap(1)), large.waiting, None]
+        );
         assert_eq!(scene.store.read(|tx| tx.families()).unwrap(), [tenants]);
         let limits = scene.store.read(|tx| tx.all_limits()).unwrap();
         assert_eq!(limits.iter().map(|limit| limit.cap).collect::<Vec<_>>(), [None, large.waiting]);
@@ -178,7 +198,8 @@ fn a_call_of_many_pieces_is_decided_before_any_is_inserted() {
         scene.caps(&[of_gpu(10_005).into()]);
         let tasks: Vec<NewTask> = (0..10_010).map(|n| gpu(&n.to_string())).collect();
         let inserted = scene.store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
-        let refused = Inserted::Refused { subject: Subject::Queue(queue("gpu")), waiting: 10_005, most: 10_005 };
+        let refused =
+            Inserted::Refused { subject: Subject::Queue(queue("gpu")), waiting: 10_005, most: 10_005 };
         assert!(inserted[..10_005].iter().all(|answer| matches!(answer, Inserted::New(_))));
         assert_eq!(inserted[10_005..], vec![refused; 5]);
     });

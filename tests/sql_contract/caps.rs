@@ -77,12 +77,12 @@ fn caps_refuse_what_is_enqueued_by_sql() {
 
         // What has a lease, senses or has ended does not wait.
         let granted = world.admit(NOW);
-        let lease = |name: &str| {
-            granted.iter().find(|task| task.key.task.as_str() == name).unwrap().lease_ref()
-        };
+        let lease =
+            |name: &str| granted.iter().find(|task| task.key.task.as_str() == name).unwrap().lease_ref();
         let leases = ["a", "b", "d"].map(lease);
         world.store.write(|tx| tx.start(now(), &leases)).unwrap();
-        let settings = Settings::new(std::time::Duration::from_secs(1), std::time::Duration::from_secs(9)).unwrap();
+        let settings =
+            Settings::new(std::time::Duration::from_secs(1), std::time::Duration::from_secs(9)).unwrap();
         let context = PokeContext::from_json("{}").unwrap();
         let sensor = NewSensor::new(leases[0], "file".try_into().unwrap(), context, settings);
         world.store.write(|tx| tx.register(now(), std::slice::from_ref(&sensor))).unwrap();
@@ -92,7 +92,10 @@ fn caps_refuse_what_is_enqueued_by_sql() {
         assert!(!accepts(&world, &task("p", "cpu", &["k"])), "what is not due waits");
         assert!(accepts(&world, &task("q", "gpu", &[])));
         assert!(!accepts(&world, &task("r", "gpu", &[])));
-        world.store.write(|tx| tx.finish(Timestamp::from_micros(NOW), &[Finish::given_back(leases[1])])).unwrap();
+        world
+            .store
+            .write(|tx| tx.finish(Timestamp::from_micros(NOW), &[Finish::given_back(leases[1])]))
+            .unwrap();
         assert!(!accepts(&world, &task("r", "gpu", &[])), "what was given back waits, beyond the cap");
     }
 }

@@ -12,7 +12,6 @@ use crate::base::setters;
 use crate::bounds::MAX_SLOTS;
 use crate::error::Invalid;
 use crate::id::{LimitKey, QueueName, TaskKey};
-use crate::task::TaskInsert;
 
 /// Caps how many tasks may wait in a queue or carry a limit key while they wait. An enqueue beyond it is refused.
 ///
@@ -141,23 +140,22 @@ fn subjects(lane: &LaneKey) -> impl Iterator<Item = Subject> {
     std::iter::once(Subject::Queue(lane.queue.clone())).chain(lane.limits.iter().cloned().map(Subject::Key))
 }
 
-/// Decides which of these tasks are refused, in their order: each that is not counts for those behind it. Returns for
+/// Decides which of these tasks, by their keys and needs, are refused, in their order: each that is not counts for those behind it. Returns for
 /// each task the first cap that refuses it, as it stood then. A task that exists, or whose key the call named before
 /// with success, is neither counted nor refused.
 pub(crate) fn refusals(
     caps: Vec<CapUse>,
-    tasks: &[TaskInsert],
+    tasks: &[(&TaskKey, &LaneKey)],
     exists: impl Fn(&TaskKey) -> bool,
 ) -> Vec<Option<CapUse>> {
-    let mut caps: HashMap<Subject, CapUse> =
-        caps.into_iter().map(|cap| (cap.subject.clone(), cap)).collect();
+    let mut caps: HashMap<Subject, CapUse> = caps.into_iter().map(|cap| (cap.subject.clone(), cap)).collect();
     let mut accepted: HashSet<&TaskKey> = HashSet::new();
-    let mut decide = |task: &'_ TaskInsert| {
+    let mut decide = |lane: &LaneKey| {
         let full = |subject| caps.get(&subject).filter(|cap| cap.waiting >= cap.cap.most.into());
-        if let Some(full) = subjects(&task.lane).find_map(full) {
+        if let Some(full) = subjects(lane).find_map(full) {
             return Some(full.clone());
         }
-        for subject in subjects(&task.lane) {
+        for subject in subjects(lane) {
             if let Some(cap) = caps.get_mut(&subject) {
                 cap.waiting += 1;
             }
@@ -165,10 +163,10 @@ pub(crate) fn refusals(
         None
     };
     let mut decided = Vec::with_capacity(tasks.len());
-    for task in tasks {
-        let refused = if accepted.contains(&task.key) || exists(&task.key) { None } else { decide(task) };
+    for &(key, lane) in tasks {
+        let refused = if accepted.contains(key) || exists(key) { None } else { decide(lane) };
         if refused.is_none() {
-            accepted.insert(&task.key);
+            accepted.insert(key);
         }
         decided.push(refused);
     }
@@ -188,15 +186,15 @@ pub(crate) fn capped_by(key: &LimitKey, is_defined: bool, families: &Families<'_
 pub(crate) struct WaitingCount(BTreeMap<Subject, (WaitingCap, i64)>);
 
 impl WaitingCount {
-    /// Finds the caps that hold for these tasks. `is_defined` says whether a key is, and `cap` returns the cap of a
+    /// Finds the caps that hold for tasks with these needs. `is_defined` says whether a key is, and `cap` returns the cap of a
     /// queue, key or family itself.
-    pub(crate) fn of_tasks<E>(
-        tasks: &[TaskInsert],
+    pub(crate) fn of_lanes<'l, E>(
+        lanes: impl Iterator<Item = &'l LaneKey>,
         families: &Families<'_>,
         mut is_defined: impl FnMut(&LimitKey) -> Result<bool, E>,
         mut cap: impl FnMut(&Subject) -> Result<Option<WaitingCap>, E>,
     ) -> Result<Self, E> {
-        let lanes: HashSet<&LaneKey> = tasks.iter().map(|task| &task.lane).collect();
+        let lanes: HashSet<&LaneKey> = lanes.collect();
         let asked: HashSet<Subject> = lanes.into_iter().flat_map(subjects).collect();
         let mut found = BTreeMap::new();
         for subject in asked {
@@ -239,10 +237,14 @@ mod tests {
 
     use super::super::limits::LimitSpec;
     use super::*;
-    use crate::task::NewTask;
+    use crate::task::{NewTask, TaskInsert};
     use crate::time::Timestamp;
 
-    /// A task of one of four keys, in queue 0 or 1, that carries a set of three limit keys.
+    fn needs(tasks: &[TaskInsert]) -> Vec<(&TaskKey, &LaneKey)> {
+        tasks.iter().map(|task| (&task.key, &task.lane)).collect()
+    }
+
+    /// A task of one of twelve keys, in queue 0 or 1, that carries a set of three limit keys.
     fn task((name, queue, keys): &(u8, u8, u8)) -> TaskInsert {
         let key = TaskKey::new("n", "w", "r", &format!("t{name}")).unwrap();
         let carried = (0..3).filter(|bit| keys & (1 << bit) != 0);
@@ -252,7 +254,11 @@ mod tests {
     }
 
     /// The rule of docs/admission.md, read aloud: each task is looked at alone, and all that wait are counted again.
-    fn naive(caps: &[CapUse], tasks: &[(u8, u8, u8)], exists: &HashSet<u8>) -> Vec<Option<(String, u64, u32)>> {
+    fn naive(
+        caps: &[CapUse],
+        tasks: &[(u8, u8, u8)],
+        exists: &HashSet<u8>,
+    ) -> Vec<Option<(String, u64, u32)>> {
         let mut waiting: Vec<(u8, u8, u8)> = Vec::new();
         let mut answers = Vec::new();
         for asked in tasks {
@@ -299,7 +305,7 @@ mod tests {
             let caps: Vec<CapUse> = caps.collect();
             let inserts: Vec<TaskInsert> = tasks.iter().map(task).collect();
             let known = |key: &TaskKey| exists.iter().any(|name| key.task.as_str() == format!("t{name}"));
-            let found: Vec<_> = refusals(caps.clone(), &inserts, known)
+            let found: Vec<_> = refusals(caps.clone(), &needs(&inserts), known)
                 .into_iter()
                 .map(|cap| cap.map(|cap| (cap.subject.to_string(), cap.waiting, cap.cap.most)))
                 .collect();
@@ -311,7 +317,7 @@ mod tests {
     fn a_key_that_was_refused_may_be_accepted_with_other_needs() {
         let full = CapUse::new(Subject::Queue(QueueName::new("q0").unwrap()), WaitingCap::new(0).unwrap(), 3);
         let tasks = [(1, 0, 0), (1, 1, 0), (1, 0, 0)].map(|given| task(&given));
-        let refused = refusals(vec![full.clone()], &tasks, |_| false);
+        let refused = refusals(vec![full.clone()], &needs(&tasks), |_| false);
         assert_eq!(refused, [Some(full), None, None]);
     }
 

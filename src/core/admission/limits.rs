@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::cap::WaitingCap;
 pub use super::rate::Rate;
 pub(crate) use super::rate::RateUse;
-use super::cap::WaitingCap;
 use super::subject::Subject;
 use crate::base::setters;
 use crate::bounds::MAX_SLOTS;

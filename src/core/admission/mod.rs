@@ -14,6 +14,8 @@
 //! A task is in a queue, and a tick serves some queues or all. Of other queues it admits nothing, but what they
 //! hold counts, and under [`Policy::Reserve`] their tasks keep their place in a full pool.
 //!
+//! A [`WaitingCap`] bounds how many tasks wait in a queue or with a limit key. Beyond it an enqueue is refused.
+//!
 //! The tasks that a tick leaves waiting have one [`Reason`] per lane. It is the reason of the lane's first
 //! waiting task, computed from what the tick leaves open.
 

@@ -95,10 +95,11 @@ impl Transaction<'_> {
     /// Returns the caps that hold for these tasks, and counts what waits under them.
     pub(super) fn caps_of(&self, tasks: &[TaskInsert]) -> Vec<CapUse> {
         let rules = &self.state.rules;
+        let lanes = tasks.iter().map(|task| &task.lane);
         let families: Vec<LimitSpec> = rules.families.values().cloned().collect();
         let is_defined = |key: &LimitKey| Ok(self.state.limits.row(key).is_some_and(|row| row.is_defined));
         let cap = |subject: &Subject| Ok(rules.caps.get(subject).copied());
-        let found = WaitingCount::of_tasks(tasks, &Families::new(&families), is_defined, cap);
+        let found = WaitingCount::of_lanes(lanes, &Families::new(&families), is_defined, cap);
         let Ok::<_, Infallible>(mut waiting) = found;
         if waiting.is_empty() {
             return Vec::new();

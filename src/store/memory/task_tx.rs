@@ -12,8 +12,8 @@ use crate::error::StoreResult;
 use crate::id::{Holder, QueueName, RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
-    CapUse, Change, Forget, GrantBatch, Granted, Move, Overdue, PoolTx, Promote, Started, Survey, SurveyQuery,
-    TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichPools,
+    CapUse, Change, Forget, GrantBatch, Granted, Move, Overdue, PoolTx, Promote, Started, Survey,
+    SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichPools,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskRecord, TaskState};

@@ -123,7 +123,10 @@ fn the_cap_of_a_key_is_its_own_or_that_of_its_family(store: &dyn Store) {
     world.write(|tx| tx.put_caps(&caps));
     let keys = ["t/own", "t", "t/", "t/free/x", "t/exempt", "t/b", "t/a", "u", "größe", "größen"];
     let task = keys.iter().fold(task("all"), |task, key| task.limit(limit(key)));
-    world.insert(&[super::world::task("1").limit(limit("t/b")), super::world::task("2").limit(limit("t/own"))]);
+    world.insert(&[
+        super::world::task("1").limit(limit("t/b")),
+        super::world::task("2").limit(limit("t/own")),
+    ]);
     let key = |name: &str| Subject::Key(limit(name));
     let expected = [
         counted(key("größen"), 7, 0),

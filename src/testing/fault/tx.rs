@@ -11,8 +11,8 @@ use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use crate::store::contract::{
-    CapUse, Change, EventNote, FeedTx, GrantBatch, Granted, Held, LeasesByLane, Move, Overdue, PoolTx, Promote,
-    RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey,
+    CapUse, Change, EventNote, FeedTx, GrantBatch, Granted, Held, LeasesByLane, Move, Overdue, PoolTx,
+    Promote, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey,
     SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked, Worker,
 };
 use crate::store::{Discrepancy, Inserted};

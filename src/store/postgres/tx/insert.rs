@@ -233,7 +233,9 @@ impl Db<'_> {
         let mut unless_capped = unless_capped;
         if pieces(&distinct).nth(1).is_some() {
             // Before the first piece is inserted.
-            if unless_capped && self.is_capped(&distinct.iter().map(|fresh| fresh.task).collect::<Vec<_>>())? {
+            if unless_capped
+                && self.is_capped(&distinct.iter().map(|fresh| fresh.task).collect::<Vec<_>>())?
+            {
                 return Ok(None);
             }
             unless_capped = false;

@@ -1,8 +1,8 @@
 //! The transaction: what all operations share.
 
 mod attempt;
-mod cap;
 mod audit;
+mod cap;
 mod change;
 mod event;
 mod feed;

@@ -8,8 +8,8 @@ use super::super::migrate::migrate;
 use super::super::name::Schema;
 use super::super::options::PostgresOptions;
 use super::{
-    attempt, cap, change, event, feed, fold, insert, pool, promote, queue, retention, rules, run, sensor, tick,
-    worker,
+    attempt, cap, change, event, feed, fold, insert, pool, promote, queue, retention, rules, run, sensor,
+    tick, worker,
 };
 
 const HOT: &[(&str, &str)] = &[
@@ -220,7 +220,9 @@ async fn plan(client: &Client, schema: &Schema, sql: &str) -> Vec<String> {
 /// through; the live admitters.
 fn is_small(step: &str) -> bool {
     let table = step.trim_start_matches("Seq Scan on ").split(' ').next();
-    table.is_some_and(|table| ["namespace", "lease", "lane", "serving", "family", "pause", "cap"].contains(&table))
+    table.is_some_and(|table| {
+        ["namespace", "lease", "lane", "serving", "family", "pause", "cap"].contains(&table)
+    })
 }
 
 fn complaint(name: &str, step: &str) -> Option<String> {

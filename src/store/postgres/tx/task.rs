@@ -8,8 +8,8 @@ use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::TxMode;
 use crate::store::contract::{
-    CapUse, Change, GrantBatch, Granted, Held, Move, Overdue, Promote, Started, Survey, SurveyQuery, TaskSums,
-    TaskTx, TaskWalk, Wait, Walked,
+    CapUse, Change, GrantBatch, Granted, Held, Move, Overdue, Promote, Started, Survey, SurveyQuery,
+    TaskSums, TaskTx, TaskWalk, Wait, Walked,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};

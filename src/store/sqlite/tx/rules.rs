@@ -94,7 +94,7 @@ impl Db<'_> {
 
     /// Returns the caps that hold for these tasks, and counts what waits under them.
     pub(super) fn caps_of(&mut self, tasks: &[TaskInsert]) -> Outcome<Vec<CapUse>> {
-        let families = self.families()?;
+        let (families, lanes) = (self.families()?, tasks.iter().map(|task| &task.lane));
         let found = {
             let mut find = self.prepare(CAP)?;
             let is_defined = |key: &LimitKey| {
@@ -105,7 +105,7 @@ impl Db<'_> {
                 let found = find.query(subject.parts())?.next()?.map(records::cap).transpose()?;
                 Ok::<_, super::Fault>(found.map(|(_, cap)| cap))
             };
-            WaitingCount::of_tasks(tasks, &Families::new(&families), is_defined, cap)
+            WaitingCount::of_lanes(lanes, &Families::new(&families), is_defined, cap)
         };
         let mut waiting = found?;
         if waiting.is_empty() {

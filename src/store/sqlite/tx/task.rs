@@ -6,8 +6,8 @@ use crate::error::StoreResult;
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
-    CapUse, Change, GrantBatch, Granted, Move, Overdue, Promote, Started, Survey, SurveyQuery, TaskSums, TaskTx,
-    TaskWalk, Walked,
+    CapUse, Change, GrantBatch, Granted, Move, Overdue, Promote, Started, Survey, SurveyQuery, TaskSums,
+    TaskTx, TaskWalk, Walked,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
