@@ -33,8 +33,11 @@ fn key(task: &str) -> TaskKey {
 }
 
 /// The methods of the store's traits that write.
-const WRITES: [&str; 35] = [
+const WRITES: [&str; 38] = [
     "insert_tasks_if_absent",
+    "insert_tasks_if_uncapped",
+    "hold_caps",
+    "put_caps",
     "survey",
     "grant_if_open",
     "start_if_queued",

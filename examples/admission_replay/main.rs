@@ -123,8 +123,14 @@ fn write(tx: &mut Tx<'_>, now: Timestamp, verb: &Verb) -> Result<Answer> {
         Verb::Resume(subjects) => json!({ "resume": tx.resume(subjects)? }),
         Verb::Enqueue(tasks) => {
             let inserted = tx.enqueue(now, tasks)?.into_iter();
-            let is_new = inserted.map(|inserted| matches!(inserted, Inserted::New(_)));
-            json!({ "enqueue": told(tasks, is_new.map(|is_new| if is_new { "new" } else { "exists" })) })
+            let word = |inserted| match inserted {
+                Inserted::New(_) => json!("new"),
+                Inserted::Exists(_) => json!("exists"),
+                Inserted::Refused { subject, waiting, most } => {
+                    json!({ "refused": { "subject": subject, "waiting": waiting, "most": most } })
+                }
+            };
+            json!({ "enqueue": told(tasks, inserted.map(word)) })
         }
         Verb::Tick(request) => return Ok(Answer::Tick(Box::new(tx.admit(now, request)?))),
         Verb::Finish(tasks) => {
@@ -184,8 +190,8 @@ fn name(key: &TaskKey) -> String {
     }
 }
 
-fn told(tasks: &[NewTask], answers: impl Iterator<Item = &'static str>) -> Vec<Value> {
-    let told = |(task, answer): (&NewTask, &str)| json!({ "task": name(&task.key), "became": answer });
+fn told(tasks: &[NewTask], answers: impl Iterator<Item = Value>) -> Vec<Value> {
+    let told = |(task, answer): (&NewTask, Value)| json!({ "task": name(&task.key), "became": answer });
     tasks.iter().zip(answers).map(told).collect()
 }
 

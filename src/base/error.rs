@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 
 use crate::base::setters;
 use crate::bounds::{MAX_LIMIT_KEYS, MAX_POOLS, MAX_SLOTS};
-use crate::id::{Holder, LimitKey, MAX_BYTES, PoolName, QueueName, RequestId, TaskKey};
+use crate::id::{Holder, LimitKey, MAX_BYTES, PoolName, RequestId, TaskKey};
 
 /// The result of everything that uses a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -217,12 +217,6 @@ pub enum Invalid {
     WindowWith {
         /// What it does not know.
         what: &'static str,
-    },
-    /// A queue was to be removed. It has no definition, only tasks and perhaps a pause.
-    #[error("queue {queue} has no definition to remove: to resume it, use `resume`")]
-    NotDefinable {
-        /// The queue.
-        queue: QueueName,
     },
     /// A store would have more of something than each tick can look at.
     #[error("the store would have {count} {what}, more than {cap}: define fewer, or the keys themselves")]

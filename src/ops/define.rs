@@ -1,8 +1,9 @@
-//! Definitions of pools and limits, and pauses.
+//! Definitions of pools, queues and limits, and pauses.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::admission::{Defined, Definition, Drain, IfExists, Subject, Undefined};
+use crate::admission::limits::LimitSpec;
+use crate::admission::{Defined, Definition, Drain, IfExists, QueueSpec, Subject, Undefined, WaitingCap};
 use crate::error::{Invalid, Result, StoreResult};
 use crate::id::{LimitKey, PoolName};
 use crate::store::contract::StoreTx;
@@ -12,11 +13,11 @@ use crate::store::{ReadTx, Tx};
 const MAX_FAMILIES: usize = 1_000;
 
 impl Tx<'_> {
-    /// Defines pools, limits and families. What it does to those that exist is `if_exists`. Returns one value for
+    /// Defines pools, queues, limits and families. What it does to those that exist is `if_exists`. Returns one value for
     /// each. If one call names the same thing twice, the second finds what the first did.
     ///
     /// Sizes, maxima and rates hold from the next tick on, for all tasks. Tasks keep what they hold, so a pool or
-    /// a maximum may be below what is in use. Nothing is paused or resumed, so a program may define everything
+    /// a maximum may be below what is in use. Caps hold for enqueues from the commit on. Nothing is paused or resumed, so a program may define everything
     /// at each start. A call that changes nothing waits for nobody.
     ///
     /// # Errors
@@ -61,11 +62,15 @@ impl Tx<'_> {
             if families > MAX_FAMILIES {
                 return Err(Invalid::TooMany { what: "families", count: families, cap: MAX_FAMILIES }.into());
             }
-            let (mut pools, mut limits) = (Vec::new(), Vec::new());
-            for definition in writes.into_values() {
+            let (mut pools, mut limits, mut caps) = (Vec::new(), Vec::new(), Vec::new());
+            for (subject, definition) in writes {
                 match definition {
                     Definition::Pool(spec) => pools.push(spec),
-                    Definition::Limit(spec) => limits.push(spec),
+                    Definition::Queue(spec) => caps.push((subject, Some(spec.waiting))),
+                    Definition::Limit(mut spec) => {
+                        caps.push((subject, spec.waiting.take()));
+                        limits.push(spec);
+                    }
                 }
             }
             if !pools.is_empty() {
@@ -73,6 +78,9 @@ impl Tx<'_> {
             }
             if !limits.is_empty() {
                 raw.put_limits(&limits)?;
+            }
+            if !caps.is_empty() {
+                raw.put_caps(&caps)?;
             }
             tx.capacity_changed();
             Ok(answers)
@@ -84,8 +92,7 @@ impl Tx<'_> {
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::NotDefinable`] for a queue, which has no definition; nothing was removed.
-    /// [`crate::Error::Store`] if the store fails.
+    /// Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -102,13 +109,15 @@ impl Tx<'_> {
     /// ```
     pub fn undefine(&mut self, subjects: &[Subject]) -> Result<Vec<Undefined>> {
         let (mut pools, mut keys, mut families) = (Vec::new(), Vec::new(), Vec::new());
+        let mut caps = Vec::with_capacity(subjects.len());
         for subject in subjects {
             match subject {
                 Subject::Pool(name) => pools.push(name.clone()),
                 Subject::Key(key) => keys.push(key.clone()),
                 Subject::Family(prefix) => families.push(prefix.clone()),
-                Subject::Queue(queue) => return Err(Invalid::NotDefinable { queue: queue.clone() }.into()),
+                Subject::Queue(_) => {}
             }
+            caps.push((subject.clone(), None));
         }
         self.whole(|tx| {
             let raw = tx.decides()?;
@@ -116,12 +125,15 @@ impl Tx<'_> {
             let mut pools = raw.delete_pools_if_unused(&pools)?.into_iter();
             let mut keys = raw.delete_limits(&keys)?.into_iter().map(removed);
             let mut families = raw.delete_families(&families)?.into_iter().map(removed);
-            let answer = |subject: &Subject| match subject {
+            let capped = raw.put_caps(&caps)?;
+            let answer = |(subject, was_capped): (&Subject, bool)| match subject {
                 Subject::Pool(_) => pools.next(),
                 Subject::Key(_) => keys.next(),
-                Subject::Family(_) | Subject::Queue(_) => families.next(),
+                Subject::Family(_) => families.next(),
+                Subject::Queue(_) => Some(removed(was_capped)),
             };
-            let answers = subjects.iter().map(answer).map(|answer| answer.unwrap_or(Undefined::NotDefined));
+            let answers = subjects.iter().zip(capped).map(answer);
+            let answers = answers.map(|answer| answer.unwrap_or(Undefined::NotDefined));
             let answers = answers.collect();
             tx.capacity_changed();
             Ok(answers)
@@ -237,9 +249,14 @@ fn decide(raw: &mut dyn StoreTx, definitions: &[Definition], if_exists: IfExists
 /// Returns those of the definitions that exist, and all families if one is to be defined.
 fn existing(raw: &mut dyn StoreTx, definitions: &[Definition]) -> StoreResult<HashMap<Subject, Definition>> {
     let (mut pools, mut keys, mut with_families) = (Vec::<PoolName>::new(), Vec::<LimitKey>::new(), false);
+    let mut caps = BTreeMap::<Subject, WaitingCap>::new();
+    if definitions.iter().any(|definition| !matches!(definition, Definition::Pool(_))) {
+        caps.extend(raw.caps()?);
+    }
     for definition in definitions {
         match definition {
             Definition::Pool(spec) => pools.push(spec.name.clone()),
+            Definition::Queue(_) => {}
             Definition::Limit(spec) if spec.is_family => with_families = true,
             Definition::Limit(spec) => keys.push(spec.key.clone()),
         }
@@ -250,11 +267,21 @@ fn existing(raw: &mut dyn StoreTx, definitions: &[Definition]) -> StoreResult<Ha
     }
     if !keys.is_empty() {
         let limits = raw.limits(&keys)?.into_iter().flatten().filter(|limit| limit.is_defined);
-        let spec = |limit: crate::admission::limits::LimitRecord| limit.spec().into();
+        let spec = |limit: crate::admission::limits::LimitRecord| {
+            let waiting = caps.get(&Subject::Key(limit.key.clone())).copied();
+            LimitSpec { waiting, ..limit.spec() }.into()
+        };
         found.extend(limits.map(spec));
     }
     if with_families {
-        found.extend(raw.families()?.into_iter().map(Definition::from));
+        let capped =
+            |spec: LimitSpec| LimitSpec { waiting: caps.get(&spec.subject()).copied(), ..spec }.into();
+        found.extend(raw.families()?.into_iter().map(capped));
     }
+    let queue = |(subject, cap): (Subject, WaitingCap)| match subject {
+        Subject::Queue(name) => Some(QueueSpec::new(name, cap).into()),
+        _ => None,
+    };
+    found.extend(caps.into_iter().filter_map(queue));
     Ok(found.into_iter().map(|definition| (definition.subject(), definition)).collect())
 }

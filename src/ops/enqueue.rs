@@ -1,19 +1,29 @@
 //! Enqueueing tasks.
 
+use std::collections::HashSet;
+
 use crate::admission::Ageing;
+use crate::core::admission::cap::{self, CapUse};
 use crate::error::{Invalid, Result};
+use crate::id::TaskKey;
 use crate::store::{Inserted, Tx};
-use crate::task::NewTask;
+use crate::task::{NewTask, TaskInsert};
 use crate::time::Timestamp;
 
 impl Tx<'_> {
     /// Enqueues tasks. A task whose key already exists is left unchanged, so the call may be repeated after a
     /// crash.
     ///
-    /// One call may name any number of tasks. Either all of them are enqueued or none. In memory and on SQLite
-    /// other writers wait until the transaction ends. On PostgreSQL only those wait that enqueue the same keys,
-    /// and the tasks are admitted after the commit. Split more than about 100,000 tasks into several
-    /// transactions.
+    /// One call may name any number of tasks. Its transaction enqueues all that it accepted, or none. In memory and on
+    /// SQLite other writers wait until the transaction ends. On PostgreSQL only those wait that enqueue the same keys
+    /// or under the same strict cap, and the tasks are admitted after the commit. Split more than about 100,000 tasks
+    /// into several transactions.
+    ///
+    /// A task is [refused](Inserted::Refused) if as many tasks wait in its queue, or with one of its keys, as a
+    /// [cap](crate::admission::WaitingCap) allows. The tasks are decided in the order of the call, and each that is
+    /// accepted counts for those behind it. A key that exists is neither counted nor refused. Calls that no cap
+    /// concerns cost what they cost without. The others also count what waits, once for each call: that grows with
+    /// the number of lanes, leases and sensors.
     ///
     /// # Errors
     ///
@@ -30,7 +40,7 @@ impl Tx<'_> {
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
     /// let first = store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&task)))?;
     /// let again = store.write(|tx| tx.enqueue(Timestamp::from_micros(9), std::slice::from_ref(&task)))?;
-    /// assert!(matches!((first[0], again[0]), (Inserted::New(a), Inserted::Exists(b)) if a == b));
+    /// assert!(matches!((&first[0], &again[0]), (Inserted::New(a), Inserted::Exists(b)) if a == b));
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn enqueue(&mut self, now: impl Into<Timestamp>, tasks: &[NewTask]) -> Result<Vec<Inserted>> {
@@ -82,6 +92,32 @@ impl Tx<'_> {
         let now = now.into();
         let check = |task: &NewTask| task.check_with(now, ageing);
         let rows = tasks.iter().map(check).collect::<Result<Vec<_>, Invalid>>()?;
-        self.insert_tasks(&rows)
+        match self.insert_uncapped(&rows)? {
+            Some(inserted) => Ok(inserted),
+            None => self.whole(|tx| tx.insert_capped(&rows)),
+        }
+    }
+
+    fn insert_capped(&mut self, tasks: &[TaskInsert]) -> Result<Vec<Inserted>> {
+        let caps = self.raw().hold_caps(tasks)?;
+        let needs: Vec<_> = tasks.iter().map(|task| (&task.key, &task.lane)).collect();
+        let mut refused = cap::refusals(caps.clone(), &needs, |_| false);
+        // Those that exist count for less, so they need not be known where there is room for all.
+        if refused.iter().any(Option::is_some) {
+            let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
+            let known = self.raw().tasks(&keys)?;
+            let known: HashSet<&TaskKey> = known.iter().flatten().map(|task| &task.key).collect();
+            refused = cap::refusals(caps, &needs, |key| known.contains(key));
+        }
+        let accepted = tasks.iter().zip(&refused).filter(|(_, refused)| refused.is_none());
+        let accepted: Vec<TaskInsert> = accepted.map(|(task, _)| task.clone()).collect();
+        let mut inserted = self.insert_tasks(&accepted)?.into_iter();
+        let answer = |refused: Option<CapUse>| match refused {
+            Some(CapUse { subject, cap, waiting }) => {
+                Some(Inserted::Refused { subject, waiting, most: cap.most })
+            }
+            None => inserted.next(),
+        };
+        Ok(refused.into_iter().filter_map(answer).collect())
     }
 }

@@ -1,6 +1,10 @@
 //! Pools and limits: what is defined and what is used.
 
+use std::collections::BTreeMap;
+
 use crate::admission::limits::{Families, LimitRecord, LimitSpec};
+use crate::admission::{Subject, WaitingCap};
+use crate::core::admission::cap::capped_by;
 use crate::error::Result;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolStats};
@@ -36,7 +40,7 @@ impl ReadTx<'_> {
     }
 
     /// Returns the limits of these keys, including keys that only tasks mentioned; `None` for an unknown key. A
-    /// key that is not defined itself has the maximum and the rate of its family.
+    /// key that is not defined itself has the maximum, the rate and the cap of its family.
     ///
     /// # Errors
     ///
@@ -45,7 +49,12 @@ impl ReadTx<'_> {
         let mut limits = self.raw().limits(keys)?;
         let families = self.raw().families()?;
         let families = Families::new(&families);
-        limits.iter_mut().flatten().for_each(|limit| families.apply(limit));
+        let caps = self.caps()?;
+        for limit in limits.iter_mut().flatten() {
+            families.apply(limit);
+            let capped = capped_by(&limit.key, limit.is_defined, &families);
+            limit.cap = capped.and_then(|capped| caps.get(&capped).copied());
+        }
         Ok(limits)
     }
 
@@ -55,7 +64,9 @@ impl ReadTx<'_> {
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn families(&mut self) -> Result<Vec<LimitSpec>> {
-        Ok(self.raw().families()?)
+        let caps = self.caps()?;
+        let capped = |spec: LimitSpec| LimitSpec { waiting: caps.get(&spec.subject()).copied(), ..spec };
+        Ok(self.raw().families()?.into_iter().map(capped).collect())
     }
 
     /// Returns all keys that are defined themselves, by key.
@@ -64,6 +75,13 @@ impl ReadTx<'_> {
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn all_limits(&mut self) -> Result<Vec<LimitRecord>> {
-        Ok(self.raw().all_limits()?)
+        let caps = self.caps()?;
+        let cap = |limit: &LimitRecord| caps.get(&Subject::Key(limit.key.clone())).copied();
+        let capped = |limit: LimitRecord| LimitRecord { cap: cap(&limit), ..limit };
+        Ok(self.raw().all_limits()?.into_iter().map(capped).collect())
+    }
+
+    pub(super) fn caps(&mut self) -> Result<BTreeMap<Subject, WaitingCap>> {
+        Ok(self.raw().caps()?.into_iter().collect())
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::admission::{QueueRecord, served_until};
+use crate::admission::{QueueRecord, Subject, served_until};
 use crate::error::Result;
 use crate::id::QueueName;
 use crate::store::ReadTx;
 
 impl ReadTx<'_> {
-    /// Returns the queues that admitters serve by name or that have tasks that have not ended, by name.
+    /// Returns the queues that are defined, that admitters serve by name, or that have tasks that have not ended, by name.
     ///
     /// The cost grows with the number of leases, lanes and sensors.
     ///
@@ -42,11 +42,19 @@ impl ReadTx<'_> {
         let told = self.raw().serving()?;
         let counted = self.raw().queues()?.into_iter().map(|queue| (queue.name.clone(), queue));
         let mut queues: BTreeMap<QueueName, QueueRecord> = counted.collect();
-        for name in told.iter().flat_map(|told| told.queues.iter().flatten()) {
+        let caps = self.caps()?;
+        let capped = caps.keys().filter_map(|subject| match subject {
+            Subject::Queue(name) => Some(name),
+            _ => None,
+        });
+        for name in told.iter().flat_map(|told| told.queues.iter().flatten()).chain(capped) {
             queues.entry(name.clone()).or_insert_with(|| QueueRecord::new(name.clone(), 0, 0, 0, 0));
         }
-        let served =
-            |queue: QueueRecord| QueueRecord { served_until: served_until(&told, &queue.name), ..queue };
-        Ok(queues.into_values().map(served).collect())
+        let told_of = |queue: QueueRecord| QueueRecord {
+            served_until: served_until(&told, &queue.name),
+            cap: caps.get(&Subject::Queue(queue.name.clone())).copied(),
+            ..queue
+        };
+        Ok(queues.into_values().map(told_of).collect())
     }
 }

@@ -323,11 +323,21 @@ fn stale(results: &[bool]) -> usize {
 
 /// The contract's writes that have effects to record.
 impl Tx<'_> {
-    pub(crate) fn insert_tasks(&mut self, tasks: &[TaskInsert]) -> Result<Vec<Inserted>> {
-        let results = self.writes()?.insert_tasks_if_absent(tasks)?;
+    pub(crate) fn insert_tasks(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
+        let results = self.raw().insert_tasks_if_absent(tasks)?;
+        self.inserted(&results);
+        Ok(results)
+    }
+
+    pub(crate) fn insert_uncapped(&mut self, tasks: &[TaskInsert]) -> Result<Option<Vec<Inserted>>> {
+        let results = self.writes()?.insert_tasks_if_uncapped(tasks)?;
+        results.iter().for_each(|results| self.inserted(results));
+        Ok(results)
+    }
+
+    fn inserted(&mut self, results: &[Inserted]) {
         self.effects.enqueued += results.iter().filter(|result| matches!(result, Inserted::New(_))).count();
         self.effects.wakes_admission = true;
-        Ok(results)
     }
 
     pub(crate) fn grant(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Watch;
 use crate::admission::limits::LimitSpec;
-use crate::admission::{IfExists, Subject};
+use crate::admission::{IfExists, QueueSpec, Subject, WaitingCap};
 use crate::backoff::RetryPolicy;
 use crate::canonical::PokeContext;
 use crate::error::Result;
@@ -19,8 +19,8 @@ use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
 use crate::shard::DEFAULT_CODES;
-use crate::store::Tx;
 use crate::store::contract::{ShardLease, ShardWrite, SurveyQuery, Worker};
+use crate::store::{Inserted, Tx};
 use crate::task::{Feed, LeaseLoss, NewTask, TaskQuery, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
@@ -213,7 +213,18 @@ pub fn life() -> Vec<Step> {
         "forget_stopped_runs": |tx| tx.forget_stopped_runs(at(300), 99)?;
         "pause": |tx| tx.pause(&[Subject::Pool("p".try_into()?), Subject::Queue("default".try_into()?)])?;
         "resume": |tx| tx.resume(&[Subject::Pool("p".try_into()?), Subject::Key("gone".try_into()?)])?;
-        "undefine": |tx| tx.undefine(&[Subject::Key("tenant".try_into()?), Subject::Key("gone".try_into()?), Subject::Pool("q".try_into()?), Subject::Family("t/".try_into()?)])?;
+        "define caps": |tx| {
+            let queue = QueueSpec::new("capped".try_into()?, WaitingCap::new(1)?.strict(true));
+            tx.define([queue], IfExists::Replace)?;
+            tx.define([LimitSpec::of("key".try_into()?).waiting(WaitingCap::new(9)?)], IfExists::Replace)?
+        };
+        "enqueue under a cap": |tx| {
+            // Seen by its instant: where numbers come from a sequence, one that was undone leaves a gap.
+            let of = |name: &str| NewTask::new(key(name)).queue("capped".try_into().unwrap()).not_before(at(5_000));
+            let inserted = tx.enqueue(at(500), &[of("capped").limit("key".try_into()?), of("refused")])?;
+            assert!(matches!(inserted[1], Inserted::Refused { waiting: 1, most: 1, .. }), "{inserted:?}");
+        };
+        "undefine": |tx| tx.undefine(&[Subject::Key("tenant".try_into()?), Subject::Key("gone".try_into()?), Subject::Pool("q".try_into()?), Subject::Family("t/".try_into()?), Subject::Queue("capped".try_into()?)])?;
     }
 }
 

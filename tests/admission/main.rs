@@ -2,6 +2,7 @@
 
 mod ahead;
 mod bad_input;
+mod caps;
 mod hiding;
 mod needs;
 mod overdue;

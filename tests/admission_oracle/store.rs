@@ -39,7 +39,7 @@ fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
         world.leased.iter().enumerate().map(|(n, lane)| task(format!("leased{n}"), lane)).collect();
     let is_new = |inserted: &Inserted| match inserted {
         Inserted::New(id) => *id,
-        Inserted::Exists(id) => panic!("{id:?} is there twice"),
+        other => panic!("{other}"),
     };
     let ids: Vec<TaskId> = tx.enqueue(world.now, &leased)?.iter().map(is_new).collect();
     // Not by `admit`, after which the transaction would define nothing more.

@@ -7,7 +7,7 @@ use crate::memory;
 use stationmaster::conformance::{self, Capabilities, Case};
 use stationmaster::store::Store;
 
-const MUTANTS: [(Fault, &str); 101] = [
+const MUTANTS: [(Fault, &str); 106] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -62,6 +62,11 @@ const MUTANTS: [(Fault, &str); 101] = [
     (Fault::RatesWithoutTheClock, "rules::a_grant_notes_what_keys_owe"),
     (Fault::PausesAgain, "rules::a_second_pause_changes_nothing"),
     (Fault::CountsLeasesAsWaiting, "queues::queues_are_counted"),
+    (Fault::InsertsDespiteCaps, "caps::nothing_is_inserted_where_a_cap_may_hold"),
+    (Fault::CountsOneTooManyUnderCaps, "caps::what_waits_is_counted"),
+    (Fault::HoldsNoCapsOfKeys, "caps::the_cap_of_a_key_is_its_own_or_that_of_its_family"),
+    (Fault::CapsAreNeverStrict, "caps::caps_are_put_changed_and_lifted"),
+    (Fault::LiftsNoCap, "caps::caps_are_put_changed_and_lifted"),
     (Fault::SurveysDefinedLimitsOnly, "ticks::a_survey_tells_of_the_limits_that_ready_lanes_carry"),
     (Fault::SurveysWithoutTheRequest, "ticks::a_survey_of_a_known_request_tells_what_it_granted"),
     (Fault::CandidatesNeverTellSinceWhen, "lanes::candidates_tell_since_when_they_are_ready_if_asked"),

@@ -61,7 +61,7 @@ fn an_enqueue_of_any_length_is_sent_in_pieces_and_committed_as_one() {
     // Calls that met the limit have drawn numbers, too.
     let Inserted::New(TaskId(first)) = inserted[0] else { panic!("{:?}", inserted[0]) };
     let expected = (first..).map(|id| Inserted::New(TaskId(id))).take(TASKS);
-    assert!(inserted[..TASKS].iter().copied().eq(expected), "numbers rise across pieces");
+    assert!(inserted[..TASKS].iter().cloned().eq(expected), "numbers rise across pieces");
     assert_eq!(inserted[TASKS], Inserted::Exists(TaskId(first)), "a key of an earlier piece is known");
     let more: Vec<NewTask> = (0..10_001).map(|n| task(&format!("more {n}"))).collect();
     let undone = store.write(|tx| {

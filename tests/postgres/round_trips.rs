@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use stationmaster::admission::IfExists;
+use stationmaster::admission::{IfExists, QueueSpec, WaitingCap};
 use stationmaster::ops::{AdmitRequest, Finish, Finished};
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
 use stationmaster::store::postgres::{Connector, Wake};
@@ -127,6 +127,35 @@ impl Counted {
         let (trips, admission) =
             self.of(|store| store.write(|tx| tx.admit(Timestamp::from_micros(1), &order)).unwrap());
         (trips, admission.granted.len())
+    }
+}
+
+/// Where no cap concerns it, an enqueue finds that out in its one round trip.
+#[test]
+fn an_enqueue_under_a_cap_takes_two_round_trips_more_and_one_for_its_turn() {
+    let counted = Counted::open();
+    let cap = |most, strict| WaitingCap::new(most).unwrap().strict(strict);
+    let of = |name: &str, cap| QueueSpec::new(name.try_into().unwrap(), cap);
+    let queues = [of("loose", cap(50, false)), of("strict", cap(50, true)), of("full", cap(0, false))];
+    counted.store.write(|tx| tx.define(&queues, IfExists::Replace)).unwrap();
+    for round in 0..2 {
+        for (queue, many, trips) in [
+            ("default", 2, 2),
+            ("default", 1, 2),
+            ("loose", 2, 4),
+            ("loose", 1, 4),
+            ("strict", 2, 5),
+            ("full", 1, 4),
+        ] {
+            let new = |n| task(&format!("{round} {queue} {many} {n}")).queue(queue.try_into().unwrap());
+            let tasks: Vec<_> = (0..many).map(new).collect();
+            let (took, inserted) =
+                counted.of(|store| store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap());
+            let is_new = matches!(inserted[0], Inserted::New(_));
+            assert_eq!(is_new, queue != "full", "{queue}");
+            // The first of each prepares its statements.
+            assert!(round == 0 || took == trips, "{queue}, {many}: {took} with the commit");
+        }
     }
 }
 

@@ -118,6 +118,11 @@ const WHOLE: &[(&str, &str)] = &[
     ("family_pkey", ""),
     ("pause", ""),
     ("pause_pkey", ""),
+    // Whether there is a cap at all, and where something is defined, all of them.
+    ("cap", ""),
+    ("cap_pkey", ""),
+    // What waits under a cap: what has a lease does not.
+    ("lease", "capped AS MATERIALIZED"),
     // One row for each live admitter.
     ("serving", ""),
     ("serving_pkey", ""),

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod cancel;
+mod caps;
 #[path = "../hosts/contract.rs"]
 mod contract;
 mod leases;

@@ -90,6 +90,7 @@ pub enum Why {
     Recorded,
     Unknown,
     State,
+    Full,
 }
 
 impl Why {
@@ -103,6 +104,7 @@ impl Why {
             _ if begins(&["the attempts of this task are recorded as runs: "]) => Self::Recorded,
             _ if begins(&["unknown task: "]) => Self::Unknown,
             _ if begins(&["cannot be cancelled: "]) => Self::State,
+            _ if begins(&["too many tasks wait: "]) => Self::Full,
             _ if text.contains(" is refused: ") || text.contains(" are refused: ") => Self::Argument,
             _ => panic!("the page does not have this: {text}"),
         }
@@ -128,6 +130,7 @@ impl Refusal {
             Why::Recorded => "SM004",
             Why::Unknown => "SM005",
             Why::State => "SM006",
+            Why::Full => "SM007",
         };
         assert_eq!(self.code, code, "{}", self.text);
         why

@@ -1,13 +1,14 @@
-//! Definitions of pools and limits, and what becomes of one that exists.
+//! Definitions of pools, queues and limits, and what becomes of one that exists.
 
 use serde::{Deserialize, Serialize};
 
+use super::cap::QueueSpec;
 use super::limits::LimitSpec;
 use super::subject::Subject;
 use crate::error::Invalid;
 use crate::pool::PoolSpec;
 
-/// What a host defines: a pool, or a limit of a key or a family of keys.
+/// What a host defines: a pool, a queue, or a limit of a key or a family of keys.
 ///
 /// # Examples
 ///
@@ -24,6 +25,8 @@ use crate::pool::PoolSpec;
 pub enum Definition {
     /// A pool.
     Pool(PoolSpec),
+    /// A queue, with a cap on what waits in it.
+    Queue(QueueSpec),
     /// A limit of a key, or of a family.
     Limit(LimitSpec),
 }
@@ -31,6 +34,12 @@ pub enum Definition {
 impl From<PoolSpec> for Definition {
     fn from(spec: PoolSpec) -> Self {
         Self::Pool(spec)
+    }
+}
+
+impl From<QueueSpec> for Definition {
+    fn from(spec: QueueSpec) -> Self {
+        Self::Queue(spec)
     }
 }
 
@@ -43,6 +52,12 @@ impl From<LimitSpec> for Definition {
 impl From<&PoolSpec> for Definition {
     fn from(spec: &PoolSpec) -> Self {
         Self::Pool(spec.clone())
+    }
+}
+
+impl From<&QueueSpec> for Definition {
+    fn from(spec: &QueueSpec) -> Self {
+        Self::Queue(spec.clone())
     }
 }
 
@@ -61,7 +76,7 @@ pub enum IfExists {
     Leave,
     /// Changes the fields that are given, and leaves the others. The slots of a pool are always given. Its
     /// description is given unless it is empty; that sensing tasks keep their slots is given if they do. A maximum,
-    /// a rate or a weight is given if it is there.
+    /// a rate, a weight or a cap of a limit is given if it is there, and the cap of a queue always.
     Change,
     /// Makes it exactly what is given.
     Replace,
@@ -102,6 +117,7 @@ impl Definition {
     pub(crate) fn subject(&self) -> Subject {
         match self {
             Self::Pool(spec) => Subject::Pool(spec.name.clone()),
+            Self::Queue(spec) => Subject::Queue(spec.name.clone()),
             Self::Limit(spec) => spec.subject(),
         }
     }
@@ -110,6 +126,7 @@ impl Definition {
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         match self {
             Self::Pool(spec) => spec.check(),
+            Self::Queue(spec) => spec.waiting.check(),
             Self::Limit(spec) => spec.check(),
         }
     }
@@ -144,6 +161,7 @@ impl Definition {
                 max: given.max.or(spec.max),
                 rate: given.rate.or(spec.rate),
                 weight: given.weight.or(spec.weight),
+                waiting: given.waiting.or(spec.waiting),
                 ..spec
             }),
             (given, _) => given,

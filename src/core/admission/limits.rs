@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::cap::WaitingCap;
 pub use super::rate::Rate;
 pub(crate) use super::rate::RateUse;
 use super::share::MAX_WEIGHT;
@@ -143,7 +144,7 @@ fn named(scope: &str, parts: &[&str]) -> Result<LimitKey, Invalid> {
 /// apart, unless the key itself is defined or a family with a longer prefix matches it. Nothing has to be
 /// defined for each key, and nothing is left behind when the last task that carries one has ended.
 ///
-/// A key that is defined without a maximum and without a rate is exempt from its families.
+/// A key that is defined without a maximum, a rate and a cap is exempt from its families.
 ///
 /// # Examples
 ///
@@ -172,6 +173,9 @@ pub struct LimitSpec {
     /// How large the part of a share with this key is, relative to others: 1 to 1,000,000. `None` is 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
+    /// The most of its tasks that wait; `None` for any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingCap>,
 }
 
 fn max_tasks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
@@ -198,7 +202,7 @@ impl LimitSpec {
 
     /// Creates a definition of this key that limits nothing yet.
     pub fn of(key: LimitKey) -> Self {
-        Self { key, is_family: false, max: None, rate: None, weight: None }
+        Self { key, is_family: false, max: None, rate: None, weight: None, waiting: None }
     }
 
     /// Makes it the definition of the family of all keys that begin with its key.
@@ -214,6 +218,8 @@ impl LimitSpec {
         /// Sets how large the part of a share with this key is, relative to others: 1 to 1,000,000. It is checked
         /// when it is defined. See [`NewTask::share`](crate::NewTask::share).
         weight: Some(u32);
+        /// Sets the most of its tasks that wait.
+        waiting: Some(WaitingCap);
     }
 
     /// Returns what it defines.
@@ -223,6 +229,7 @@ impl LimitSpec {
 
     /// Refuses what is out of range.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
+        self.waiting.as_ref().map_or(Ok(()), WaitingCap::check)?;
         let bytes = self.key.as_str().len();
         match self.weight {
             Some(0) => return Err(Invalid::Zero { what: "the weight of a share" }),
@@ -257,6 +264,9 @@ pub struct LimitRecord {
     /// The weight of a share with this key, by the same definition; `None` is 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
+    /// The most of its tasks that wait, by the same definition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap: Option<WaitingCap>,
     /// Whether the key itself is defined. Otherwise tasks carry it, and the definition of a family may hold.
     #[serde(default)]
     pub is_defined: bool,
@@ -267,19 +277,20 @@ pub struct LimitRecord {
 impl LimitRecord {
     /// Creates the record of a key that has a maximum, or that tasks only carry. For stores.
     pub fn new(key: LimitKey, max: Option<u32>, used: i64) -> Self {
-        Self { key, max, rate: None, weight: None, is_defined: max.is_some(), used }
+        Self { key, max, rate: None, weight: None, cap: None, is_defined: max.is_some(), used }
     }
 
     /// Creates the record of a key with its own definition, if it has one. For stores.
     pub fn defined(key: LimitKey, spec: Option<LimitSpec>, used: i64) -> Self {
         let is_defined = spec.is_some();
         let (max, rate, weight) = spec.map_or((None, None, None), |spec| (spec.max, spec.rate, spec.weight));
-        Self { key, max, rate, weight, is_defined, used }
+        Self { key, max, rate, weight, cap: None, is_defined, used }
     }
 
-    /// Returns the definition that holds for the key, if one does.
+    /// Returns the definition that holds for the key, if one does, without its cap.
     pub(crate) fn spec(self) -> LimitSpec {
-        LimitSpec { key: self.key, is_family: false, max: self.max, rate: self.rate, weight: self.weight }
+        let Self { key, max, rate, weight, .. } = self;
+        LimitSpec { max, rate, weight, ..LimitSpec::of(key) }
     }
 
     /// Returns how many more tasks its maximum admits. Negative after the limit was lowered; `None` if it has
@@ -305,7 +316,7 @@ impl<'a> Families<'a> {
     }
 
     /// Returns the family with the longest prefix of this key.
-    fn of(&self, key: &LimitKey) -> Option<&'a LimitSpec> {
+    pub(super) fn of(&self, key: &LimitKey) -> Option<&'a LimitSpec> {
         let key = key.as_str();
         let lengths = self.lengths.range(..key.len()).rev();
         lengths.filter_map(|length| key.get(..*length)).find_map(|prefix| self.specs.get(prefix).copied())

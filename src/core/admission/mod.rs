@@ -14,10 +14,13 @@
 //! A task is in a queue, and a tick serves some queues or all. Of other queues it admits nothing, but what they
 //! hold counts, and under [`Policy::Reserve`] their tasks keep their place in a full pool.
 //!
+//! A [`WaitingCap`] bounds how many tasks wait in a queue or with a limit key. Beyond it an enqueue is refused.
+//!
 //! The tasks that a tick leaves waiting have one [`Reason`] per lane. It is the reason of the lane's first
 //! waiting task, computed from what the tick leaves open.
 
 mod ageing;
+pub(crate) mod cap;
 mod contenders;
 mod define;
 pub(crate) mod lane;
@@ -35,6 +38,7 @@ mod verdict;
 mod window;
 
 pub use ageing::Ageing;
+pub use cap::{QueueSpec, WaitingCap};
 pub use define::{Defined, Definition, IfExists, Undefined};
 pub(crate) use lane::{Candidate, Lane, LaneId, LaneKey, LanePage};
 pub(crate) use order::OrderKey;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::cap::WaitingCap;
 use super::lane::Lane;
 use crate::id::{Holder, QueueName};
 use crate::time::{Timestamp, duration_micros};
@@ -102,12 +103,15 @@ pub struct QueueRecord {
     /// Until when admitters serve it, as far as they have told. An admitter tells it once in the length of its
     /// leases, and it then counts for two. If this instant has passed, or is `None`, no one serves the queue.
     pub served_until: Option<Timestamp>,
+    /// How many tasks may wait; `None` for any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap: Option<WaitingCap>,
 }
 
 impl QueueRecord {
-    /// Creates the record of a queue as a store counted it. Who serves it is filled in by the caller.
+    /// Creates the record of a queue as a store counted it. Who serves it, and its cap, are filled in by the caller.
     pub fn new(name: QueueName, ready: u64, waiting: u64, leased: u64, sensing: u64) -> Self {
-        Self { name, ready, waiting, leased, sensing, served_until: None }
+        Self { name, ready, waiting, leased, sensing, served_until: None, cap: None }
     }
 }
 

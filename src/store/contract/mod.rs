@@ -46,6 +46,7 @@ pub use task::{Discrepancy, Held, Inserted, Move, Started, TaskTx, Wait};
 pub use tick::{Forget, GrantBatch, Granted, Overdue, Promote, Survey, SurveyQuery, WhichPools};
 
 // Types that the pure core and a store exchange. Hosts have no use for them.
+pub use crate::core::admission::cap::CapUse;
 pub use crate::core::admission::lane::{Candidate, Lane, LaneId, LaneKey, LanePage};
 pub use crate::core::admission::order::OrderKey;
 pub use crate::core::admission::queue::Serving;

@@ -1,7 +1,7 @@
 //! What a store does with pools and limits.
 
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
-use crate::admission::{LaneKey, ShareUse, Subject, Undefined};
+use crate::admission::{LaneKey, ShareUse, Subject, Undefined, WaitingCap};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
@@ -37,7 +37,8 @@ pub trait PoolTx {
     /// and sensors.
     fn pool_stats(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolStats>>>;
 
-    /// Defines limits and families, or replaces their definitions. What counts against keys stays.
+    /// Defines limits and families, or replaces their definitions. What counts against keys stays. Their caps are put
+    /// by [`Self::put_caps`].
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()>;
 
     /// Removes the definitions of these keys. Returns which there were. Tasks that carry them are still counted.
@@ -55,6 +56,13 @@ pub trait PoolTx {
 
     /// Returns the definitions of all families, by prefix.
     fn families(&mut self) -> StoreResult<Vec<LimitSpec>>;
+
+    /// Puts caps on queues, keys and families, in place of those that they have, or lifts them. Returns which had one.
+    /// The last of each subject counts.
+    fn put_caps(&mut self, caps: &[(Subject, Option<WaitingCap>)]) -> StoreResult<Vec<bool>>;
+
+    /// Returns all caps by subject: of queues, keys, then families.
+    fn caps(&mut self) -> StoreResult<Vec<(Subject, WaitingCap)>>;
 
     /// Returns what the starts of these keys owe to rates, and the latest instant at which any key of the store
     /// took a token. Keys that owe nothing may be left out.

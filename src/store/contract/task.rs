@@ -1,9 +1,12 @@
 //! What a store does with tasks.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use super::tick::{GrantBatch, Granted, Overdue, Promote, Survey, SurveyQuery};
-use crate::admission::{Candidate, LaneKey, LanePage, QueueRecord, Serving};
+use crate::admission::{Candidate, LaneKey, LanePage, QueueRecord, Serving, Subject};
+use crate::core::admission::cap::CapUse;
 use crate::core::task::change::Change;
 use crate::error::StoreResult;
 use crate::id::{Holder, LimitKey, PoolName, TaskKey};
@@ -12,13 +15,44 @@ use crate::task::list::{TaskSums, TaskWalk, Walked};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-/// The outcome of inserting a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The outcome of enqueueing a task.
+///
+/// # Examples
+///
+/// ```
+/// use stationmaster::admission::Subject;
+/// use stationmaster::store::Inserted;
+/// let refused = Inserted::Refused { subject: Subject::Queue("gpu".try_into()?), waiting: 100, most: 100 };
+/// assert_eq!(refused.to_string(), "refused: 100 of at most 100 tasks wait in queue gpu");
+/// # Ok::<(), stationmaster::error::Invalid>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Inserted {
     /// It was inserted with this number.
     New(TaskId),
     /// A task with this key already existed, with this number. Nothing was changed.
     Exists(TaskId),
+    /// It was not inserted, because as many tasks wait as a cap allows, or more. Try again later.
+    Refused {
+        /// The queue or the limit key that is capped, by its own definition or that of its family.
+        subject: Subject,
+        /// How many of its tasks waited, with those that the call enqueued before this one.
+        waiting: u64,
+        /// How many may.
+        most: u32,
+    },
+}
+
+impl fmt::Display for Inserted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::New(id) => write!(f, "enqueued as task {}", id.0),
+            Self::Exists(id) => write!(f, "exists as task {}", id.0),
+            Self::Refused { subject, waiting, most } => {
+                write!(f, "refused: {waiting} of at most {most} tasks wait in {subject}")
+            }
+        }
+    }
 }
 
 /// Takes a task out of the state `from`, if it is still in it and its epoch is still `task.epoch`.
@@ -231,7 +265,24 @@ pub trait TaskTx {
     /// same order. Makes their lanes known, and their limit keys, without a maximum. A lane lives while a task
     /// in it has not ended, and a key without a maximum is known while such a task carries it. Numbers of lanes
     /// rise, too, and are never reused.
+    ///
+    /// It knows no caps, and refuses no task.
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>>;
+
+    /// Does what [`Self::insert_tasks_if_absent`] does, unless a cap may concern one of the tasks: then it inserts
+    /// none and returns `None`. So a store across a network needs one round trip where nothing is capped.
+    fn insert_tasks_if_uncapped(&mut self, tasks: &[TaskInsert]) -> StoreResult<Option<Vec<Inserted>>>;
+
+    /// Returns the caps that hold for these tasks, by subject, each with how many tasks wait under it: those of its
+    /// queue, or that carry its key, which have not ended and are neither leased nor sensing. The cap of a key is its
+    /// own. If the key is not defined itself, it is that of the family with the longest prefix.
+    ///
+    /// If one of them is strict, transactions that ask for the same one take turns from here on until they end, and
+    /// the count includes what those before them committed. A store with one writer at a time has nothing to do for
+    /// that.
+    ///
+    /// The cost grows with the number of lanes, leases and sensors, once for each call.
+    fn hold_caps(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<CapUse>>;
 
     /// Returns the tasks with these keys.
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>>;

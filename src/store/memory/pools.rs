@@ -6,7 +6,7 @@ use super::shares::Pair;
 use super::state::{Filing, Write, replace};
 use super::undo::Transaction;
 use crate::admission::limits::{LimitRecord, LimitSpec, Rate, RateUse};
-use crate::admission::{Lane, LaneKey, ShareUse, Subject, Undefined};
+use crate::admission::{Lane, LaneKey, ShareUse, Subject, Undefined, WaitingCap};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{DEFAULT_POOL_SLOTS, PoolRecord, PoolSpec, PoolStats, Slots};
@@ -263,6 +263,20 @@ impl PoolTx for Transaction<'_> {
 
     fn families(&mut self) -> StoreResult<Vec<LimitSpec>> {
         Ok(self.state.rules.families.values().cloned().collect())
+    }
+
+    fn put_caps(&mut self, caps: &[(Subject, Option<WaitingCap>)]) -> StoreResult<Vec<bool>> {
+        self.writable()?;
+        let mut had = Vec::with_capacity(caps.len());
+        for (subject, cap) in caps {
+            had.push(self.state.rules.caps.contains_key(subject));
+            self.write(Write::Cap(subject.clone(), *cap));
+        }
+        Ok(had)
+    }
+
+    fn caps(&mut self) -> StoreResult<Vec<(Subject, WaitingCap)>> {
+        Ok(self.state.rules.caps.iter().map(|(subject, cap)| (subject.clone(), *cap)).collect())
     }
 
     fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)> {

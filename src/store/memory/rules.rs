@@ -1,12 +1,15 @@
 //! Families, rates and pauses.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 
 use super::state::{Filing, Write, replace};
 use super::undo::Transaction;
-use crate::admission::limits::{LimitSpec, RateUse};
-use crate::admission::{LaneKey, Subject};
+use crate::admission::limits::{Families, LimitSpec, RateUse};
+use crate::admission::{LaneKey, Subject, WaitingCap};
+use crate::core::admission::cap::{CapUse, WaitingCount};
 use crate::id::LimitKey;
+use crate::task::TaskInsert;
 use crate::time::Timestamp;
 
 /// The most keys that a grant forgets beyond two for each that took a token.
@@ -17,6 +20,7 @@ const FORGET: usize = 64;
 pub(super) struct Rules {
     pub(super) families: BTreeMap<LimitKey, LimitSpec>,
     pub(super) paused: BTreeSet<Subject>,
+    pub(super) caps: BTreeMap<Subject, WaitingCap>,
     rates: BTreeMap<LimitKey, RateUse>,
     /// By the instants at which tokens were taken last.
     by_last: BTreeSet<(Timestamp, LimitKey)>,
@@ -67,8 +71,8 @@ impl Rules {
 
     #[cfg(test)]
     pub(super) fn rebuilt(&self) -> Self {
-        let mut rules =
-            Self { families: self.families.clone(), paused: self.paused.clone(), ..Self::default() };
+        let (families, paused) = (self.families.clone(), self.paused.clone());
+        let mut rules = Self { families, paused, caps: self.caps.clone(), ..Self::default() };
         for (key, used) in &self.rates {
             rules.swap_rate(key, Some(used.clone()));
         }
@@ -86,6 +90,27 @@ impl Transaction<'_> {
         for key in self.state.rules.full(now, FORGET + 2 * rates.len()) {
             self.write(Write::Rate(key, None));
         }
+    }
+
+    /// Returns the caps that hold for these tasks, and counts what waits under them.
+    pub(super) fn caps_of(&self, tasks: &[TaskInsert]) -> Vec<CapUse> {
+        let rules = &self.state.rules;
+        let lanes = tasks.iter().map(|task| &task.lane);
+        let families: Vec<LimitSpec> = rules.families.values().cloned().collect();
+        let is_defined = |key: &LimitKey| Ok(self.state.limits.row(key).is_some_and(|row| row.is_defined));
+        let cap = |subject: &Subject| Ok(rules.caps.get(subject).copied());
+        let found = WaitingCount::of_lanes(lanes, &Families::new(&families), is_defined, cap);
+        let Ok::<_, Infallible>(mut waiting) = found;
+        if waiting.is_empty() {
+            return Vec::new();
+        }
+        for (_, lane, [tasks, _]) in self.state.lanes.all() {
+            waiting.add(lane, i64::try_from(tasks).unwrap_or(i64::MAX));
+        }
+        for task in self.state.tasks.leased_and_sensing() {
+            waiting.add(&task.lane, -1);
+        }
+        waiting.counted()
     }
 
     /// Returns the number of leases by the needs of their tasks.

@@ -12,7 +12,7 @@ use super::sensors::{Events, Sensors};
 use super::shares::{Pair, ShareRow, Shares};
 use super::tasks::{TaskRow, Tasks};
 use crate::admission::limits::{LimitSpec, RateUse};
-use crate::admission::{LaneId, LaneKey, Serving, Subject};
+use crate::admission::{LaneId, LaneKey, Serving, Subject, WaitingCap};
 use crate::feed::{Consumer, TaskEvent};
 use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId};
 use crate::lease::TaskId;
@@ -78,6 +78,7 @@ pub(super) enum Write {
     Share(Pair, Option<Box<ShareRow>>),
     /// Whether it is paused.
     Pause(Subject, bool),
+    Cap(Subject, Option<WaitingCap>),
     Sensor(TaskId, Option<Box<SensorRecord>>),
     Event(u64, Option<Box<SensorEvent>>),
     Feed(u64, Option<Box<TaskEvent>>),
@@ -145,6 +146,10 @@ impl State {
                 let filing = if is_paused { Filing::In } else { Filing::Out };
                 filing.entry(&mut self.rules.paused, subject.clone());
                 Write::Pause(subject, was)
+            }
+            Write::Cap(subject, cap) => {
+                let old = replace(&mut self.rules.caps, &subject, cap);
+                Write::Cap(subject, old)
             }
             Write::Sensor(id, sensor) => Write::Sensor(id, self.sensors.swap(id, sensor)),
             Write::Event(seq, event) => {

@@ -12,8 +12,8 @@ use crate::error::StoreResult;
 use crate::id::{Holder, QueueName, RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
-    Change, Forget, GrantBatch, Granted, Move, Overdue, PoolTx, Promote, Started, Survey, SurveyQuery,
-    TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichPools,
+    CapUse, Change, Forget, GrantBatch, Granted, Move, Overdue, PoolTx, Promote, Started, Survey,
+    SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichPools,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskRecord, TaskState};
@@ -133,6 +133,19 @@ impl TaskTx for Transaction<'_> {
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
         self.writable()?;
         Ok(tasks.iter().map(|insert| self.insert_task_if_absent(insert)).collect())
+    }
+
+    fn insert_tasks_if_uncapped(&mut self, tasks: &[TaskInsert]) -> StoreResult<Option<Vec<Inserted>>> {
+        self.writable()?;
+        if !self.state.rules.caps.is_empty() {
+            return Ok(None);
+        }
+        self.insert_tasks_if_absent(tasks).map(Some)
+    }
+
+    fn hold_caps(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<CapUse>> {
+        self.writable()?;
+        Ok(self.caps_of(tasks))
     }
 
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {

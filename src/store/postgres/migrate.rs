@@ -38,8 +38,13 @@ const INITIAL: Migration = Migration {
         function!(
             "_enqueue(BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], \
              BIGINT[], BIGINT[], TEXT[], TEXT[], TEXT[], TEXT[], TEXT[], TEXT[], TEXT[], BIGINT[], TEXT[], \
-             BIGINT[], BIGINT[], TEXT[]) RETURNS TABLE (place BIGINT, no BIGINT, is_new BOOLEAN)",
+             BIGINT[], BIGINT[], TEXT[], BIGINT) RETURNS TABLE (place BIGINT, no BIGINT, is_new BOOLEAN)",
             "enqueue.sql"
+        ),
+        function!(
+            "_caps(TEXT[], TEXT[]) \
+             RETURNS TABLE (kind BIGINT, name TEXT, most BIGINT, strict BIGINT, waiting BIGINT)",
+            "cap/hold_caps.sql"
         ),
         function!(
             "_start(BIGINT[], BIGINT[], BIGINT) RETURNS TABLE (no BIGINT, epoch BIGINT, attempt_runs BIGINT)",
@@ -88,6 +93,7 @@ pub(super) static STEPS: Steps = Steps {
 const TABLES: &[&str] = &[
     "attempt",
     "beat",
+    "cap",
     "consumer",
     "delta",
     "event",

@@ -10,7 +10,7 @@ use super::row::{
 };
 use super::run_columns::read_suspensions;
 use crate::admission::limits::{LimitRecord, LimitSpec, Rate, RateUse};
-use crate::admission::{LaneKey, Serving, Subject};
+use crate::admission::{LaneKey, Serving, Subject, WaitingCap};
 use crate::backoff::RetryPolicy;
 use crate::canonical::PokeContext;
 use crate::feed::{Consumer, TaskEvent};
@@ -284,6 +284,12 @@ pub(in crate::store) fn subject<R: ReadRow>(row: &R) -> Read<Subject, R> {
         3 => Subject::Family(name(row, 1)?),
         kind => return Err(out_of_range(kind).into()),
     })
+}
+
+/// Reads a cap: kind, name, most, strict.
+pub(in crate::store) fn cap<R: ReadRow>(row: &R) -> Read<(Subject, WaitingCap), R> {
+    let cap = WaitingCap::new(count(row, 2)?).map_err(|error| Damaged(error.to_string()))?;
+    Ok((subject(row)?, cap.strict(row.integer(3)? != 0)))
 }
 
 /// Reads what a holder told: holder, queues, told_at, lease.

@@ -71,6 +71,7 @@ impl<'a> Many<'a> {
         let inserted = self.world.write(|tx| tx.insert_tasks_if_absent(&rows(&news)));
         self.ids.extend(inserted.into_iter().map(|inserted| match inserted {
             Inserted::New(id) | Inserted::Exists(id) => id,
+            refused @ Inserted::Refused { .. } => panic!("{refused}"),
         }));
     }
 

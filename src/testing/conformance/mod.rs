@@ -34,6 +34,7 @@ macro_rules! cases {
 
 mod attempts;
 mod cancels;
+mod caps;
 mod changes;
 mod events;
 mod extremes;
@@ -151,6 +152,7 @@ pub fn cases(capabilities: Capabilities) -> Vec<Case> {
         ticks::cases(),
         leases::cases(),
         cancels::cases(),
+        caps::cases(),
         keeping::cases(),
         moves::cases(),
         changes::cases(),

@@ -79,7 +79,7 @@ impl Side<'_> {
     pub(super) fn learn(&mut self, inserted: &[Inserted], tx: &mut dyn StoreTx) -> StoreResult<()> {
         self.ids.extend(inserted.iter().filter_map(|answer| match answer {
             Inserted::New(id) => Some(*id),
-            Inserted::Exists(_) => None,
+            Inserted::Exists(_) | Inserted::Refused { .. } => None,
         }));
         let known = self.seqs.last().copied().unwrap_or(0);
         self.seqs.extend(tx.events(known, usize::MAX)?.iter().map(|event| event.seq));

@@ -1,7 +1,7 @@
 //! Everything that can be seen of a store, in one value.
 
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
-use crate::admission::{Candidate, Lane, LaneId, LanePage, Subject};
+use crate::admission::{Candidate, Lane, LaneId, LanePage, Subject, WaitingCap};
 use crate::error::StoreResult;
 use crate::feed::{Consumer, TaskEvent};
 use crate::id::{LimitKey, RequestId, TaskKey};
@@ -51,6 +51,7 @@ pub struct Snapshot {
     pub(super) all_limits: Vec<LimitRecord>,
     pub(super) families: Vec<LimitSpec>,
     pub(super) paused: Vec<Subject>,
+    pub(super) caps: Vec<(Subject, WaitingCap)>,
     pub(super) rates: (Vec<RateUse>, Option<Timestamp>),
     pub(super) leases: LeasesByLane,
     pub(super) sensors: Vec<Option<SensorRecord>>,
@@ -164,6 +165,7 @@ impl Snapshot {
             all_limits: tx.all_limits()?,
             families: tx.families()?,
             paused: tx.paused()?,
+            caps: tx.caps()?,
             rates: sorted_rates(tx, &watch.limits)?,
             leases: sorted_leases(tx)?,
             sensors: tx.sensors(&watch.tasks)?,

@@ -93,7 +93,7 @@ impl World<'_> {
             .into_iter()
             .map(|answer| match answer {
                 Inserted::New(id) => id,
-                Inserted::Exists(id) => panic!("{id:?} exists"),
+                other => panic!("{other}"),
             })
             .collect()
     }

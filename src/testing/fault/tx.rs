@@ -3,7 +3,7 @@
 use super::{FaultStore, When};
 use crate::admission::ShareUse;
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
-use crate::admission::{Candidate, LanePage, QueueRecord, Serving, Subject, Undefined};
+use crate::admission::{Candidate, LanePage, QueueRecord, Serving, Subject, Undefined, WaitingCap};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::feed::{Consumer, TaskEvent};
 use crate::id::{Holder, LimitKey, PoolName, TaskKey};
@@ -12,8 +12,8 @@ use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
 use crate::store::contract::{
-    Change, EventNote, FeedTx, GrantBatch, Granted, Held, LeasesByLane, Move, Overdue, PoolTx, Promote,
-    RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey,
+    CapUse, Change, EventNote, FeedTx, GrantBatch, Granted, Held, LeasesByLane, Move, Overdue, PoolTx,
+    Promote, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey,
     SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked, Worker,
 };
 use crate::store::{Discrepancy, Inserted};
@@ -66,6 +66,8 @@ macro_rules! pass_on {
 impl TaskTx for FaultTx<'_> {
     pass_on! {
         fn insert_tasks_if_absent(tasks: &[TaskInsert]) -> Vec<Inserted>;
+        fn insert_tasks_if_uncapped(tasks: &[TaskInsert]) -> Option<Vec<Inserted>>;
+        fn hold_caps(tasks: &[TaskInsert]) -> Vec<CapUse>;
         fn tasks(keys: &[TaskKey]) -> Vec<Option<TaskRecord>>;
         fn tasks_by_id(ids: &[TaskId]) -> Vec<Option<TaskRecord>>;
         fn survey(query: &SurveyQuery) -> Survey;
@@ -133,6 +135,8 @@ impl PoolTx for FaultTx<'_> {
         fn delete_limits(keys: &[LimitKey]) -> Vec<bool>;
         fn delete_families(prefixes: &[LimitKey]) -> Vec<bool>;
         fn families() -> Vec<LimitSpec>;
+        fn put_caps(caps: &[(Subject, Option<WaitingCap>)]) -> Vec<bool>;
+        fn caps() -> Vec<(Subject, WaitingCap)>;
         fn rates(keys: &[LimitKey]) -> (Vec<RateUse>, Option<Timestamp>);
         fn shares(pairs: &[(PoolName, LimitKey)]) -> (Vec<ShareUse>, i64);
         fn put_paused(subjects: &[Subject], paused: bool) -> Vec<bool>;

@@ -15,7 +15,7 @@ mod ticks;
 
 use stationmaster::Timestamp;
 use stationmaster::admission::limits::{LimitRecord, LimitSpec};
-use stationmaster::admission::{QueueRecord, Subject, Undefined};
+use stationmaster::admission::{QueueRecord, Subject, Undefined, WaitingCap};
 use stationmaster::error::{Result, StoreResult};
 use stationmaster::feed::{Consumer, TaskEvent};
 use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
@@ -24,10 +24,10 @@ use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::{SensorEvent, SensorRecord};
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
-    Candidate, Change, EventNote, FeedTx, GrantBatch, Granted, LanePage, LeasesByLane, Move, Overdue, PoolTx,
-    Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving, ShardLease, ShardWrite,
-    ShareUse, Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked,
-    WhichSensors, Worker,
+    Candidate, CapUse, Change, EventNote, FeedTx, GrantBatch, Granted, LanePage, LeasesByLane, Move, Overdue,
+    PoolTx, Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving, ShardLease,
+    ShardWrite, ShareUse, Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk,
+    Walked, WhichSensors, Worker,
 };
 use stationmaster::store::{Discrepancy, Inserted, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::{PastAttempt, TaskRecord, TaskState};
@@ -91,6 +91,11 @@ pub(crate) enum Fault {
     ForgetsWhoServes,
     CountsServingForEver,
     CountsLeasesAsWaiting,
+    InsertsDespiteCaps,
+    CountsOneTooManyUnderCaps,
+    HoldsNoCapsOfKeys,
+    CapsAreNeverStrict,
+    LiftsNoCap,
     SurveysDefinedLimitsOnly,
     SurveysWithoutTheRequest,
     CandidatesNeverTellSinceWhen,
@@ -207,6 +212,23 @@ impl TaskTx for BentTx<'_> {
             found.sort_by_key(|task| task.as_ref().map(|task| task.id));
         }
         Ok(found)
+    }
+
+    fn insert_tasks_if_uncapped(&mut self, tasks: &[TaskInsert]) -> StoreResult<Option<Vec<Inserted>>> {
+        match self.fault {
+            Fault::InsertsDespiteCaps => self.tx.insert_tasks_if_absent(tasks).map(Some),
+            _ => self.tx.insert_tasks_if_uncapped(tasks),
+        }
+    }
+
+    fn hold_caps(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<CapUse>> {
+        let mut caps = self.tx.hold_caps(tasks)?;
+        match self.fault {
+            Fault::CountsOneTooManyUnderCaps => caps.iter_mut().for_each(|cap| cap.waiting += 1),
+            Fault::HoldsNoCapsOfKeys => caps.retain(|cap| !matches!(cap.subject, Subject::Key(_))),
+            _ => {}
+        }
+        Ok(caps)
     }
 
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {
@@ -505,6 +527,7 @@ impl PoolTx for BentTx<'_> {
         fn delete_families(prefixes: &[LimitKey]) -> Vec<bool>;
         fn families() -> Vec<LimitSpec>;
         fn shares(pairs: &[(PoolName, LimitKey)]) -> (Vec<ShareUse>, i64);
+        fn caps() -> Vec<(Subject, WaitingCap)>;
         fn paused() -> Vec<Subject>;
         fn leases() -> (Vec<Subject>, LeasesByLane);
         fn limits(keys: &[LimitKey]) -> Vec<Option<LimitRecord>>;
@@ -514,6 +537,18 @@ impl PoolTx for BentTx<'_> {
     fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)> {
         let (rates, clock) = self.tx.rates(keys)?;
         Ok((rates, clock.filter(|_| self.fault != Fault::RatesWithoutTheClock)))
+    }
+
+    fn put_caps(&mut self, caps: &[(Subject, Option<WaitingCap>)]) -> StoreResult<Vec<bool>> {
+        let mut caps = caps.to_vec();
+        match self.fault {
+            Fault::CapsAreNeverStrict => {
+                caps.iter_mut().for_each(|(_, cap)| *cap = cap.map(|cap| cap.strict(false)));
+            }
+            Fault::LiftsNoCap => caps.iter_mut().for_each(|(_, cap)| *cap = cap.or(WaitingCap::new(1).ok())),
+            _ => {}
+        }
+        self.tx.put_caps(&caps)
     }
 
     fn put_paused(&mut self, subjects: &[Subject], paused: bool) -> StoreResult<Vec<bool>> {

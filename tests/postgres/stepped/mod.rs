@@ -3,6 +3,7 @@
 mod beats;
 mod bounds;
 mod cancels;
+mod caps;
 mod changes;
 mod definitions;
 mod ends;

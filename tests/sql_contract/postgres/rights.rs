@@ -1,5 +1,7 @@
 //! What the functions run with: rights, path, planner.
 
+use stationmaster::admission::limits::LimitSpec;
+use stationmaster::admission::{IfExists, WaitingCap};
 use stationmaster::store::postgres::tokio_postgres::Config;
 use stationmaster::testing::planner_settings;
 use stationmaster::{LeaseRef, TaskRecord};
@@ -51,6 +53,10 @@ fn verbs(world: &World, role: &PostgresHost) -> Answer {
 fn scene() -> (World, String, String) {
     let world = super::world();
     let schema = world.host.ask("SELECT current_schema()::text", &[]).unwrap()[0][0].text().to_owned();
+    // Only who enqueues under a cap needs to read what waits, and to take turns.
+    let cap = WaitingCap::new(99).unwrap().strict(true);
+    let capped = LimitSpec::of("a".try_into().unwrap()).waiting(cap);
+    world.store.write(|tx| tx.define([&capped], IfExists::Leave)).unwrap();
     let tasks = ["one", "two", "sensor"].map(|name| stationmaster::NewTask::new(key(name)));
     world.store.write(|tx| tx.enqueue(now(), &tasks)).unwrap();
     let leases: Vec<LeaseRef> = admit(&*world.store, NOW).iter().map(TaskRecord::lease_ref).collect();

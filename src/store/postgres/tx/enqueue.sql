@@ -3,7 +3,8 @@
 -- transaction that committed: look again.
 -- $1 to $16: one array a column of the tasks; $1 the place of a task's lane among the lanes. $17 to $19: the
 -- lanes, each once: pool, slots, limits as a JSON array. $20: the tasks' numbers, or NULL for the next ones.
--- $21: the place of each among them in the order of keys, by bytes. $22: the queues of the lanes.
+-- $21: the place of each among them in the order of keys, by bytes. $22: the queues of the lanes. $23: 1 to insert
+-- none if a cap may hold for one of the lanes: a row without a place says so.
 WITH
 lanes AS MATERIALIZED (
   SELECT lane.*, sm.lane_digest(lane.pool, lane.slots, lane.limits, lane.queue) AS digest
@@ -22,6 +23,10 @@ given AS MATERIALIZED (
   )
   JOIN lanes ON lanes.at = given.lane_at
 ),
+capped AS MATERIALIZED (
+  SELECT CASE WHEN $23::bigint = 1 AND EXISTS (SELECT FROM sm.cap)
+    THEN sm._is_capped(ARRAY(SELECT queue FROM lanes), ARRAY(SELECT limits FROM lanes)) ELSE FALSE END AS yes
+),
 found AS MATERIALIZED (
   SELECT given.place, task.no
   FROM given
@@ -35,7 +40,7 @@ found AS MATERIALIZED (
 -- Numbers rise with the places.
 fresh AS MATERIALIZED (
   SELECT absent.*, coalesce(absent.given_no, nextval('sm.task_no')) AS no
-  FROM (SELECT * FROM given WHERE place NOT IN (SELECT place FROM found) ORDER BY place) absent
+  FROM (SELECT * FROM given WHERE place NOT IN (SELECT place FROM found) AND NOT (SELECT yes FROM capped) ORDER BY place) absent
 ),
 -- In the order of keys, as every other call inserts them: whoever waits for a key holds no later one. The key
 -- may belong to a task that was inserted after this statement began.
@@ -81,3 +86,5 @@ appended AS (
 SELECT place, no, FALSE FROM found
 UNION ALL
 SELECT place, no, TRUE FROM made
+UNION ALL
+SELECT NULL, NULL, NULL FROM capped WHERE yes

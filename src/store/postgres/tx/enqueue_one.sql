@@ -1,12 +1,17 @@
 -- What enqueue.sql does for one task, with a plan a third as long. Returns its place, its number, and
 -- whether it is new.
 -- $1 to $15: a column of the task each. $16 to $19: its lane: pool, slots, limits as a JSON array, queue. $20: 1 if it
--- fails (22012) where the task is not new, because its commit goes along.
+-- fails (22012) where the task is not new or may be capped, because its commit goes along. $21: 1 to insert nothing if a
+-- cap may hold for it: a row without a place says so.
 WITH
 found AS MATERIALIZED (
   SELECT no FROM sm.task
   WHERE namespace = $10::text AND workflow = $11::text AND run = $12::text AND task = $13::text
     AND map_index = $4::bigint
+),
+capped AS MATERIALIZED (
+  SELECT CASE WHEN $21::bigint = 1 AND EXISTS (SELECT FROM sm.cap)
+    THEN sm._is_capped(ARRAY[$19::text], ARRAY[$18::text]) ELSE FALSE END AS yes
 ),
 -- The key may belong to a task that was inserted after this statement began.
 made AS (
@@ -17,7 +22,7 @@ made AS (
   SELECT nextval('sm.task_no'), sm.lane_digest($16::text, $17::bigint, $18::text, $19::text), $2::bigint, $3::bigint,
     $4::bigint, $5::bigint, $17::bigint, $8::bigint, $6::bigint, $7::bigint,
     $10::text, $11::text, $12::text, $13::text, $16::text, $18::text, $19::text, $14::text, $15::text
-  WHERE NOT EXISTS (SELECT FROM found)
+  WHERE NOT EXISTS (SELECT FROM found) AND NOT (SELECT yes FROM capped)
   ON CONFLICT (namespace, workflow, run, task, map_index) DO NOTHING
   RETURNING no, lane, rank, logical_date, map_index
 ),
@@ -43,6 +48,8 @@ appended AS (
 SELECT 1::bigint, no, FALSE FROM found
 UNION ALL
 SELECT 1, no, TRUE FROM made
+UNION ALL
+SELECT NULL, NULL, NULL FROM capped WHERE yes
 UNION ALL
 SELECT NULL, NULL, FALSE FROM (SELECT count(*) AS new FROM made) counted
 WHERE CASE WHEN $20::bigint = 0 THEN FALSE ELSE 1 / new IS NULL END

@@ -70,7 +70,7 @@ pub(super) struct Lanes<'k> {
 }
 
 /// The queue of a lane as it is stored: none at all for the default one.
-fn queue(lane: &LaneKey) -> Option<String> {
+pub(super) fn queue(lane: &LaneKey) -> Option<String> {
     (!lane.queue.is_default()).then(|| lane.queue.as_str().into())
 }
 
@@ -111,7 +111,7 @@ fn ready_at(task: &TaskInsert) -> i64 {
     task.due.unwrap_or(task.enqueued_at).as_micros()
 }
 
-fn enqueue_one(task: &TaskInsert, is_last: bool) -> Outcome<Statement> {
+fn enqueue_one(task: &TaskInsert, is_last: bool, unless_capped: bool) -> Outcome<Statement> {
     Ok(ask!(
         ENQUEUE_ONE,
         task.due.map(Timestamp::as_micros),
@@ -134,6 +134,7 @@ fn enqueue_one(task: &TaskInsert, is_last: bool) -> Outcome<Statement> {
         needs::to_text(&task.lane)?,
         queue(&task.lane),
         i64::from(is_last),
+        i64::from(unless_capped),
     ))
 }
 
@@ -149,7 +150,7 @@ fn in_order_of_keys(tasks: &[Fresh<'_>]) -> Vec<i64> {
     places
 }
 
-fn enqueue(tasks: &[Fresh<'_>]) -> Outcome<Statement> {
+fn enqueue(tasks: &[Fresh<'_>], unless_capped: bool) -> Outcome<Statement> {
     let (mut keys, mut lanes) = (Keys::default(), Lanes::default());
     let mut lane_at = Vec::with_capacity(tasks.len());
     let (mut dues, mut ranks, mut dates) = (Vec::new(), Vec::new(), Vec::new());
@@ -194,6 +195,7 @@ fn enqueue(tasks: &[Fresh<'_>]) -> Outcome<Statement> {
         tasks.iter().map(|fresh| fresh.number).collect::<Vec<Option<i64>>>(),
         in_order_of_keys(tasks),
         lanes.queues,
+        i64::from(unless_capped),
     ))
 }
 
@@ -214,7 +216,12 @@ fn pieces<'a, 't>(mut tasks: &'a [Fresh<'t>]) -> impl Iterator<Item = &'a [Fresh
 }
 
 impl Db<'_> {
-    pub(super) fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> Outcome<Vec<Inserted>> {
+    /// Inserts tasks. With `unless_capped` it inserts none if a cap may hold for one of them, and returns `None`.
+    pub(super) fn insert_tasks(
+        &mut self,
+        tasks: &[TaskInsert],
+        unless_capped: bool,
+    ) -> Outcome<Option<Vec<Inserted>>> {
         let mut places: HashMap<&TaskKey, usize> = HashMap::with_capacity(tasks.len());
         let mut distinct = Vec::with_capacity(tasks.len());
         for task in tasks {
@@ -224,23 +231,33 @@ impl Db<'_> {
             });
         }
         let mut found: Vec<Option<Inserted>> = vec![None; distinct.len()];
+        let mut unless_capped = unless_capped;
         if pieces(&distinct).nth(1).is_some() {
+            // Before the first piece is inserted.
+            if unless_capped
+                && self.is_capped(&distinct.iter().map(|fresh| fresh.task).collect::<Vec<_>>())?
+            {
+                return Ok(None);
+            }
+            unless_capped = false;
             self.number_in_order(&mut distinct)?;
         }
         for piece in pieces(&distinct) {
-            self.insert_piece(piece, &mut found)?;
+            if !self.insert_piece(piece, &mut found, unless_capped)? {
+                return Ok(None);
+            }
         }
         let answer = |task: &TaskInsert| {
             let answer = places.get(&task.key).and_then(|at| found.get_mut(*at)).and_then(Option::as_mut);
             let answer = answer
                 .ok_or_else(|| Fault::Damaged(format!("task {} was neither inserted nor found", task.key)))?;
-            let told = *answer;
+            let told = answer.clone();
             if let Inserted::New(id) = told {
                 *answer = Inserted::Exists(id);
             }
             Ok(told)
         };
-        tasks.iter().map(answer).collect()
+        tasks.iter().map(answer).collect::<Outcome<_>>().map(Some)
     }
 
     /// Gives tasks that several statements insert their numbers, in the order of the call, and sorts them by
@@ -255,16 +272,27 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// Inserts distinct tasks, and notes what became of each at its place.
-    fn insert_piece(&mut self, tasks: &[Fresh<'_>], found: &mut [Option<Inserted>]) -> Outcome<()> {
+    /// Inserts distinct tasks, and notes what became of each at its place. Returns false if it inserted none because
+    /// one of them may be capped.
+    fn insert_piece(
+        &mut self,
+        tasks: &[Fresh<'_>],
+        found: &mut [Option<Inserted>],
+        unless_capped: bool,
+    ) -> Outcome<bool> {
         let mut left = tasks.to_vec();
         for _ in 0..LOOKS {
             let is_last = self.is_last() && found.len() == 1;
             let (is_last, statement) = match &left[..] {
-                [Fresh { task, number: None, .. }] => (is_last, enqueue_one(task, is_last)?),
-                left => (false, enqueue(left)?),
+                [Fresh { task, number: None, .. }] => (is_last, enqueue_one(task, is_last, unless_capped)?),
+                left => (false, enqueue(left, unless_capped)?),
             };
+            let mut is_capped = false;
             for row in self.one_or_last(is_last, statement)? {
+                if row::value::<Option<i64>>(&row, 0)?.is_none() {
+                    is_capped = true;
+                    continue;
+                }
                 let id = TaskId(row::value(&row, 1)?);
                 let answer = if row::value(&row, 2)? { Inserted::New(id) } else { Inserted::Exists(id) };
                 let asked = left.get(row::place(&row, 0)?);
@@ -276,7 +304,10 @@ impl Db<'_> {
             left.retain(|fresh| found.get(fresh.place).is_some_and(Option::is_none));
             if left.is_empty() {
                 self.repeats |= found.iter().flatten().all(|answer| matches!(answer, Inserted::Exists(_)));
-                return Ok(());
+                return Ok(true);
+            }
+            if is_capped {
+                return Ok(false);
             }
         }
         let text = "a task was inserted and deleted by others, again and again: call again";

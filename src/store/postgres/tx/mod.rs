@@ -2,6 +2,7 @@
 
 mod attempt;
 mod audit;
+mod cap;
 mod change;
 mod event;
 mod feed;

@@ -146,7 +146,7 @@ mod tests {
         assert_eq!((of_insert(&now), of_insert(&later)), (News::Ready.into(), NewsSet::NONE));
         let tasks = [now, later];
         let (new, known) = (Inserted::New(TaskId(1)), Inserted::Exists(TaskId(1)));
-        assert_eq!(of_inserted(&tasks, &[new, new]), News::Ready.into());
+        assert_eq!(of_inserted(&tasks, &[new.clone(), new.clone()]), News::Ready.into());
         assert_eq!(of_inserted(&tasks, &[known, new]), NewsSet::NONE);
     }
 

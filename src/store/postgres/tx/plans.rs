@@ -8,8 +8,8 @@ use super::super::name::Schema;
 use super::super::options::PostgresOptions;
 use super::super::upgrade::migrate;
 use super::{
-    attempt, change, event, feed, fold, insert, pool, promote, queue, retention, rules, run, sensor, tick,
-    worker,
+    attempt, cap, change, event, feed, fold, insert, pool, promote, queue, retention, rules, run, sensor,
+    tick, worker,
 };
 
 const HOT: &[(&str, &str)] = &[
@@ -62,6 +62,10 @@ const HOT: &[(&str, &str)] = &[
     ("pool stats", pool::POOL_STATS),
     ("families", rules::FAMILIES),
     ("paused", rules::PAUSED),
+    ("caps", cap::CAPS),
+    ("put caps", cap::PUT_CAPS),
+    ("hold caps", cap::HOLD_CAPS),
+    ("is capped", cap::IS_CAPPED),
     ("pause", rules::PAUSE),
     ("resume", rules::RESUME),
     ("leases", rules::LEASES),
@@ -132,6 +136,7 @@ const HOT: &[(&str, &str)] = &[
 const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "pause",
     "resume",
+    "hold caps",
     "leases",
     "enqueue",
     "fold",
@@ -188,9 +193,9 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "page of places, filtered",
 ];
 
-/// Compare each row with all elements of an array: the statuses and workflows of a filter, and the lanes that a
-/// page asks for, and the queues that a tick serves.
-const COMPARE_WITH_FEW: &[&str] = &[", filtered", "bounds", "lanes"];
+/// Compare each row with all elements of an array: the statuses and workflows of a filter, the lanes that a
+/// page asks for, the queues that a tick serves, and those that are capped.
+const COMPARE_WITH_FEW: &[&str] = &[", filtered", "bounds", "lanes", "hold caps"];
 
 async fn connect(schema: &Schema) -> Client {
     let url = std::env::var("STATIONMASTER_TEST_POSTGRES")
@@ -224,7 +229,7 @@ async fn plan(client: &Client, schema: &Schema, sql: &str) -> Vec<String> {
 fn is_small(step: &str) -> bool {
     let table = step.trim_start_matches("Seq Scan on ").split(' ').next();
     table.is_some_and(|table| {
-        ["namespace", "lease", "lane", "serving", "family", "pause", "share_use"].contains(&table)
+        ["namespace", "lease", "lane", "serving", "family", "pause", "share_use", "cap"].contains(&table)
     })
 }
 
@@ -271,6 +276,8 @@ const READ_WHOLE: &[&str] = &[
     "share_clock_pkey",
     // One row is looked for, to see whether there is any.
     "share_use_pkey",
+    // All caps, and whether there is one.
+    "cap_pkey",
     // The latest token of all.
     "rate_use_at",
 ];

@@ -8,18 +8,34 @@ use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::TxMode;
 use crate::store::contract::{
-    Change, GrantBatch, Granted, Held, Move, Overdue, Promote, Started, Survey, SurveyQuery, TaskSums,
-    TaskTx, TaskWalk, Wait, Walked,
+    CapUse, Change, GrantBatch, Granted, Held, Move, Overdue, Promote, Started, Survey, SurveyQuery,
+    TaskSums, TaskTx, TaskWalk, Wait, Walked,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
+impl PostgresBackend<'_> {
+    fn insert(&mut self, tasks: &[TaskInsert], unless_capped: bool) -> StoreResult<Option<Vec<Inserted>>> {
+        let may_bring = tasks.iter().map(notify::of_insert).collect();
+        let inserted = |answers: &Option<Vec<Inserted>>| {
+            answers.as_ref().map_or(NewsSet::NONE, |answers| notify::of_inserted(tasks, answers))
+        };
+        self.tell_of(may_bring, |db| db.insert_tasks(tasks, unless_capped), inserted)
+    }
+}
+
 impl TaskTx for PostgresBackend<'_> {
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
-        let may_bring = tasks.iter().map(notify::of_insert).collect();
-        let inserted = |answers: &Vec<Inserted>| notify::of_inserted(tasks, answers);
-        self.tell_of(may_bring, |db| db.insert_tasks_if_absent(tasks), inserted)
+        Ok(self.insert(tasks, false)?.unwrap_or_default())
+    }
+
+    fn insert_tasks_if_uncapped(&mut self, tasks: &[TaskInsert]) -> StoreResult<Option<Vec<Inserted>>> {
+        self.insert(tasks, true)
+    }
+
+    fn hold_caps(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<CapUse>> {
+        self.write(|db| db.hold_caps(tasks))
     }
 
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {

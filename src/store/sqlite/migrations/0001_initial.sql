@@ -74,6 +74,15 @@ CREATE TABLE sm_pause (
     PRIMARY KEY (kind, name)
 ) STRICT, WITHOUT ROWID;
 
+-- The most tasks that wait. kind: 0 queue, 2 limit key, 3 family.
+CREATE TABLE sm_cap (
+    kind   INTEGER NOT NULL,
+    name   TEXT NOT NULL,
+    most   INTEGER NOT NULL,
+    strict INTEGER NOT NULL,
+    PRIMARY KEY (kind, name)
+) STRICT, WITHOUT ROWID;
+
 -- limits: a JSON array of the keys, sorted; of a key with how much a task counts against it where that is not 1; of the
 -- share with that and the priority; and of the other pools, as objects. tasks: how many are in it that have not ended; ready: how many of them are in state 0.
 -- ended: how many ended tasks had these needs. They are kept here, so the row stays until these are forgotten.

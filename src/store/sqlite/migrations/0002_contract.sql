@@ -99,6 +99,35 @@ BEGIN
         OR (json_extract(NEW.retry, '$.airflow') IS NOT NULL AND json_extract(NEW.retry, '$.jitter') IS NOT NULL)
         OR (json_extract(NEW.retry, '$.airflow') <> '3.2' AND json_extract(NEW.retry, '$.multiplier') NOT IN (1, 2))
     );
+    -- What waits: not ended, not leased and not sensing. The cap of a key is its own; if the key is not defined itself, that
+    -- of the family with the longest prefix.
+    SELECT RAISE(ABORT, 'stationmaster: too many tasks wait: as many as the queue or one of the limits may have')
+    WHERE EXISTS (SELECT 1 FROM sm_cap) AND EXISTS (
+        SELECT 1 FROM (
+            SELECT 0 AS kind, name, most FROM sm_cap WHERE kind = 0 AND name = ifnull(NEW.queue, 'default')
+            UNION ALL
+            SELECT 2, given.key, cap.most
+            FROM (
+                SELECT value AS key, ifnull((SELECT defined FROM sm_task_limit WHERE key = value), 0) AS is_defined
+                FROM json_each(NEW.limits)
+            ) AS given JOIN sm_cap AS cap
+            ON cap.kind = iif(is_defined, 2, 3) AND cap.name = iif(is_defined, given.key, (
+                SELECT prefix FROM sm_family
+                WHERE length(prefix) < length(given.key) AND substr(given.key, 1, length(prefix)) = prefix
+                ORDER BY length(prefix) DESC LIMIT 1
+            ))
+        ) AS capped
+        WHERE capped.most <= (
+            SELECT ifnull(sum(tasks - (SELECT count(*) FROM sm_task WHERE lane = sm_lane.no AND state = 4)), 0) FROM sm_lane
+            WHERE tasks > 0 AND CASE capped.kind WHEN 0 THEN queue = capped.name
+                ELSE EXISTS (SELECT 1 FROM sm_carried WHERE lane = sm_lane.no AND sm_carried.name = capped.name) END
+        ) - (
+            SELECT count(*) FROM sm_task JOIN sm_lane ON sm_lane.no = sm_task.lane
+            WHERE sm_task.expires_at >= -9223372036854775808 AND sm_task.state IN (1, 2)
+                AND CASE capped.kind WHEN 0 THEN queue = capped.name
+                ELSE EXISTS (SELECT 1 FROM sm_carried WHERE lane = sm_lane.no AND sm_carried.name = capped.name) END
+        )
+    );
 
     UPDATE sm_counter SET value = value + 1 WHERE name = 'lane'
         AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);

@@ -10,7 +10,7 @@ use super::lane::DELETE_LIMIT;
 use super::rules::rule_columns;
 use super::{Db, SqliteBackend};
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
-use crate::admission::{ShareUse, Subject, Undefined};
+use crate::admission::{ShareUse, Subject, Undefined, WaitingCap};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
@@ -214,6 +214,14 @@ impl PoolTx for SqliteBackend<'_> {
 
     fn families(&mut self) -> StoreResult<Vec<LimitSpec>> {
         self.read(Db::families)
+    }
+
+    fn put_caps(&mut self, caps: &[(Subject, Option<WaitingCap>)]) -> StoreResult<Vec<bool>> {
+        self.write(|db| db.put_caps(caps))
+    }
+
+    fn caps(&mut self) -> StoreResult<Vec<(Subject, WaitingCap)>> {
+        self.read(Db::caps)
     }
 
     fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)> {

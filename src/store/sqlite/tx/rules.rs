@@ -4,10 +4,12 @@ use rusqlite::OptionalExtension;
 
 use super::super::error::Outcome;
 use super::{Db, clamp, row};
-use crate::admission::limits::{LimitSpec, RateUse};
-use crate::admission::{LaneKey, Subject};
+use crate::admission::limits::{Families, LimitSpec, RateUse};
+use crate::admission::{LaneKey, Subject, WaitingCap};
+use crate::core::admission::cap::{CapUse, WaitingCount};
 use crate::id::LimitKey;
 use crate::store::sql::records;
+use crate::task::TaskInsert;
 use crate::time::{Timestamp, duration_micros};
 
 const PUT_FAMILY: &str = "INSERT OR REPLACE INTO sm_family (prefix, max, starts, period, burst, weight) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
@@ -17,6 +19,12 @@ pub(super) const FAMILIES: &str =
 const PUT_PAUSE: &str = "INSERT OR IGNORE INTO sm_pause (kind, name) VALUES (?1, ?2)";
 const DELETE_PAUSE: &str = "DELETE FROM sm_pause WHERE kind = ?1 AND name = ?2";
 pub(super) const PAUSED: &str = "SELECT kind, name FROM sm_pause ORDER BY kind, name";
+const PUT_CAP: &str = "INSERT OR REPLACE INTO sm_cap (kind, name, most, strict) VALUES (?1, ?2, ?3, ?4)";
+const DELETE_CAP: &str = "DELETE FROM sm_cap WHERE kind = ?1 AND name = ?2";
+pub(super) const CAP: &str = "SELECT kind, name, most, strict FROM sm_cap WHERE kind = ?1 AND name = ?2";
+pub(super) const CAPS: &str = "SELECT kind, name, most, strict FROM sm_cap ORDER BY kind, name";
+pub(super) const ANY_CAP: &str = "SELECT 1 FROM sm_cap LIMIT 1";
+const LANE_TASKS: &str = "SELECT no, tasks FROM sm_lane WHERE tasks > 0";
 const PUT_RATE: &str =
     "INSERT OR REPLACE INTO sm_rate (key, owed, at, starts, period, full_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 pub(super) const RATE: &str = "SELECT key, owed, at, starts, period FROM sm_rate WHERE key = ?1";
@@ -61,6 +69,57 @@ impl Db<'_> {
 
     pub(super) fn paused(&mut self) -> Outcome<Vec<Subject>> {
         self.prepare(PAUSED)?.query_and_then([], |row| records::subject(row))?.collect()
+    }
+
+    pub(super) fn put_caps(&mut self, caps: &[(Subject, Option<WaitingCap>)]) -> Outcome<Vec<bool>> {
+        let (mut put, mut delete) = (self.prepare(PUT_CAP)?, self.prepare(DELETE_CAP)?);
+        let mut replace = |(subject, cap): &(Subject, Option<WaitingCap>)| {
+            let (kind, name) = subject.parts();
+            let had = delete.execute((kind, name))? > 0;
+            if let Some(cap) = cap {
+                put.execute((kind, name, cap.most, cap.strict))?;
+            }
+            Ok(had)
+        };
+        caps.iter().map(&mut replace).collect()
+    }
+
+    pub(super) fn caps(&mut self) -> Outcome<Vec<(Subject, WaitingCap)>> {
+        self.prepare(CAPS)?.query_and_then([], |row| records::cap(row))?.collect()
+    }
+
+    pub(super) fn has_caps(&mut self) -> Outcome<bool> {
+        Ok(self.prepare(ANY_CAP)?.exists([])?)
+    }
+
+    /// Returns the caps that hold for these tasks, and counts what waits under them.
+    pub(super) fn caps_of(&mut self, tasks: &[TaskInsert]) -> Outcome<Vec<CapUse>> {
+        let (families, lanes) = (self.families()?, tasks.iter().map(|task| &task.lane));
+        let found = {
+            let mut find = self.prepare(CAP)?;
+            let is_defined = |key: &LimitKey| {
+                let found = self.limits([key])?.pop().flatten();
+                Ok(found.is_some_and(|limit| limit.is_defined))
+            };
+            let cap = |subject: &Subject| {
+                let found = find.query(subject.parts())?.next()?.map(records::cap).transpose()?;
+                Ok::<_, super::Fault>(found.map(|(_, cap)| cap))
+            };
+            WaitingCount::of_lanes(lanes, &Families::new(&families), is_defined, cap)
+        };
+        let mut waiting = found?;
+        if waiting.is_empty() {
+            return Ok(Vec::new());
+        }
+        for (sql, sign) in [(LANE_TASKS, 1), (super::queue::LEASES, -1), (super::pool::SENSING_SLOTS, -1)] {
+            let mut statement = self.prepare(sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let tasks: i64 = row.get(1)?;
+                waiting.add(&self.lane(row.get(0)?)?, sign * tasks);
+            }
+        }
+        Ok(waiting.counted())
     }
 
     pub(super) fn leases_by_lane(&mut self) -> Outcome<Vec<(LaneKey, u64)>> {

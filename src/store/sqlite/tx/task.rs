@@ -6,8 +6,8 @@ use crate::error::StoreResult;
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
-    Change, GrantBatch, Granted, Move, Overdue, Promote, Started, Survey, SurveyQuery, TaskSums, TaskTx,
-    TaskWalk, Walked,
+    CapUse, Change, GrantBatch, Granted, Move, Overdue, Promote, Started, Survey, SurveyQuery, TaskSums,
+    TaskTx, TaskWalk, Walked,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
@@ -16,6 +16,17 @@ use crate::time::Timestamp;
 impl TaskTx for SqliteBackend<'_> {
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>> {
         self.write(|db| db.insert_tasks_if_absent(tasks))
+    }
+
+    fn insert_tasks_if_uncapped(&mut self, tasks: &[TaskInsert]) -> StoreResult<Option<Vec<Inserted>>> {
+        self.write(|db| match db.has_caps()? {
+            true => Ok(None),
+            false => db.insert_tasks_if_absent(tasks).map(Some),
+        })
+    }
+
+    fn hold_caps(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<CapUse>> {
+        self.write(|db| db.caps_of(tasks))
     }
 
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {

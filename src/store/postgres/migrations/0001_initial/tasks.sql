@@ -34,6 +34,14 @@ CREATE TABLE sm.pause (
     name TEXT COLLATE "C",
     PRIMARY KEY (kind, name)
 );
+-- The most tasks that wait. kind: 0 queue, 2 limit key, 3 family. strict: 1 if enqueues under it take turns.
+CREATE TABLE sm.cap (
+    kind   BIGINT,
+    name   TEXT COLLATE "C",
+    most   BIGINT NOT NULL,
+    strict BIGINT NOT NULL,
+    PRIMARY KEY (kind, name)
+);
 
 -- Counters, changed under the tick lock alone. A change inserts a version and deletes the one before, so that
 -- the newest is found first, however many dead ones an old snapshot keeps.
@@ -388,6 +396,23 @@ CROSS JOIN LATERAL (
   FROM json_array_elements((CASE WHEN $3 LIKE '%{%' THEN $3 END)::json) others (other)
   WHERE json_typeof(other) = 'object') part (pool, slots)
 WHERE CASE json_typeof(given.need) WHEN 'array' THEN json_array_length(given.need) = 3 END$$;
+
+-- Whether a cap may hold for tasks of these queues, or with these limits, a text for each lane. It asks no more than
+-- that: whether a key is exempt from its family, or has one with a longer prefix, is up to _caps. Called only where
+-- the store has a cap at all.
+CREATE FUNCTION sm._is_capped(queues TEXT[], limits TEXT[]) RETURNS BOOLEAN LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN EXISTS (
+    SELECT FROM unnest(queues) asked (name)
+    CROSS JOIN LATERAL (SELECT FROM sm.cap WHERE kind = 0 AND cap.name = coalesce(asked.name, 'default') OFFSET 0) capped
+  ) OR EXISTS (
+    SELECT FROM unnest(limits) lane (limits) CROSS JOIN LATERAL sm._carried(lane.limits) carried
+    CROSS JOIN LATERAL (SELECT FROM sm.cap WHERE kind = 2 AND cap.name = carried.key OFFSET 0) capped
+  ) OR EXISTS (
+    SELECT FROM unnest(limits) lane (limits) CROSS JOIN LATERAL sm._carried(lane.limits) carried
+    CROSS JOIN LATERAL (SELECT FROM sm.cap WHERE kind = 3 AND starts_with(carried.key, cap.name) OFFSET 0) capped
+  );
+END $$;
 
 CREATE FUNCTION sm.lane_digest(pool TEXT, slots BIGINT, limits TEXT, queue TEXT) RETURNS UUID
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS

@@ -11,7 +11,7 @@ use super::super::wire::ask;
 use super::rules::rule_columns;
 use super::{Db, PostgresBackend, row};
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
-use crate::admission::{ShareUse, Subject, Undefined};
+use crate::admission::{ShareUse, Subject, Undefined, WaitingCap};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
@@ -181,6 +181,14 @@ impl PoolTx for PostgresBackend<'_> {
 
     fn families(&mut self) -> StoreResult<Vec<LimitSpec>> {
         self.read(Db::families)
+    }
+
+    fn put_caps(&mut self, caps: &[(Subject, Option<WaitingCap>)]) -> StoreResult<Vec<bool>> {
+        self.write(|db| if caps.is_empty() { Ok(Vec::new()) } else { db.put_caps(caps) })
+    }
+
+    fn caps(&mut self) -> StoreResult<Vec<(Subject, WaitingCap)>> {
+        self.read(Db::caps)
     }
 
     fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)> {

@@ -73,6 +73,7 @@ DECLARE
   );
   refusal TEXT;
   asked RECORD;
+  beyond RECORD;
   answer RECORD;
   ids BIGINT[] := array_fill(NULL::bigint, ARRAY[wanted]);
   news BOOLEAN[] := array_fill(FALSE, ARRAY[wanted]);
@@ -149,6 +150,49 @@ BEGIN
     ORDER BY place
   ) given;
 
+  IF EXISTS (SELECT FROM sm.cap) THEN
+    -- Under a strict cap callers take turns, in the order of these names. Each statement sees what those before
+    -- them committed.
+    INSERT INTO sm.turn AS turn (name, at)
+    SELECT turns.name, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    FROM (
+      SELECT 'cap ' || kind || ' ' || name AS name FROM sm._caps(asked.lane_queues, asked.lane_limits) WHERE strict = 1
+    ) turns
+    ORDER BY turns.name COLLATE "C"
+    ON CONFLICT (name) DO UPDATE SET at = greatest(turn.at, excluded.at);
+    -- The first task that a cap refuses, if all before it are accepted. What exists is neither counted nor refused.
+    SELECT * INTO beyond
+    FROM (
+      SELECT task.place, cap.kind, cap.name, cap.most,
+        cap.waiting + row_number() OVER (PARTITION BY cap.kind, cap.name ORDER BY task.place) - 1 AS waiting
+      FROM (
+        SELECT given.place, asked.lane_queues[given.lane] AS queue, asked.lane_limits[given.lane] AS limits
+        FROM unnest(
+          asked.lanes, asked.namespaces, asked.workflows, asked.runs, asked.tasks, asked.map_indices
+        ) WITH ORDINALITY given (lane, namespace, workflow, run, task, map_index, place)
+        WHERE NOT EXISTS (
+          SELECT FROM sm.task
+          WHERE task.namespace = given.namespace AND task.workflow = given.workflow AND task.run = given.run
+            AND task.task = given.task AND task.map_index = given.map_index OFFSET 0)
+      ) task
+      CROSS JOIN LATERAL (
+        SELECT 0::bigint AS kind, coalesce(task.queue, 'default') AS name
+        UNION ALL
+        SELECT 2, carried.key FROM sm._carried(task.limits) carried
+      ) subject
+      JOIN sm._caps(asked.lane_queues, asked.lane_limits) cap
+        ON cap.kind = subject.kind AND cap.name = subject.name COLLATE "C"
+    ) task
+    WHERE waiting >= most
+    ORDER BY place, kind, name COLLATE "C"
+    LIMIT 1;
+    IF FOUND THEN
+      RAISE EXCEPTION 'stationmaster: too many tasks wait: % of at most % in % %', beyond.waiting, beyond.most,
+        CASE beyond.kind WHEN 0 THEN 'queue' ELSE 'limit' END, beyond.name
+      USING ERRCODE = 'SM007';
+    END IF;
+  END IF;
+
   -- One look finds what was committed meanwhile; another one is needed for a task that was deleted again
   -- before it.
   missing := cardinality(asked.places);
@@ -158,7 +202,7 @@ BEGIN
         asked.lanes, asked.dues, asked.ranks, asked.logical_dates, asked.map_indices, asked.priorities,
         asked.losses, asked.attempt_runs, asked.enqueued_at, asked.ready_at, asked.namespaces, asked.workflows,
         asked.runs, asked.tasks, asked.retries, asked.payloads, asked.lane_pools, asked.lane_slots,
-        asked.lane_limits, NULL, asked.nth_keys, asked.lane_queues
+        asked.lane_limits, NULL, asked.nth_keys, asked.lane_queues, 0
       )
     LOOP
       IF ids[asked.places[answer.place]] IS NULL THEN

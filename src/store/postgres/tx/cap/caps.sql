@@ -1,0 +1,2 @@
+-- All caps: kind, name, most, strict.
+SELECT kind, name, most, strict FROM sm.cap ORDER BY kind, name
