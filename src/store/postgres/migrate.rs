@@ -47,7 +47,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
         ),
         function!(
             "_move(BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], \
-             BIGINT[], TEXT[], TEXT[], BIGINT[]) RETURNS SETOF BIGINT",
+             BIGINT[], TEXT[], TEXT[], BIGINT[], BIGINT[]) RETURNS TABLE (place BIGINT, is_told BOOLEAN)",
             "move.sql"
         ),
         include_str!("migrations/0001_initial/functions/enqueue.sql"),
@@ -70,8 +70,6 @@ const TABLES: &[&str] = &[
     "beat",
     "consumer",
     "delta",
-    "event",
-    "event_inbox",
     "family",
     "feed",
     "feed_inbox",

@@ -35,7 +35,6 @@ macro_rules! cases {
 mod attempts;
 mod cancels;
 mod changes;
-mod events;
 mod extremes;
 mod feed;
 mod grants;
@@ -160,7 +159,6 @@ pub fn cases(capabilities: Capabilities) -> Vec<Case> {
         listing::cases(),
         rules::cases(),
         sensors::cases(),
-        events::cases(),
         workers::cases(),
         runs::cases(),
         windows::cases(),

@@ -1,6 +1,6 @@
 -- Ends attempts that the caller has not read, each if its task still has a lease of this epoch. As `move`, for what
 -- most moves are. An attempt ends no earlier than what is known of it. Returns the places of those that were ended,
--- counted from 1, and whether the attempt was started and is recorded as a run.
+-- counted from 1, whether the attempt was started and is recorded as a run, and whether the feed tells of it.
 -- $1 to $6, of each end: number, epoch, new state, ended at, message, value.
 WITH
 given AS MATERIALIZED (
@@ -40,9 +40,10 @@ told AS (
   FROM ended
   CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = ended.no OFFSET 0) task
   WHERE ended.runs & 2 <> 0
+  ORDER BY ended.place
 ),
 appended AS (
   INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came)
   SELECT lane, 0, -count(*), sum(slots)::bigint, count(*), 0 FROM ended GROUP BY lane
 )
-SELECT place, started = 1 AND coalesce(runs, 0) & 1 = 1 FROM ended
+SELECT place, started = 1 AND coalesce(runs, 0) & 1 = 1, coalesce(runs, 0) & 2 <> 0 FROM ended

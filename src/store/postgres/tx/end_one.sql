@@ -27,4 +27,4 @@ told AS (
 appended AS (
   INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came) SELECT lane, 0, -1, slots, 1, 0 FROM gone
 )
-SELECT 1::bigint, started = 1 AND coalesce(runs, 0) & 1 = 1 FROM gone
+SELECT 1::bigint, started = 1 AND coalesce(runs, 0) & 1 = 1, coalesce(runs, 0) & 2 <> 0 FROM gone
