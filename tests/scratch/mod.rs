@@ -50,14 +50,14 @@ impl Scratch {
     /// Makes a store's tables in it as they were when they were made: faster than making them again.
     pub fn empty(&self) {
         let schema = &self.0;
-        let tables = "attempt beat consumer delta event event_inbox family feed feed_inbox idle lane lane_use lease level limit_use namespace numbers pause pool \
+        let tables = "attempt beat consumer delta family feed feed_inbox idle lane lane_use lease level limit_use namespace numbers pause pool \
                       pool_use rate_use ready request run run_beat sensor sensor_change sensor_inbox serving shard task task_limit tick turn \
                       worker";
         let delete: String =
             tables.split(' ').map(|table| format!("DELETE FROM \"{schema}\".{table};")).collect();
         query(&format!(
             "{delete} INSERT INTO \"{schema}\".tick VALUES (1, '1:1:', -9223372036854775808, '{{}}'); \
-             INSERT INTO \"{schema}\".numbers VALUES (0, 0, 0, 0, 0); \
+             INSERT INTO \"{schema}\".numbers VALUES (0, 0, 0, 0); \
              INSERT INTO \"{schema}\".pool (name, slots) VALUES ('default_pool', 128); \
              SELECT setval('\"{schema}\".task_no', 1, false)"
         ));

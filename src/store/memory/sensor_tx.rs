@@ -151,14 +151,6 @@ mod tests {
             .insert(Timestamp::UNIX_EPOCH)
     }
 
-    fn ending() -> Ending {
-        let (reason, to) = (EndReason::Landed, TaskState::Success);
-        serde_json::from_value(
-            serde_json::json!({"reason": reason, "to": to, "value": null, "message": null}),
-        )
-        .unwrap()
-    }
-
     #[test]
     fn a_sensor_is_registered_ends_and_is_forgotten_with_its_task() {
         let store = MemoryStore::new();

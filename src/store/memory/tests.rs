@@ -19,6 +19,7 @@ use crate::sensor::{NewSensor, Settings};
 use crate::store::contract::{
     Forget, GrantBatch, Inserted, Move, ShardLease, ShardWrite, StoreTx, SurveyQuery, Worker,
 };
+use crate::task::Feed;
 use crate::testing::RawStoreExt;
 use crate::time::Timestamp;
 use crate::{NewTask, TaskKey, TaskState};
@@ -138,7 +139,8 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             assert_eq!(tx.put_sensors(&[sensor.insert(at)]).is_ok(), is_there);
         }
         20 => {
-            tx.end_sensors_if_waiting(&[lease(tx, a)?])?;
+            let leases = [lease(tx, a)?];
+            tx.end_sensors_if_waiting(&leases)?;
             let consumer = format!(
                 r#"{{"name":"c","cursor":{b},"seen_at":0,"lost":0,"dropped":false,"reader":1,"until":0}}"#
             );

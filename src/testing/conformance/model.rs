@@ -94,7 +94,9 @@ fn run(side: &mut Side<'_>, op: &Op, undo: bool) -> Result<String, String> {
     match answer {
         Ok(()) => {
             side.learn(&inserted);
-            store.write_raw(|tx| Ok(tx.number_changes(1_000)?)).expect("the feed is numbered");
+            store
+                .write_raw(|tx| tx.number_changes(1_000).map_err(Error::from))
+                .expect("the feed is numbered");
             Ok(done)
         }
         Err(Error::Store(error)) => Err(format!("{:?}", error.kind())),
