@@ -11,7 +11,7 @@ mod waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use stationmaster::admission::IfExists;
@@ -116,9 +116,9 @@ pub(crate) struct Day<'a> {
     asker: Admitter,
     upkeep: Upkeep,
     poker: Poker,
-    /// Hands over tasks whose sensors ended, why, and what became of them.
+    /// Hands over what came of sensors.
     feed: FeedReader,
-    told: Receiver<(TaskKey, &'static str, TaskState)>,
+    told: Receiver<Told>,
     admit_at: Option<Timestamp>,
     reap_at: Option<Timestamp>,
     poke_at: Option<Timestamp>,
@@ -173,12 +173,7 @@ impl<'a> Day<'a> {
 
         let landings = Landings::new(dice, &workload.targets);
         let (tell, told) = channel();
-        let feed = FeedReader::new(store.clone(), "day".try_into()?, move |event| match event.reason {
-            Some(reason) => Ok(tell.send((event.task.clone(), reason.as_str(), event.state))?),
-            // What else ended, its worker has told.
-            None => Ok(()),
-        })
-        .limit(EVENTS);
+        let feed = reader(&store, tell)?;
         Ok(Self {
             workload,
             dice,
@@ -328,6 +323,18 @@ fn poker(store: &Arc<dyn Store>, landings: Landings) -> Result<Poker> {
     // It hears of registrations, and no one else pokes, so there is nothing to share.
     let poker = poker.refresh_every(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
     Ok(poker.kind(Instance::kind()?, move |request: &PokeRequest| landings.poke(request)))
+}
+
+/// A task whose sensor ended, why, and what became of it.
+type Told = (TaskKey, &'static str, TaskState);
+
+fn reader(store: &Arc<dyn Store>, tell: Sender<Told>) -> Result<FeedReader> {
+    let reader = FeedReader::new(store.clone(), "day".try_into()?, move |event| match event.reason {
+        Some(reason) => Ok(tell.send((event.task.clone(), reason.as_str(), event.state))?),
+        // What else ended, its worker has told.
+        None => Ok(()),
+    });
+    Ok(reader.limit(EVENTS))
 }
 
 fn asker(store: &Arc<dyn Store>) -> Result<Admitter> {

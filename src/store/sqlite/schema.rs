@@ -34,7 +34,6 @@ const TABLES: &[&str] = &[
     "attempt",
     "consumer",
     "counter",
-    "event",
     "family",
     "feed",
     "lane",
