@@ -67,13 +67,17 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         busy: &busy,
     };
     let (tell, told) = mpsc::channel();
-    let feed = FeedReader::new(Arc::clone(store), holder()?, move |event| {
-        // How commands end, their workers tell.
-        let Some(reason) = event.reason else { return Ok(()) };
-        let how = if reason.as_str() == "landed" { "landed" } else { event.state.as_str() };
-        let detail = event.value.as_ref().or(event.message.as_ref()).cloned().unwrap_or_default();
-        Ok(tell.send((event.task.clone(), how, detail))?)
-    });
+    let feed = FeedReader::new(
+        Arc::clone(store),
+        "screen".try_into().map_err(stationmaster::Error::from)?,
+        move |event| {
+            // How commands end, their workers tell.
+            let Some(reason) = event.reason else { return Ok(()) };
+            let how = if reason.as_str() == "landed" { "landed" } else { event.state.as_str() };
+            let detail = event.value.as_ref().or(event.message.as_ref()).cloned().unwrap_or_default();
+            Ok(tell.send((event.task.clone(), how, detail))?)
+        },
+    );
     let mut scheduler = Scheduler {
         store: store.as_ref(),
         run,
