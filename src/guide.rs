@@ -447,7 +447,7 @@
 //! let mut upkeep = Upkeep::new(store)
 //!     .retain_ended_for(day) // tasks that succeeded or were skipped
 //!     .retain_state_for(TaskState::Failed, 30 * day)
-//!     .retain_events_for(day)
+//!     .retain_feed_for(day) // what a consumer that went away would hold back
 //!     .close_runs_silent_for(5 * minute, RunStatus::Killed) // runs whose heartbeats stopped
 //!     .retain_runs_for(365 * day)
 //!     .audit_every(day); // in one process: it reads all tasks
@@ -499,7 +499,10 @@
 //! [`OnLanded::Resume`](crate::sensor::OnLanded::Resume) the task runs again once what it waits for has come, and finds
 //! that in [`TaskRecord::value`](crate::TaskRecord::value). `examples/web_service` does both.
 //!
-//! # Call back when a sensor ends
+//! # Call back when a task ends
+//!
+//! The [feed](crate::feed) tells named consumers of each end, at least once and in order, also in another process and
+//! after a crash. The task says so when it is enqueued. More: [`_feed`](crate::_feed).
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -509,17 +512,17 @@
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! use stationmaster::service::Delivery;
+//! use stationmaster::service::FeedReader;
+//! use stationmaster::task::Feed;
 //!
-//! let mut delivery = Delivery::new(store, 1_000, |event| match event.ending.reason.as_str() {
-//!     "landed" => Ok(println!("{} may go on", event.task)),
-//!     other => Err(format!("nobody to tell of {}: {other}", event.task).into()), // comes again
+//! store.write(|tx| tx.enqueue(now, &[task("load").feed(Feed::EndsAndSensors)]))?;
+//! let mut mailer = FeedReader::new(store, "mailer".try_into()?, |event| match event.state.as_str() {
+//!     "failed" => Err(format!("nobody to tell of {}", event.task).into()), // comes again
+//!     state => Ok(println!("{} is {state}; its sensor: {:?}", event.task, event.reason)),
 //! });
-//! assert_eq!(delivery.tick(now)?.delivered, 0);
+//! assert_eq!(mailer.tick(now)?.accepted, 0); // or let `drive` call it
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
-//!
-//! A function for each way to end: [`service::Callbacks`](crate::service::Callbacks).
 //!
 //! # Who ran last night at 3?
 //!

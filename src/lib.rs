@@ -78,7 +78,7 @@
 //! ```text
 //! your graph ──enqueue──> store <──tick── Admitter ──leases──> your workers ──start, finish, register──> store
 //!                           ^ ^──tick── Keeper (your leases), Upkeep (expired leases)
-//!                           └────tick── Poker (what sensors wait for), Delivery (tells you how they ended)
+//!                           └────tick── Poker (what sensors wait for), FeedReader (tells you what ended)
 //! ```
 //!
 //! [`service::Worker`] does step 3 for a host whose work is a function of a task: it runs your handlers, and
@@ -97,12 +97,13 @@
 //!    [finish](store::Tx::finish) the rest. [`Finish::given_back`](ops::Finish::given_back) returns a task that
 //!    you will not run.
 //! 4. A task that only waits [registers](store::Tx::register) as a sensor. It releases its slots while
-//!    [`service::Poker`] polls on its behalf. How it ended is an event, which [`service::Delivery`] hands you.
+//!    [`service::Poker`] polls on its behalf. The [feed] tells how it ended, as of any task that
+//!    [chose so](task::Feed): [`service::FeedReader`].
 //! 5. [`service::Upkeep`] ends the leases of dead processes. Upkeep that was held up lets holders renew first,
 //!    for a [grace](service::Upkeep#grace) of 20 s; so tick it more often than that. By default nothing is
-//!    deleted. [`retain_ended_for`](service::Upkeep::retain_ended_for) deletes ended tasks, except those whose
-//!    events you have not acknowledged; [`retain_state_for`](service::Upkeep::retain_state_for) keeps those that
-//!    failed longer. [`retain_events_for`](service::Upkeep::retain_events_for) deletes old events, too. By choice
+//!    deleted. [`retain_ended_for`](service::Upkeep::retain_ended_for) deletes ended tasks;
+//!    [`retain_state_for`](service::Upkeep::retain_state_for) keeps those that failed longer.
+//!    [`retain_feed_for`](service::Upkeep::retain_feed_for) bounds what the feed keeps. By choice
 //!    it also closes silent runs, deletes stopped ones, and audits the store.
 //!
 //! An instant is a [`Timestamp`]; verbs also accept chrono's `DateTime<Utc>`. A verb on items takes many and
@@ -184,6 +185,10 @@ pub mod _admission {}
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/sensors.md")]
 pub mod _sensors {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/feed.md")]
+pub mod _feed {}
 
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/active-runs.md")]

@@ -20,10 +20,11 @@ use stationmaster::sensor::{
 use stationmaster::service::{Admitter, PokeRequest, Poker, Service};
 use stationmaster::store::contract::SensorState;
 use stationmaster::store::{Store, TxMode};
+use stationmaster::task::Feed;
 use stationmaster::testing::FaultStore;
 use stationmaster::testing::raw;
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
-use stores::stores;
+use stores::{stores, told};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
@@ -50,7 +51,7 @@ fn running(
     context: &str,
     settings: Settings,
 ) -> NewSensor {
-    store.write(|tx| tx.enqueue(at(now), &[NewTask::new(key.clone())])).unwrap();
+    store.write(|tx| tx.enqueue(at(now), &[NewTask::new(key.clone()).feed(Feed::EndsAndSensors)])).unwrap();
     let mut admitter = Admitter::new(store.clone(), "worker".try_into().unwrap());
     let lease = admitter.tick(at(now)).unwrap().granted[0].lease_ref();
     store.write(|tx| tx.start(at(now), &[lease])).unwrap();
@@ -258,13 +259,9 @@ fn no_s3_a_task_that_is_gone_is_not_polled() {
         let mut poker = poker(&store, &seen, not_yet);
         poker.tick(at(0)).unwrap();
         store.write(|tx| tx.mark(at(1), &[Mark::new(key("t"), TaskState::Failed, "gone")])).unwrap();
-        let events = store.read(|tx| tx.events(0, 9)).unwrap();
-        let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
-        let forgotten = store.write(|tx| {
-            tx.acknowledge_events(&seqs)?;
-            Ok(raw(tx).forget_ended(TaskState::Failed, at(2), at(2), 9)?)
-        });
-        assert_eq!(forgotten.unwrap(), 1);
+        assert_eq!(told(&store)[0].reason, Some(EndReason::Cancelled));
+        let forgotten = store.write(|tx| Ok(raw(tx).forget_ended(TaskState::Failed, at(2), at(2), 9)?));
+        assert_eq!((forgotten.unwrap(), told(&store).len()), (1, 1), "the feed tells of it all the same");
         let reports: Vec<_> = (2..200).map(|now| poker.tick(at(now)).unwrap()).collect();
         assert!(reports.iter().all(|report| report.sensors == 0 && report.timed_out == 0));
         assert_eq!(seen.all(), 1);
@@ -312,7 +309,7 @@ fn no_s6_mapped_tasks_get_the_value_and_soft_fail_skips() {
             assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("part-7")));
         }
         assert_eq!(state(&store, "soft"), TaskState::Skipped);
-        assert_eq!(store.read(|tx| tx.events(0, 9)).unwrap().len(), 3, "one for each callback");
+        assert_eq!(told(&store).len(), 3, "one for each callback");
     }
 }
 
@@ -382,11 +379,8 @@ fn no_s11_a_mark_is_known_at_once_and_a_late_answer_changes_nothing() {
         assert_eq!(poker.tick(at(0)).unwrap().landed, 0);
         let task = task(&store, &key("t"));
         assert_eq!((task.state, task.value), (TaskState::Skipped, None));
-        let events = store.read(|tx| tx.events(0, 9)).unwrap();
-        assert_eq!(
-            events.iter().map(|event| event.ending.reason).collect::<Vec<_>>(),
-            [EndReason::Cancelled]
-        );
+        let reasons: Vec<_> = told(&store).iter().map(|event| event.reason).collect();
+        assert_eq!(reasons, [Some(EndReason::Cancelled)]);
         for now in 1..100 {
             assert_eq!(poker.tick(at(now)).unwrap().sensors, 0);
         }
@@ -423,6 +417,6 @@ fn no_s13_a_landing_that_could_not_be_written_is_written_by_the_next_cycle() {
         assert_eq!(poker.tick(at(1)).unwrap().landed, 1);
         let task = task(&store, &key("t"));
         assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("7")));
-        assert_eq!(store.read(|tx| tx.events(0, 9)).unwrap().len(), 1);
+        assert_eq!(told(&store).len(), 1);
     }
 }

@@ -18,9 +18,10 @@ use stationmaster::run::RunStatus;
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::service::{Admitter, Service, Upkeep};
 use stationmaster::store::Store;
+use stationmaster::task::Feed;
 use stationmaster::task::LeaseLoss;
 use stationmaster::{LeaseRef, NewTask, Renewal, TaskKey, TaskRecord, TaskState, Timestamp};
-use stores::{kinds, stores};
+use stores::{kinds, stores, told};
 
 type Shared = Arc<dyn Store>;
 
@@ -41,7 +42,11 @@ fn key(task: &str) -> TaskKey {
 /// A task that would be retried and requeued again and again.
 fn stubborn(name: &str) -> NewTask {
     let retry = RetryPolicy::fixed(secs(5)).build().unwrap();
-    NewTask::new(key(name)).retry(retry).lease_loss(LeaseLoss::Requeue { at_most: 99 }).record_attempts(true)
+    NewTask::new(key(name))
+        .retry(retry)
+        .lease_loss(LeaseLoss::Requeue { at_most: 99 })
+        .record_attempts(true)
+        .feed(Feed::EndsAndSensors)
 }
 
 fn task(store: &Shared, name: &str) -> TaskRecord {
@@ -106,10 +111,11 @@ fn what_waits_ends_at_once() {
             assert_eq!((ended.state, ended.ended_at), (TaskState::Cancelled, Some(at(3))), "{name}");
             assert_eq!((ended.message.as_deref(), ended.due, ended.held_slots), (Some("by hand"), None, 0));
         }
-        let events = store.read(|tx| tx.events(0, 9)).unwrap();
-        let ending = &events[0].ending;
-        assert_eq!(events.len(), 1, "of the sensor");
-        assert_eq!((ending.reason, ending.to), (EndReason::Cancelled, TaskState::Cancelled));
+        let events = told(&store);
+        let told: Vec<_> = events.iter().map(|event| (event.task.task.as_str(), event.reason)).collect();
+        let sensing = ("sensing", Some(EndReason::Cancelled));
+        assert_eq!(told, [("ready", None), ("later", None), ("retried", None), sensing]);
+        assert!(events.iter().all(|event| event.state == TaskState::Cancelled));
         let run = task(&store, "sensing").attempt_run(1).unwrap();
         let run = store.read(|tx| tx.runs(std::slice::from_ref(&run))).unwrap().remove(0).unwrap();
         assert_eq!((run.status, run.stop), (RunStatus::Killed, Some(at(3))));
@@ -290,7 +296,8 @@ fn a_task_that_was_cancelled_does_not_begin_to_wait() {
         assert!(registered.fenced().is_ok());
         assert_eq!(task(&store, "t").state, TaskState::Cancelled);
         assert_eq!(store.read(|tx| tx.sensors(&[key("t")])).unwrap(), [None]);
-        assert_eq!(store.read(|tx| tx.events(0, 9)).unwrap(), [], "it was no sensor");
+        let reasons: Vec<_> = told(&store).iter().map(|event| event.reason).collect();
+        assert_eq!(reasons, [None], "it was no sensor");
         let again = store.write(|tx| tx.register(at(3), &sensors[..1])).unwrap();
         assert_eq!(again, [Registered::Stale]);
         is_sound(&store);

@@ -11,12 +11,14 @@ use parking_lot::Mutex;
 use stationmaster::admission::IfExists;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Error, Result, StoreErrorKind};
+use stationmaster::feed::TaskEvent;
 use stationmaster::ops::{Registered, StopBeforeStart};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{RunKey, RunRecord, RunStatus};
-use stationmaster::sensor::{NewSensor, PokeOutcome, SensorEvent, Settings, SmartSensorConfig};
-use stationmaster::service::{Admitter, Delivery, PokeRequest, Poker, Service, Upkeep};
+use stationmaster::sensor::{NewSensor, PokeOutcome, Settings, SmartSensorConfig};
+use stationmaster::service::{Admitter, FeedReader, PokeRequest, Poker, Service, Upkeep};
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
+use stationmaster::task::Feed;
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::{
     Fault, FaultStore, KINDS, Snapshot, Struck, Watch, When, sample_faults, sweep_faults,
@@ -33,7 +35,7 @@ fn key(task: &str) -> TaskKey {
 }
 
 /// The methods of the store's traits that write.
-const WRITES: [&str; 38] = [
+const WRITES: [&str; 35] = [
     "insert_tasks_if_absent",
     "insert_tasks_if_uncapped",
     "hold_caps",
@@ -57,9 +59,6 @@ const WRITES: [&str; 38] = [
     "put_paused",
     "put_sensors",
     "end_sensors_if_waiting",
-    "note_events",
-    "acknowledge_events",
-    "forget_events",
     "forget_feed",
     "put_consumer",
     "delete_consumer",
@@ -168,7 +167,7 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// Five tasks of a pool of four slots, of which one waits for its instant; `started` of them are admitted and run.
 fn five_tasks(store: &Arc<dyn Store>, started: usize) -> Vec<LeaseRef> {
     let mut tasks = NAMES.map(|name| {
-        let task = NewTask::new(key(name)).limit("tenant".try_into().unwrap());
+        let task = NewTask::new(key(name)).limit("tenant".try_into().unwrap()).feed(Feed::EndsAndSensors);
         task.lease_loss(LeaseLoss::Requeue { at_most: 3 })
     });
     tasks[4].not_before = Some(at(5));
@@ -382,8 +381,8 @@ fn a_poker() {
             Ok(())
         },
         |store| {
-            let events = store.read(|tx| tx.events(0, 99)).unwrap();
-            assert_eq!(events.len(), 3, "each sensor ended once");
+            let of_sensors = stores::told(store).into_iter().filter(|event| event.reason.is_some());
+            assert_eq!(of_sensors.count(), 3, "each sensor ended once");
             ends(store)
         },
     );
@@ -391,7 +390,7 @@ fn a_poker() {
 }
 
 #[test]
-fn a_delivery() {
+fn a_reader_of_the_feed() {
     let told = Arc::new(AtomicUsize::new(0));
     let counted = told.clone();
     let struck = sweep(
@@ -403,19 +402,21 @@ fn a_delivery() {
         },
         |store| {
             let told = counted.clone();
-            Delivery::new(store, 2, move |_: &SensorEvent| {
+            let handler = move |_: &TaskEvent| {
                 told.fetch_add(1, Ordering::SeqCst);
                 Ok(())
-            })
+            };
+            FeedReader::new(store, "c".try_into().unwrap(), handler).limit(2).turn(Duration::ZERO)
         },
-        |delivery| {
-            for now in 3..6 {
-                delivery.tick(at(now))?;
+        |reader| {
+            for now in 3..7 {
+                reader.tick(at(now))?;
             }
             Ok(())
         },
         |store| {
-            assert_eq!(store.read(|tx| tx.events(0, 99)).unwrap(), []);
+            let (read, last) = (store.read(|tx| tx.consumers()).unwrap(), stores::told(store).len());
+            assert_eq!((read[0].cursor, read[0].lost), (last as u64, 0));
             ends(store)
         },
     );

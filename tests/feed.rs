@@ -14,7 +14,7 @@ use stationmaster::store::Store;
 use stationmaster::task::Feed;
 use stationmaster::testing::{Fault, FaultStore, When};
 use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
-use stores::stores;
+use stores::{stores, told};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
@@ -193,6 +193,110 @@ fn a_consumer_that_went_away_is_dropped_and_told_what_it_lost() {
             store.write(|tx| tx.delete_consumers(&[name("gone"), name("nobody")])).unwrap(),
             [true, false]
         );
+    }
+}
+
+/// While its handler refuses an event, a reader that is woken gives nothing before the pause is over.
+#[test]
+fn a_wake_up_does_not_shorten_the_pause_after_a_refusal() {
+    for store in stores() {
+        end(&store, 0, 0..1, Feed::Ends);
+        let tried = Heard::default();
+        let noted = tried.clone();
+        let mut reader = FeedReader::new(store.clone(), name("c"), move |event: &TaskEvent| {
+            noted.lock().unwrap().push(event.seq);
+            Err("never".into())
+        });
+        let mut due: Vec<i64> = Vec::new();
+        for now in 1..200 {
+            let before = heard(&tried).len();
+            let report = reader.tick(at(now)).unwrap();
+            assert!(report.next_due.unwrap() > at(now) && report.has_turn, "{now}: {report:?}");
+            due.extend((heard(&tried).len() > before).then_some(now));
+        }
+        assert_eq!(due, [1, 2, 4, 8, 16, 32, 64, 124, 184], "pauses double, up to a minute");
+        // A clock that is set back does not make it wait longer than the longest pause.
+        assert!(reader.tick(at(100)).unwrap().refused.is_some());
+    }
+}
+
+/// Counts transactions that write, and fails them while it is told to.
+#[derive(Debug)]
+struct Counting(Arc<dyn Store>, std::sync::atomic::AtomicUsize);
+
+impl Store for Counting {
+    fn info(&self) -> stationmaster::store::StoreInfo {
+        self.0.info()
+    }
+
+    fn transact(
+        &self,
+        mode: stationmaster::store::TxMode,
+        body: &mut dyn FnMut(&mut stationmaster::store::Tx<'_>) -> stationmaster::Result<()>,
+    ) -> stationmaster::Result<()> {
+        let writes = usize::from(mode == stationmaster::store::TxMode::Write);
+        self.1.fetch_add(writes, std::sync::atomic::Ordering::SeqCst);
+        self.0.transact(mode, body)
+    }
+}
+
+#[test]
+fn a_tick_gives_as_many_as_it_may_and_moves_the_cursor_once() {
+    for store in stores() {
+        end(&store, 0, 0..230, Feed::Ends);
+        told(&store);
+        let counting = Arc::new(Counting(store.clone(), Default::default()));
+        let shared: Arc<dyn Store> = counting.clone();
+        let (reader, heard_by) = reader(&shared, "c");
+        let mut reader = reader.limit(100);
+        let accepted = (0..4).map(|_| reader.tick(at(1)).unwrap().accepted).collect::<Vec<_>>();
+        assert_eq!(accepted, [100, 100, 30, 0]);
+        assert_eq!(heard(&heard_by), (1..=230).collect::<Vec<u64>>());
+        let writes = counting.1.load(std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(writes, 6, "two for each tick that gave some");
+        // The handler's own error in the middle of a tick: what came before it counts.
+        end(&store, 2, 230..300, Feed::Ends);
+        let refuses = |event: &TaskEvent| if event.seq == 297 { Err("no".into()) } else { Ok(()) };
+        let mut other = FeedReader::new(shared, name("d"), refuses).limit(1_000);
+        let report = other.tick(at(3)).unwrap();
+        assert_eq!((report.accepted, report.refused.unwrap().0.seq), (296, 297));
+        assert_eq!(consumer(&store, "d").cursor, 296);
+    }
+}
+
+/// However long the texts are, no more than a page of events is in memory.
+#[test]
+fn what_a_reader_holds_is_bounded() {
+    const EVENTS: usize = 192;
+    let long = "x".repeat(256 << 10);
+    let key = |n: usize| TaskKey::new("ns", "w", "r", format!("t{n}")).unwrap();
+    let tasks: Vec<NewTask> = (0..EVENTS).map(|n| NewTask::new(key(n)).feed(Feed::Ends)).collect();
+    let marks: Vec<Mark> = (0..EVENTS).map(|n| Mark::new(key(n), TaskState::Skipped, &*long)).collect();
+    for store in stores() {
+        let end = |tx: &mut stationmaster::store::Tx<'_>| {
+            tx.enqueue(at(0), &tasks)?;
+            tx.mark(at(0), &marks)
+        };
+        store.write(end).unwrap();
+        let (reader, _) = reader(&store, "c");
+        let (mut reader, mut accepted) = (reader.limit(EVENTS), 0);
+        let used = allocation_counter::measure(|| accepted = reader.tick(at(1)).unwrap().accepted);
+        assert_eq!(accepted, EVENTS);
+        assert!(used.bytes_max < 44 << 20, "{} bytes were held", used.bytes_max);
+    }
+}
+
+/// On PostgreSQL nobody gives them numbers but upkeep.
+#[test]
+fn what_nobody_reads_is_forgotten_by_its_age() {
+    for store in stores() {
+        end(&store, 0, 0..5, Feed::Ends);
+        let mut upkeep = Upkeep::new(store.clone()).retain_feed_for(Duration::from_secs(10));
+        let mut forgotten =
+            |now| -> usize { (now..now + 2).map(|now| upkeep.tick(at(now)).unwrap().feed_forgotten).sum() };
+        assert_eq!(forgotten(5), 0);
+        assert_eq!(forgotten(11), 5);
+        assert!(told(&store).is_empty());
     }
 }
 

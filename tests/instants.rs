@@ -12,9 +12,10 @@ use stationmaster::run::RunKey;
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::store::contract::Ending;
 use stationmaster::store::{ReadTx, Tx};
+use stationmaster::task::Feed;
 use stationmaster::task::{LeaseLoss, attempt_run_id};
 use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, Timestamp};
-use stores::stores;
+use stores::{stores, told};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
@@ -30,7 +31,11 @@ fn key() -> TaskKey {
 
 fn new() -> NewTask {
     let retry = RetryPolicy::fixed(secs(10)).max_attempts(1_000).build().unwrap();
-    NewTask::new(key()).retry(retry).lease_loss(LeaseLoss::Requeue { at_most: 1_000 }).record_attempts(true)
+    NewTask::new(key())
+        .retry(retry)
+        .lease_loss(LeaseLoss::Requeue { at_most: 1_000 })
+        .record_attempts(true)
+        .feed(Feed::EndsAndSensors)
 }
 
 fn task(tx: &mut ReadTx<'_>) -> Result<TaskRecord> {
@@ -110,7 +115,7 @@ fn a_sensor_does_not_end_before_it_registered() {
                     end(tx, lease)
                 })
                 .unwrap();
-            let (task, event) = store.read(|tx| Ok((task(tx)?, tx.events(0, 9)?.remove(0)))).unwrap();
+            let (task, event) = (store.read(task).unwrap(), told(&store).remove(0));
             assert_eq!((task.ended_at, event.at), (Some(at(30)), at(30)));
             assert!(store.read(|tx| tx.audit()).unwrap().is_empty());
         }
@@ -174,7 +179,7 @@ fn whatever_happens_to_a_task_in_whatever_order_of_clocks() {
             }
         }
         assert!(changes > 200, "only {changes} instants were recorded");
-        let (task, event) = store.read(|tx| Ok((task(tx)?, tx.events(0, 1_000)?.pop()))).unwrap();
+        let (task, event) = (store.read(task).unwrap(), told(&store).pop());
         assert!(event.is_some_and(|event| event.at <= task.ended_at.unwrap()));
     }
 }

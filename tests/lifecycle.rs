@@ -21,10 +21,11 @@ use stationmaster::run::{ActiveQuery, RunStatus};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, OnMissed, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::{Admitter, Poke, PokeLog, PokeRequest, Poker, Service, Upkeep};
 use stationmaster::store::{Inserted, Store};
+use stationmaster::task::Feed;
 use stationmaster::task::{LeaseLoss, attempt_run_id};
 use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, NewTask, Renewal, TaskKey, TaskRecord, TaskState, Timestamp};
-use stores::stores;
+use stores::{stores, told};
 
 type Shared = Arc<dyn Store>;
 
@@ -299,8 +300,10 @@ fn waits(interval: u64, timeout: u64) -> Settings {
 
 /// Enqueues, runs and registers a sensor of kind "file" for each name.
 fn sense(store: &Shared, now: i64, names: &[&str], path: &str, settings: Settings) -> Vec<LeaseRef> {
-    let tasks: Vec<NewTask> =
-        names.iter().map(|name| NewTask::new(key(name)).record_attempts(true)).collect();
+    let tasks: Vec<NewTask> = names
+        .iter()
+        .map(|name| NewTask::new(key(name)).record_attempts(true).feed(Feed::EndsAndSensors))
+        .collect();
     put(store, now, &tasks);
     register_all(store, now, &run(store, now), path, settings)
 }
@@ -382,12 +385,9 @@ fn sensors_give_their_slots_back_and_share_a_poke() {
             let task = task(&store, name);
             assert_eq!((task.state, task.value.as_deref()), (TaskState::Success, Some("2 MB")));
         }
-        let events = store.read(|tx| tx.events(0, 100)).unwrap();
+        let events = told(&store);
         assert_eq!(events.len(), 40);
-        assert!(events.iter().all(|event| event.ending.reason == EndReason::Landed));
-        let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
-        assert_eq!(store.write(|tx| tx.acknowledge_events(&seqs)).unwrap(), 40);
-        assert!(store.read(|tx| tx.events(0, 100)).unwrap().is_empty());
+        assert!(events.iter().all(|event| event.reason == Some(EndReason::Landed)));
         audited(&store);
     }
 }
@@ -449,7 +449,7 @@ fn a_panicking_poke_is_contained() {
 fn a_poke_that_says_never_is_retried_by_the_tasks_policy() {
     for store in stores() {
         let retry = RetryPolicy::fixed(secs(5)).max_attempts(2).build().unwrap();
-        put(&store, 0, &[NewTask::new(key("t")).retry(retry)]);
+        put(&store, 0, &[NewTask::new(key("t")).retry(retry).feed(Feed::EndsAndSensors)]);
         register_all(&store, 0, &run(&store, 0), "/a", waits(10, 100));
         let oracle = Oracle::new(PokeOutcome::Failed("bad credentials".into()));
         let mut poker = poker(&store, "p", &oracle);
@@ -460,9 +460,10 @@ fn a_poke_that_says_never_is_retried_by_the_tasks_policy() {
         assert_eq!(sensor.generation, 2);
         assert_eq!(poker.tick(at(7)).unwrap().failed, 1);
         assert_eq!(task(&store, "t").state, TaskState::Failed);
-        let events = store.read(|tx| tx.events(0, 10)).unwrap();
-        let to: Vec<_> = events.iter().map(|event| (event.generation, event.ending.to)).collect();
-        assert_eq!(to, [(1, TaskState::UpForRetry), (2, TaskState::Failed)]);
+        let failed = Some(EndReason::Failed);
+        let to: Vec<_> =
+            told(&store).iter().map(|event| (event.attempt, event.reason, event.state)).collect();
+        assert_eq!(to, [(1, failed, TaskState::UpForRetry), (2, failed, TaskState::Failed)]);
     }
 }
 
@@ -539,8 +540,12 @@ fn a_marked_task_leaves_wherever_it_is() {
         assert_eq!(marked, was);
         assert_eq!(end(&store, 2, Finish::success(lease)), Finished::Stale);
         assert_eq!(poker.tick(at(10)).unwrap().sensors, 0, "a sensor taken away is not poked");
-        let events = store.read(|tx| tx.events(0, 10)).unwrap();
-        assert_eq!((events.len(), events[0].ending.reason), (1, EndReason::Cancelled));
+        let events = told(&store);
+        assert_eq!(
+            (events.len(), events[0].reason),
+            (1, Some(EndReason::Cancelled)),
+            "the others are not in the feed"
+        );
         let nothing =
             store.write(|tx| tx.mark(at(3), &[Mark::new(key("running"), TaskState::Running, "")])).unwrap();
         assert_eq!(nothing, [Marked::NotAnEnd]);

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::sensor::{NewSensor, PokeOutcome, SensorEvent, Settings};
+use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{
-    Admitter, Attempt, Delivery, Keeper, LoopHandle, PokeRequest, Poker, Service, Upkeep, WakingStore,
+    Admitter, Attempt, FeedReader, Keeper, LoopHandle, PokeRequest, Poker, Service, Upkeep, WakingStore,
     Worker, drive,
 };
 use stationmaster::store::{MemoryStore, Store};
@@ -101,13 +101,14 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_work_or_serve_a_postgres_sto
     for store in stores(folder.path()) {
         let mut admitter = Admitter::new(store.clone(), "a".try_into().unwrap());
         let mut upkeep = Upkeep::new(store.clone());
-        let mut delivery = Delivery::new(store.clone(), 9, |_: &SensorEvent| Ok(())).refresh_every(HOUR);
+        let reader = FeedReader::new(store.clone(), "c".try_into().unwrap(), |_| Ok(()));
+        let mut reader = reader.refresh_every(HOUR);
         let mut idle = poker(&store);
         let mut keeper = Keeper::new(store.clone(), HOUR);
         admitter.tick(at(0)).unwrap();
         keeper.tick(at(0)).unwrap();
         upkeep.tick(at(0)).unwrap();
-        delivery.tick(at(0)).unwrap();
+        reader.tick(at(0)).unwrap();
         idle.tick(at(0)).unwrap();
         assert_eq!(threads(), before, "services and a poker with nothing to poke");
         idle.leave().unwrap();
@@ -128,7 +129,7 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_work_or_serve_a_postgres_sto
         assert!(ends_when_stopped(admitter));
         assert!(ends_when_stopped(keeper));
         assert!(ends_when_stopped(upkeep));
-        assert!(ends_when_stopped(delivery));
+        assert!(ends_when_stopped(reader));
         let sleeper = Poker::new(store.clone(), "s".try_into().unwrap()).refresh_every(HOUR).lease(HOUR * 24);
         assert!(ends_when_stopped(sleeper));
         assert_eq!(threads(), before);

@@ -16,9 +16,10 @@ use stationmaster::sensor::{
 use stationmaster::service::kinds::{Condition, FileExists, file_exists};
 use stationmaster::service::{Admitter, PokeRequest, Poker, Service};
 use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
+use stationmaster::task::Feed;
 use stationmaster::testing::raw;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
-use stores::stores;
+use stores::{stores, told};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
@@ -30,7 +31,8 @@ fn key(task: &str) -> TaskKey {
 
 /// Admits these tasks, and starts them if asked to.
 fn leases(store: &Arc<dyn Store>, names: &[&str], started: bool) -> Vec<LeaseRef> {
-    let tasks: Vec<NewTask> = names.iter().map(|name| NewTask::new(key(name))).collect();
+    let tasks: Vec<NewTask> =
+        names.iter().map(|name| NewTask::new(key(name)).feed(Feed::EndsAndSensors)).collect();
     store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
     let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
     let leases: Vec<LeaseRef> =
@@ -275,8 +277,7 @@ fn a_kind_that_no_worker_knows_is_counted_and_times_out() {
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.unknown_kind, report.poked, report.landed), (1, 0, 0));
         assert_eq!((1..=60).map(|now| poker.tick(at(now)).unwrap().timed_out).sum::<usize>(), 1);
-        let event = store.read(|tx| tx.events(0, 9)).unwrap().remove(0);
-        assert_eq!(event.ending.reason, EndReason::TimedOut);
+        assert_eq!(told(&store)[0].reason, Some(EndReason::TimedOut));
     }
 }
 

@@ -11,9 +11,10 @@ use stationmaster::error::StoreErrorKind;
 use stationmaster::ops::Finish;
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{
-    Admitter, Delivery, ObservedStore, Observer, PokeRequest, Poker, Service, Upkeep,
+    Admitter, FeedReader, ObservedStore, Observer, PokeRequest, Poker, Service, Upkeep,
 };
 use stationmaster::store::{MemoryStore, Store, TxMode};
+use stationmaster::task::Feed;
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::FaultStore;
 use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
@@ -112,7 +113,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn task(name: &str) -> NewTask {
-    NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap())
+    NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap()).feed(Feed::EndsAndSensors)
 }
 
 fn admitter(store: Arc<dyn Store>) -> Admitter {
@@ -229,8 +230,8 @@ fn pokes_events_and_transactions() {
     let poker =
         Poker::new(store.clone(), "poker-1".try_into().unwrap()).wait_for_answers(Duration::from_secs(60));
     poker.kind("file".try_into().unwrap(), poke).tick(at(0)).unwrap();
-    Delivery::new(store.clone(), 9, |event| match event.task.task.as_str() {
-        "a" => Err("not yet".into()),
+    FeedReader::new(store.clone(), "mailer".try_into().unwrap(), |event| match event.task.task.as_str() {
+        "b" => Err("not yet".into()),
         _ => Ok(()),
     })
     .tick(at(0))
@@ -250,13 +251,17 @@ fn pokes_events_and_transactions() {
     let looking = notes.0.lock().iter().find(|note| note.target == "host").cloned().unwrap();
     assert_eq!((looking.inside.as_deref(), looking.field("sensors")), (Some("poke"), "2"));
 
-    assert!(notes.only("delivery", "deliver").is_span);
-    let delivered = notes.only("delivery", "delivered");
-    assert_eq!((delivered.level, delivered.inside.as_deref()), (Level::WARN, Some("deliver")));
-    assert_eq!((delivered.field("delivered"), delivered.field("failed")), ("1", "1"));
-    let failed = notes.only("delivery", "callback failed");
+    let span = notes.only("feed", "read_feed");
+    assert!(span.is_span && span.field("consumer") == "mailer");
+    let read = notes.only("feed", "read");
+    assert_eq!((read.level, read.inside.as_deref()), (Level::WARN, Some("read_feed")));
+    assert_eq!(
+        ["accepted", "refused", "lost", "has_turn"].map(|name| read.field(name)),
+        ["1", "true", "0", "true"]
+    );
+    let failed = notes.only("feed", "event refused");
     assert_eq!((failed.level, failed.field("error")), (Level::DEBUG, "not yet"));
-    assert_eq!((failed.field("task"), failed.field("seq")), ("ns/w/r/a", "1"));
+    assert_eq!((failed.field("task"), failed.field("seq")), ("ns/w/r/b", "2"));
 
     let transactions = notes.all("store", "transaction");
     assert!(transactions.len() > 5 && transactions.iter().all(|event| event.level == Level::TRACE));

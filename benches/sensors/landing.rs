@@ -56,8 +56,8 @@ fn once(store: Arc<dyn Store>, members: usize) -> (Duration, usize) {
         assert!(began.elapsed() < Duration::from_secs(60), "{ended} of {members} landed");
     }
     let took = began.elapsed();
-    let events = store.read(|tx| tx.events(0, usize::MAX)).expect("events");
-    assert_eq!(events.len(), members, "an event for each, until it is acknowledged");
+    let events = store.read(|tx| tx.feed(0, usize::MAX)).expect("events");
+    assert_eq!(events.len(), members, "the feed tells of each");
     (took, counted.writes.load(Ordering::Relaxed))
 }
 

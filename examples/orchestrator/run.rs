@@ -9,7 +9,7 @@ use stationmaster::ops::{Mark, StopBeforeStart};
 use stationmaster::pool::PoolSpec;
 use stationmaster::run::{ActiveQuery, RunClose, RunKey, RunRecord, RunStatus};
 use stationmaster::store::{Store, Tx};
-use stationmaster::task::LeaseLoss;
+use stationmaster::task::{Feed, LeaseLoss};
 use stationmaster::{NewTask, Result, TaskKey, TaskRecord, TaskState, Timestamp};
 
 use crate::cli::Places;
@@ -144,6 +144,7 @@ impl Run {
             .retry(spec.retry.clone())
             .lease_loss(LeaseLoss::Requeue { at_most: 20 })
             .record_attempts(true)
+            .feed(if spec.wait_for.is_some() { Feed::EndsAndSensors } else { Feed::Off })
             .limit(limits::workflow(key)?);
         for limit in &spec.limits {
             task = task.limit(limits::custom(limit)?);

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use stationmaster::id::PoolName;
-use stationmaster::service::{Admitter, Keeper, LoopHandle, Service, Upkeep};
+use stationmaster::service::{Admitter, FeedReader, Keeper, LoopHandle, Service, Upkeep};
 use stationmaster::store::Store;
-use stationmaster::{Result, TaskRecord, Timestamp};
+use stationmaster::{Result, TaskKey, TaskRecord, Timestamp};
 
 use crate::held::Held;
 use crate::run::{Progress, Run, short};
@@ -19,7 +19,9 @@ use crate::sensors::sensor_of;
 /// How long leases hold, and how long upkeep waits after a start: a resumed run waits this long for the slots of a process
 /// that was killed.
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
-const EVENTS: usize = 1_000;
+
+/// A task whose sensor ended, how, and what it said.
+pub(crate) type Told = (TaskKey, &'static str, String);
 
 pub(crate) struct Scheduler<'a> {
     pub(crate) store: &'a dyn Store,
@@ -36,6 +38,9 @@ pub(crate) struct Scheduler<'a> {
     pub(crate) poker: LoopHandle,
     pub(crate) peaks: &'a Peaks,
     pub(crate) reap_at: Option<Timestamp>,
+    /// Hands over how tasks that wait ended.
+    pub(crate) feed: FeedReader,
+    pub(crate) told: Receiver<Told>,
 }
 
 #[derive(Debug)]
@@ -59,31 +64,24 @@ impl Scheduler<'_> {
     }
 
     /// Sees where the run stands, and carries it on after sensors ended, or after a crash.
-    fn look(&self, now: Timestamp) -> Result<Progress> {
+    fn look(&mut self, now: Timestamp) -> Result<Progress> {
         let key = std::slice::from_ref(&self.run.key);
-        let (events, run, tasks) =
-            self.store.read(|tx| Ok((tx.events(0, EVENTS)?, tx.runs(key)?, tx.tasks(&self.run.keys)?)))?;
+        self.feed.tick(now)?;
+        let events: Vec<Told> = self.told.try_iter().collect();
+        let (run, tasks) = self.store.read(|tx| Ok((tx.runs(key)?, tx.tasks(&self.run.keys)?)))?;
         let progress = self.run.progress(&run, &tasks);
         if events.is_empty() && !progress.may_advance {
             return Ok(progress);
         }
-        let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
         let (run, tasks) = self.store.write(|tx| {
             self.run.take_turn(tx)?;
             self.run.advance(tx, now)?;
-            tx.acknowledge_events(&seqs)?;
             Ok((tx.runs(key)?, tx.tasks(&self.run.keys)?))
         })?;
         // One line for all sensors of a task that ended alike.
         let mut lines: BTreeMap<(&str, &str, &str), Vec<String>> = BTreeMap::new();
-        for event in &events {
-            let ending = &event.ending;
-            let how = match ending.reason.as_str() {
-                "landed" => "landed",
-                _ => ending.to.as_str(),
-            };
-            let detail = ending.value.as_deref().or(ending.message.as_deref()).unwrap_or_default();
-            lines.entry((event.task.task.as_str(), how, detail)).or_default().push(short(&event.task));
+        for (key, how, detail) in &events {
+            lines.entry((key.task.as_str(), *how, detail.as_str())).or_default().push(short(key));
         }
         for ((_, how, detail), names) in lines {
             let gap = if detail.is_empty() { "" } else { ": " };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::service::kinds::builtin;
-use stationmaster::service::{Admitter, Keeper, LoopHandle, Poker, Upkeep, drive};
+use stationmaster::service::{Admitter, FeedReader, Keeper, LoopHandle, Poker, Upkeep, drive};
 use stationmaster::store::Store;
 
 use crate::held::{Cut, Held};
@@ -66,6 +66,18 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         scheduler: scheduling.clone(),
         busy: &busy,
     };
+    let (tell, told) = mpsc::channel();
+    let feed = FeedReader::new(
+        Arc::clone(store),
+        "screen".try_into().map_err(stationmaster::Error::from)?,
+        move |event| {
+            // How commands end, their workers tell.
+            let Some(reason) = event.reason else { return Ok(()) };
+            let how = if reason.as_str() == "landed" { "landed" } else { event.state.as_str() };
+            let detail = event.value.as_ref().or(event.message.as_ref()).cloned().unwrap_or_default();
+            Ok(tell.send((event.task.clone(), how, detail))?)
+        },
+    );
     let mut scheduler = Scheduler {
         store: store.as_ref(),
         run,
@@ -80,6 +92,8 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         poker: poking.clone(),
         peaks: &tally.peaks,
         reap_at: None,
+        feed,
+        told,
     };
 
     let end = thread::scope(|scope| {

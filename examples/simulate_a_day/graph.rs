@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use chrono::DateTime;
 use stationmaster::admission::limits;
 use stationmaster::run::{RunKey, RunRecord};
+use stationmaster::task::Feed;
 use stationmaster::{NewTask, Result, TaskKey, TaskState, Timestamp};
 
 use crate::workload::{Task, Workload};
@@ -131,7 +132,8 @@ fn new_task(key: TaskKey, spec: &Task, is_limited: bool, date: Timestamp) -> Res
         .priority(spec.priority)
         .logical_date(date)
         .retry(spec.retry.clone())
-        .lease_loss(spec.lease_loss);
+        .lease_loss(spec.lease_loss)
+        .feed(if spec.wait_for.is_some() { Feed::EndsAndSensors } else { Feed::Off });
     for name in &spec.limits {
         task = task.limit(limits::custom(name)?);
     }

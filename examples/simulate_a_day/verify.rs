@@ -34,9 +34,9 @@ pub(crate) fn violations(day: &Outcome) -> Result<Vec<String>, Trouble> {
         }
     };
     let window = ActiveQuery::new(day.now, day.now + std::time::Duration::from_secs(1));
-    let (audit, pools, limits, open, events) = day.store.read(|tx| {
+    let (audit, pools, limits, open, consumers) = day.store.read(|tx| {
         let open = tx.active_runs(&window)?.into_iter().filter(|run| run.stop.is_none()).count();
-        Ok((tx.audit()?, tx.all_pools()?, tx.all_limits()?, open, tx.events(0, 1)?))
+        Ok((tx.audit()?, tx.all_pools()?, tx.all_limits()?, open, tx.consumers()?))
     })?;
     expect(audit.is_empty(), format!("the audit finds {audit:?}"));
     for pool in pools {
@@ -46,7 +46,7 @@ pub(crate) fn violations(day: &Outcome) -> Result<Vec<String>, Trouble> {
         expect(limit.used == 0, format!("{} tasks count against limit {} at the end", limit.used, limit.key));
     }
     expect(open == 0, format!("the index of runs has {open} that did not end"));
-    expect(events.is_empty(), "events of sensors are left over".into());
+    expect(consumers.iter().all(|one| one.lost == 0), format!("the feed lost events: {consumers:?}"));
     expect(day.open_runs == 0, format!("{} runs did not end", day.open_runs));
     let (lost, orphans, abandoned) = (day.counts.lost_leases, day.orphans, day.abandoned);
     expect(

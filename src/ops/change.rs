@@ -24,8 +24,8 @@ pub enum Changed {
     Done,
     /// It is in this state, in which the call leaves it as it is.
     NotWaiting(TaskState),
-    /// It has an event that no one has acknowledged, so it was not deleted.
-    HasEvents,
+    /// Its sensor ended a moment ago, and pokers cannot know of that yet. It was not deleted: delete it again later.
+    Busy,
     /// There is no such task.
     Unknown,
 }
@@ -138,7 +138,7 @@ impl Tx<'_> {
     /// in slots that it kept are left as they are, and the result says in which state: [`cancel`](Self::cancel) them
     /// first.
     ///
-    /// A task with an event that no one has acknowledged stays, as retention leaves it. Its key is new again
+    /// A task whose sensor ended a moment ago may stay ([`Changed::Busy`]), until pokers can know of it. Its key is new again
     /// afterwards: who enqueues it gets another task. Runs that record its attempts stay.
     ///
     /// # Errors
@@ -177,7 +177,7 @@ impl Tx<'_> {
             let mut answer = |task: &TaskRecord| match may_go(task) {
                 false => Changed::NotWaiting(task.state),
                 // It is held, so nothing else keeps it.
-                true => gone.next().filter(|gone| *gone).map_or(Changed::HasEvents, |_| Changed::Done),
+                true => gone.next().filter(|gone| *gone).map_or(Changed::Busy, |_| Changed::Done),
             };
             Ok(held.iter().map(|task| Some(answer(task))).collect())
         })

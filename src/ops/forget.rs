@@ -10,22 +10,13 @@ use crate::task::TaskState;
 use crate::time::Timestamp;
 
 impl Tx<'_> {
-    /// Deletes events that a host has handled, and returns how many of them existed.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`crate::Error::Store`] if the store fails.
-    pub fn acknowledge_events(&mut self, seqs: &[u64]) -> Result<usize> {
-        Ok(self.writes()?.acknowledge_events(seqs)?)
-    }
-
     /// Deletes at most `limit` tasks that ended longer ago than `keep`, with their sensors: those that succeeded
     /// first, then those that failed, then those that were skipped, then those that were cancelled, each earliest
     /// first. Returns how many it deleted.
     ///
     /// Tasks that were sensors are kept for at least a minute. Pokers learn of an end from the sensor's row.
-    /// A poker that misses a row whose end it has not seen reads all its sensors again. Tasks with an
-    /// unacknowledged event always stay. An [`Upkeep`](crate::service::Upkeep) does this on its own.
+    /// A poker that misses a row whose end it has not seen reads all its sensors again. Events of the feed outlive
+    /// their tasks. An [`Upkeep`](crate::service::Upkeep) does this on its own.
     ///
     /// # Errors
     ///
@@ -39,22 +30,6 @@ impl Tx<'_> {
             }
         }
         Ok(gone)
-    }
-
-    /// Deletes at most `limit` events that are older than `keep`, earliest first, acknowledged or not.
-    /// Returns how many it deleted. An [`Upkeep`](crate::service::Upkeep) with
-    /// [`retain_events_for`](crate::service::Upkeep::retain_events_for) does this on its own.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`crate::Error::Store`] if the store fails.
-    pub fn forget_events(
-        &mut self,
-        now: impl Into<Timestamp>,
-        keep: Duration,
-        limit: usize,
-    ) -> Result<usize> {
-        Ok(self.writes()?.forget_events(now.into() - keep, limit)?)
     }
 
     /// Deletes consumers of the feed, which then hold back nothing. Returns of each whether it existed. One that
@@ -114,6 +89,6 @@ pub(crate) fn forget_ended_in(
 const SENSORS_ARE_KEPT: Duration = Duration::from_secs(60);
 
 /// Returns the instant before which sensors are deleted.
-pub(crate) fn sensors_before(now: Timestamp, keep: Duration) -> Timestamp {
+fn sensors_before(now: Timestamp, keep: Duration) -> Timestamp {
     now - keep.max(SENSORS_ARE_KEPT)
 }

@@ -10,9 +10,9 @@ use crate::bounds::MAX_TEXT_BYTES;
 use crate::error::{Invalid, Result};
 use crate::id::TaskKey;
 use crate::lease::{LeaseRef, TaskId};
-use crate::sensor::{EndReason, Ending};
+use crate::sensor::EndReason;
 use crate::store::Tx;
-use crate::store::contract::{EventNote, Held, Move, Wait};
+use crate::store::contract::{Held, Move, Wait};
 use crate::task::TaskState;
 use crate::time::Timestamp;
 
@@ -125,9 +125,8 @@ impl Tx<'_> {
     }
 }
 
-/// Ends the sensors of tasks that are about to be moved, and records events. Sensors end before the moves,
-/// because a task must not be recorded as ended before its sensor registered. The same holds for events, as
-/// in [`end_sensors`](crate::store::Tx::end_sensors).
+/// Ends the sensors of tasks that are about to be moved. Sensors end before the moves, because a task must not be
+/// recorded as ended before its sensor registered.
 ///
 /// Returns the tasks whose sensors it ended.
 pub(super) fn end_their_sensors(
@@ -142,15 +141,11 @@ pub(super) fn end_their_sensors(
     if sensors.is_empty() {
         return Ok(ended);
     }
-    let mut events = Vec::with_capacity(sensors.len());
     for sensor in tx.raw().end_sensors_if_waiting(&sensors)?.into_iter().flatten() {
         let Some((task, to)) = places.get(&sensor.id).and_then(|at| leaving.get_mut(*at)) else { continue };
-        let at = ended_at(task, &sensor, now);
-        to.ended_at = Some(at);
-        let ending = Ending::new(EndReason::Cancelled, to.to).message(to.message.clone());
+        to.ended_at = Some(ended_at(task, &sensor, now));
+        to.reason = Some(EndReason::Cancelled);
         ended.insert(sensor.id);
-        events.push(EventNote::new(sensor, at, ending));
     }
-    tx.raw().note_events(&events)?;
     Ok(ended)
 }

@@ -13,13 +13,13 @@
 //! | tasks | `enqueue`, `enqueue_ageing`, `tasks`, `tasks_by_id`, `list_tasks`, `hold_tasks`, `count_tasks`, `attempts`, `cancel`, `change`, `change_ageing`, `clear`, `delete`, `mark` |
 //! | admission | `admit`, `preview`, `explain`, `positions`, `queues`, `serving` |
 //! | attempts | `start`, `renew`, `finish`, `reap`, `next_expiry`, `leases_of` |
-//! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `sensor_workers`, `events`, `acknowledge_events` |
+//! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `sensor_workers` |
 //! | pools and limits | `define`, `undefine`, `pools`, `all_pools`, `pool_stats`, `limits`, `all_limits`, `families` |
 //! | pauses | `pause`, `resume`, `drain`, `paused` |
 //! | runs | `record_runs`, `stop_runs`, `close_runs`, `beat_runs`, `close_silent_runs`, `runs`, `active_runs`, `active_run_places`, `count_active_runs`, `run_series` |
 //! | taking turns | `serialize` |
 //! | feed | `feed`, `consumers`, `delete_consumers` |
-//! | upkeep | `forget_ended`, `forget_events`, `forget_stopped_runs`, `delete_runs`, `audit`, `repair_counters` |
+//! | upkeep | `forget_ended`, `delete_consumers`, `forget_stopped_runs`, `delete_runs`, `audit`, `repair_counters` |
 
 mod admit;
 mod attempt;
@@ -58,7 +58,7 @@ pub use cancel::Cancellation;
 pub use change::Changed;
 pub use clear::Cleared;
 pub use explain::Explanation;
-pub(crate) use forget::{ends, forget_ended_in, sensors_before};
+pub(crate) use forget::{ends, forget_ended_in};
 pub use mark::{Mark, Marked};
 pub use positions::Position;
 pub(crate) use promote::promote_and_forget_requests;

@@ -1,11 +1,11 @@
-//! Queries about tasks, sensors, events and runs.
+//! Queries about tasks, sensors, the feed and runs.
 
 use crate::error::Result;
 use crate::feed::{Consumer, TaskEvent};
 use crate::id::{Holder, TaskKey};
 use crate::lease::TaskId;
 use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord};
-use crate::sensor::{SensorEvent, SensorRecord};
+use crate::sensor::SensorRecord;
 use crate::store::{Discrepancy, ReadTx};
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
@@ -97,16 +97,6 @@ impl ReadTx<'_> {
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn sensors(&mut self, tasks: &[TaskKey]) -> Result<Vec<Option<SensorRecord>>> {
         Ok(self.raw().sensors(tasks)?)
-    }
-
-    /// Returns events of ended sensors that are not acknowledged yet. They have numbers above `after` and are
-    /// returned in order, at most `limit` of them.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`crate::Error::Store`] if the store fails.
-    pub fn events(&mut self, after: u64, limit: usize) -> Result<Vec<SensorEvent>> {
-        Ok(self.raw().events(after, limit)?)
     }
 
     /// Returns what the feed tells after event `after`, in order, at most `limit` events. A host that keeps a

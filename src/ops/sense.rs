@@ -10,7 +10,7 @@ use crate::id::PoolName;
 use crate::lease::LeaseRef;
 use crate::sensor::{EndReason, Ending, Ineligible, NewSensor, SensorInsert, SensorRecord};
 use crate::store::Tx;
-use crate::store::contract::{EventNote, Held, Move, Wait};
+use crate::store::contract::{Held, Move, Wait};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
@@ -130,8 +130,8 @@ fn keeping_pools<'a>(
 }
 
 impl Tx<'_> {
-    /// Ends sensors. Each task that is still sensing under that registration moves on, and an event is kept
-    /// for the host.
+    /// Ends sensors. Each task that is still sensing under that registration moves on. The [feed](crate::feed) tells of
+    /// it, if the task says so.
     ///
     /// The attempt fails if the sensor failed, could not be poked for too long or exceeded its execution
     /// timeout. The task's policy then decides whether it is retried. A sensor that timed out
@@ -217,21 +217,14 @@ fn end_sensors(
             if waiting.is_empty() { Vec::new() } else { tx.raw().end_sensors_if_waiting(&waiting)? };
 
         let mut leaving: Vec<Leaving> = Vec::new();
-        let mut notes = Vec::new();
         for (at, sensor) in open.into_iter().zip(sensors) {
             let (Some(task), Some(sensor)) = (tasks[at].take(), sensor) else { continue };
             let (_, ending) = &ends[at];
             let mut to = decide(&task, ending, now);
-            let instant = ended_at(&task, &sensor, now);
-            to.ended_at = Some(instant);
-            let ending = Ending { to: to.to, message: to.message.clone(), ..ending.clone() };
-            notes.push(EventNote::new(sensor, instant, ending));
+            to.ended_at = Some(ended_at(&task, &sensor, now));
+            to.reason = Some(ending.reason);
             leaving.push((task, to));
             answers[at] = EndedSensor::Ended;
-        }
-        // The events come first: a task that has an event is not among those that can be forgotten.
-        if !notes.is_empty() {
-            tx.raw().note_events(&notes)?;
         }
         if leave::commit(tx, now, &leaving)?.contains(&false) {
             return Err(sensing_task_changed());

@@ -1,16 +1,20 @@
 //! Reads the feed of ends for a named consumer.
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::driver::{Report, Service};
-use super::events::Delivered;
 use super::incarnation;
 use super::numbers::latest_changes;
+use super::observer::metrics::EVENTS;
+#[cfg(feature = "tracing")]
+use super::observer::spans::debug_or_warn;
+use super::observer::{Emitter, Observer, Reported, Tick, spans};
 use crate::base::setters;
-use crate::core::feed::turn::{Turn, lost_before, take};
+use crate::core::feed::turn::{Turn, lost_before, others_until, take};
 use crate::error::Result;
 use crate::feed::{Consumer, TaskEvent};
 use crate::id::Holder;
@@ -21,12 +25,13 @@ use crate::time::Timestamp;
 /// How many events are read at once. Few, since their texts may be long.
 const PAGE: usize = 64;
 
-/// How soon a reader looks again after its handler refused an event: from the first, doubling, to the second.
+/// The pauses before an event that was refused is given again: from the first, doubling, to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Gives the events of tasks to a handler, for a named consumer: see `docs/feed.md`.
 ///
-/// A task is in the feed if it was enqueued so: [`NewTask::feed`](crate::NewTask::feed).
+/// A task is in the feed if it was enqueued so: [`NewTask::feed`](crate::NewTask::feed). A [driver](super::drive) calls
+/// the reader. On PostgreSQL, `PostgresStore::on_change` says when to wake it; elsewhere it looks each second.
 ///
 /// # What holds
 ///
@@ -68,11 +73,17 @@ pub struct FeedReader {
     store: Arc<dyn Store>,
     name: Holder,
     reader: i64,
-    handler: Box<dyn FnMut(&TaskEvent) -> Delivered + Send>,
+    handler: Handler,
+    limit: usize,
     turn: Duration,
     refresh_every: Duration,
     pause: Duration,
+    /// When an event that was refused is given again.
+    again_at: Option<Timestamp>,
+    emitter: Emitter,
 }
+
+type Handler = Box<dyn FnMut(&TaskEvent) -> Result<(), Box<dyn StdError + Send + Sync>> + Send>;
 
 /// What one tick of a [`FeedReader`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -96,6 +107,24 @@ impl Report for FeedReport {
     }
 }
 
+impl Reported for FeedReport {
+    fn emit(&self, to: &Emitter) {
+        to.counter(&EVENTS, &[("result", "accepted")], self.accepted);
+        to.counter(&EVENTS, &[("result", "refused")], usize::from(self.refused.is_some()));
+        to.counter(&EVENTS, &[("result", "lost")], usize::try_from(self.lost).unwrap_or(usize::MAX));
+    }
+
+    #[cfg(feature = "tracing")]
+    fn trace(&self, took_s: f64) {
+        let (accepted, lost, refused, has_turn) =
+            (self.accepted, self.lost, self.refused.is_some(), self.has_turn);
+        debug_or_warn!(refused || lost > 0, target: "stationmaster::feed", accepted, lost, refused, has_turn, took_s, "read");
+        if let Some((event, error)) = &self.refused {
+            tracing::debug!(target: "stationmaster::feed", task = %event.task, seq = event.seq, error, "event refused");
+        }
+    }
+}
+
 impl fmt::Debug for FeedReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FeedReader").field("name", &self.name).finish_non_exhaustive()
@@ -104,41 +133,57 @@ impl fmt::Debug for FeedReader {
 
 impl FeedReader {
     /// Creates a reader for the consumer of this name. Its first tick registers the consumer.
+    ///
+    /// An event whose handler returns an error, or panics, is given again.
     pub fn new(
         store: Arc<dyn Store>,
         name: Holder,
-        handler: impl FnMut(&TaskEvent) -> Delivered + Send + 'static,
+        handler: impl FnMut(&TaskEvent) -> Result<(), Box<dyn StdError + Send + Sync>> + Send + 'static,
     ) -> Self {
         Self {
             store: for_service(store),
             name,
             reader: incarnation::draw().cast_signed(),
             handler: Box::new(handler),
+            limit: PAGE,
             turn: Duration::from_secs(30),
             refresh_every: Duration::from_secs(1),
-            pause: PAUSES.0,
+            pause: PAUSES.0 / 2,
+            again_at: None,
+            emitter: Emitter::default(),
         }
     }
 
     setters! {
+        /// Sets the most events that one tick gives; at least 1. Default: 64.
+        ///
+        /// The cursor moves once in a tick. So a larger limit makes fewer transactions, and more events come again after
+        /// a crash. No more than 64 events are in memory at a time.
+        limit: usize;
         /// Sets how often it looks for new events, with one read of the store each time. Default: one second.
         refresh_every: Duration;
         /// Sets for how long others with its name wait after its last tick. It must be longer than what the handler
         /// needs for one event, or that event is given to another reader, too. Default: 30 seconds.
         turn: Duration;
+        /// Reports what it counts and measures to this observer.
+        observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
-    /// Returns what there is to do without writing: `None` if the turn must be taken or renewed, or events wait.
+    /// Returns the report of a tick that has nothing to write: another reader has the turn, or this one has it for long
+    /// enough and has read everything.
     fn rests(&self, now: Timestamp) -> Result<Option<FeedReport>> {
         let follow = now + self.refresh_every;
         let (mine, last) = self.store.read(|tx| {
             let mine = tx.raw().consumers()?.into_iter().find(|consumer| consumer.name == self.name);
             Ok((mine, tx.raw().feed_last()?))
         })?;
-        let Some(mine) = mine.filter(|mine| mine.reader == self.reader) else { return Ok(None) };
-        let is_fresh = !mine.dropped && mine.cursor == last && mine.until > now + self.turn / 2;
+        let Some(mine) = mine else { return Ok(None) };
+        if let Some(until) = others_until(&mine, self.reader, (now, self.turn)) {
+            return Ok(Some(FeedReport { next_due: Some(until.min(follow)), ..FeedReport::default() }));
+        }
+        let is_mine = mine.reader == self.reader && mine.until > now + self.turn / 2;
         let rests = FeedReport { has_turn: true, next_due: Some(follow), ..FeedReport::default() };
-        Ok(is_fresh.then_some(rests))
+        Ok((is_mine && !mine.dropped && mine.cursor == last).then_some(rests))
     }
 
     /// Takes the turn, and reads the next events.
@@ -153,9 +198,14 @@ impl FeedReader {
             let turn = take(was, (&self.name, self.reader), (now, self.turn), begin);
             let Turn::Mine(mine) = &turn else { return Ok((turn, Vec::new(), last)) };
             raw.put_consumer(mine)?;
-            let events = raw.feed(mine.cursor, PAGE)?;
+            let events = raw.feed(mine.cursor, self.page(0))?;
             Ok((turn, events, last))
         })
+    }
+
+    /// How many events are read next, after so many were accepted.
+    fn page(&self, accepted: usize) -> usize {
+        self.limit.max(1).saturating_sub(accepted).min(PAGE)
     }
 
     fn give(&mut self, event: &TaskEvent) -> Result<(), String> {
@@ -182,20 +232,51 @@ impl FeedReader {
             Ok(is_mine)
         })
     }
-}
 
-impl Service for FeedReader {
-    type Report = FeedReport;
+    /// Gives events to the handler, page by page, until the limit or half a turn is reached, one is refused, or none is
+    /// left. Returns whether there may be more.
+    fn give_all(
+        &mut self,
+        called: Instant,
+        mine: &mut Consumer,
+        mut events: Vec<TaskEvent>,
+        report: &mut FeedReport,
+    ) -> Result<bool> {
+        loop {
+            let is_full = events.len() == self.page(report.accepted);
+            for event in events {
+                // Before the turn ends, so that no one else has begun with these.
+                if report.accepted > 0 && called.elapsed() >= self.turn / 2 {
+                    return Ok(true);
+                }
+                report.lost += lost_before(mine.cursor, &event);
+                mine.cursor = event.seq - 1;
+                if let Err(why) = self.give(&event) {
+                    report.refused = Some((event, why));
+                    return Ok(false);
+                }
+                mine.cursor = event.seq;
+                report.accepted += 1;
+            }
+            let next = self.page(report.accepted);
+            if !is_full || next == 0 {
+                return Ok(is_full);
+            }
+            events = self.store.read(|tx| tx.feed(mine.cursor, next))?;
+        }
+    }
 
-    /// Gives the next events to the handler, and moves the cursor of the consumer.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::Error::Store`] if the store fails. Events that were accepted come again then.
-    fn tick(&mut self, now: Timestamp) -> Result<FeedReport> {
-        latest_changes(&*self.store)?;
+    fn read(&mut self, now: Timestamp) -> Result<FeedReport> {
+        // A clock that was set back must not make it wait longer than the longest pause.
+        if let Some(at) = self.again_at.filter(|at| now < *at && *at <= now + PAUSES.1) {
+            return Ok(FeedReport { has_turn: true, next_due: Some(at), ..FeedReport::default() });
+        }
+        let unnumbered = latest_changes(&*self.store)?.unnumbered;
+        // Another process gives the numbers just now.
+        let follow = now + if unnumbered { self.refresh_every / 16 } else { self.refresh_every };
         if let Some(rests) = self.rests(now)? {
-            return Ok(rests);
+            let next_due = rests.next_due.map(|due| if rests.has_turn { due.min(follow) } else { due });
+            return Ok(FeedReport { next_due, ..rests });
         }
         let called = Instant::now();
         let (turn, events, last) = self.begin(now)?;
@@ -211,37 +292,38 @@ impl Service for FeedReader {
             report.lost = last.saturating_sub(mine.cursor);
             mine.cursor = mine.cursor.max(last);
         }
-        let mut more = events.len() == PAGE;
-        for event in events {
-            report.lost += lost_before(mine.cursor, &event);
-            mine.cursor = event.seq - 1;
-            if let Err(why) = self.give(&event) {
-                report.refused = Some((event, why));
-                break;
-            }
-            mine.cursor = event.seq;
-            report.accepted += 1;
-            // Before the turn ends, so that nobody else has begun with these.
-            if called.elapsed() >= self.turn / 2 {
-                more = true;
-                break;
-            }
-        }
+        let more = self.give_all(called, &mut mine, events, &mut report);
         mine.lost = mine.lost.saturating_add(report.lost);
         mine.until = now + called.elapsed() + self.turn;
+        // Including what was accepted before a read failed.
         if mine.cursor != began.cursor {
             report.has_turn = self.accept(&mine)?;
         }
-        self.pause = match report.refused {
-            Some(_) if report.accepted == 0 => (self.pause * 2).min(PAUSES.1),
-            _ => PAUSES.0,
-        };
-        report.next_due = Some(match (&report.refused, more) {
-            (Some(_), _) if report.accepted == 0 => now + self.pause / 2,
-            (Some(_), _) => now + PAUSES.0,
-            (None, true) => now,
-            (None, false) => now + self.refresh_every,
-        });
+        let more = more?;
+        self.again_at = None;
+        if report.refused.is_some() {
+            self.pause = if report.accepted == 0 { (self.pause * 2).min(PAUSES.1) } else { PAUSES.0 };
+            self.again_at = Some(now + self.pause);
+        } else {
+            self.pause = PAUSES.0 / 2;
+        }
+        report.next_due = Some(self.again_at.unwrap_or(if more { now } else { follow }));
         Ok(report)
+    }
+}
+
+impl Service for FeedReader {
+    type Report = FeedReport;
+
+    /// Gives the next events to the handler, and moves the cursor of the consumer.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Store`] if the store fails. Events that were accepted come again then.
+    fn tick(&mut self, now: Timestamp) -> Result<FeedReport> {
+        let tick = Tick::begin("feed", spans::feed(&self.name));
+        let answer = self.read(now);
+        self.emitter.ticked(&tick, answer.as_ref().ok(), answer.as_ref().err());
+        answer
     }
 }

@@ -15,7 +15,6 @@
 //! | [`Upkeep`] | ends expired leases and retries or fails their tasks; deletes what is old; by choice closes silent runs, audits and repairs |
 //! | [`Poker`] | pokes what sensors wait for, once per distinct target, and wakes those whose target has come |
 //! | [`FeedReader`] | gives a named consumer what happened to tasks that are in the feed |
-//! | [`Delivery`] | gives the host's callbacks the events of sensors that ended |
 //!
 //! Programs on a tokio runtime find async forms of all this in the module `tokio` (feature `tokio`).
 //!
@@ -24,7 +23,6 @@
 
 mod admitter;
 mod driver;
-mod events;
 mod feed;
 mod file_log;
 mod handle_futures;
@@ -42,7 +40,6 @@ pub use admitter::Admitter;
 #[cfg(feature = "tokio")]
 pub(crate) use driver::Pace;
 pub use driver::{LoopHandle, Report, Service, drive};
-pub use events::{Callbacks, Delivered, Delivery, DeliveryReport};
 pub use feed::{FeedReader, FeedReport};
 pub use file_log::FileLog;
 pub use keeper::{KeepReport, Keeper, Kept};

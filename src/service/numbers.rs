@@ -1,4 +1,4 @@
-//! Changes and events are followed by their numbers. In some stores a transaction may leave what it appends
+//! Changes of sensors, and events of the feed, are followed by their numbers. In some stores a transaction may leave what it appends
 //! without: whoever follows gives the numbers before it reads.
 
 use crate::error::{Error, Result};

@@ -174,8 +174,6 @@ pub fn life() -> Vec<Step> {
             assert_eq!(tx.raw().forget_feed(1, at(0), 9)?, 1);
         };
         "delete_consumers": |tx| assert_eq!(tx.delete_consumers(&[consumer().name])?, [true]);
-        "acknowledge_events": |tx| tx.acknowledge_events(&[1, 2])?;
-        "forget_events": |tx| tx.raw().forget_events(at(500), 9)?;
         "mark": |tx| {
             let [sensing, leased] = ["d", "g"].map(|name| Mark::new(key(name), TaskState::Skipped, "by hand"));
             tx.mark(at(13), &[sensing, leased])?

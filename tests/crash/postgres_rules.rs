@@ -74,11 +74,6 @@ pub const RULES: &[(&str, &str)] = &[
          - (SELECT count(*) FROM sm.idle WHERE state = 4)",
     ),
     ("a key stands for two tasks", "SELECT count(*) - count(DISTINCT workflow || run || '/' || task) FROM sm.task"),
-    (
-        "an event is left of a task that is gone",
-        "SELECT count(*) FROM (SELECT no FROM sm.event UNION ALL SELECT no FROM sm.event_inbox) e
-         LEFT JOIN sm.task t ON t.no = e.no WHERE t.no IS NULL",
-    ),
 ];
 
 /// All stored tasks: number, epoch, state, and whether it was ever started.

@@ -47,12 +47,5 @@ pub const RULES: &[(&str, &str)] = &[
     ("a key stands for two tasks", "SELECT count(*) - count(DISTINCT workflow || run || '/' || task) FROM sm_task"),
 ];
 
-/// What must hold besides where a task counts its events.
-pub const COUNTED_EVENTS: (&str, &str) = (
-    "a task's count of events is not that of its events",
-    "SELECT count(*) FROM sm_task t LEFT JOIN (SELECT no, count(*) AS kept FROM sm_event GROUP BY no) e
-     ON e.no = t.no WHERE t.events <> coalesce(kept, 0)",
-);
-
 /// All stored tasks: number, epoch, state, and whether it was ever started.
 pub const TASKS: &str = "SELECT no, epoch, state, first_started_at IS NOT NULL FROM sm_task";

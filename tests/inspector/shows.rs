@@ -123,7 +123,6 @@ const CASES: &[Case] = &[
     (&["sensors", "prod", "nightly", "r1", "wait"], 0, &[&["task", "nightly/r1/wait"], &["fingerprint"]]),
     (&["sensors", "prod", "nightly", "r1", "load"], 1, &[&["it has no sensor"]]),
     (&["sensors", "--queue", "gpu"], 1, &[&["No task waits as a sensor like this."]]),
-    (&["sensors", "--events"], 1, &[&["Every end of a sensor was acknowledged."]]),
     (
         &["workers"],
         0,

@@ -16,9 +16,10 @@ use stationmaster::run::{RunKey, RunRecord, RunStatus};
 use stationmaster::sensor::{NewSensor, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::metrics::{self, Metric, finished, registered};
 use stationmaster::service::{
-    Admitter, Delivery, ObservedStore, Observer, PokeLog, PokeRequest, Poker, Service, Upkeep,
+    Admitter, FeedReader, ObservedStore, Observer, PokeLog, PokeRequest, Poker, Service, Upkeep,
 };
 use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
+use stationmaster::task::Feed;
 use stationmaster::task::LeaseLoss;
 use stationmaster::testing::FaultStore;
 use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
@@ -52,7 +53,8 @@ fn key(task: &str) -> TaskKey {
 
 /// Enqueues tasks and starts them.
 fn running(store: &Arc<dyn Store>, admitter: &mut Admitter, now: u64, tasks: &[&str]) -> Vec<LeaseRef> {
-    let tasks: Vec<NewTask> = tasks.iter().map(|task| NewTask::new(key(task))).collect();
+    let tasks: Vec<NewTask> =
+        tasks.iter().map(|task| NewTask::new(key(task)).feed(Feed::EndsAndSensors)).collect();
     store.write(|tx| tx.enqueue(at(now), &tasks)).unwrap();
     let granted = admitter.tick(at(now)).unwrap().granted;
     assert_eq!(granted.len(), tasks.len());
@@ -170,15 +172,12 @@ fn everything(kind: &Kind) -> Told {
         assert!(began.elapsed() < Duration::from_secs(60));
     }
 
-    // An event, one that is dropped, and an admission that another writer disturbs.
+    // An event, a consumer that goes away, and an admission that another writer disturbs.
     store.write(|tx| tx.mark(at(now), &[Mark::new(key("c"), TaskState::Failed, "by hand")])).unwrap();
-    Upkeep::new(store.clone())
-        .limit(1)
-        .retain_events_for(Duration::ZERO)
-        .observed_by(observer.clone())
-        .tick(at(now + 1))
-        .unwrap();
-    Delivery::new(store.clone(), 10, |_| Ok(())).observed_by(observer.clone()).tick(at(now)).unwrap();
+    let reader = FeedReader::new(store.clone(), "c".try_into().unwrap(), |_| Ok(()));
+    assert!(reader.observed_by(observer.clone()).tick(at(now)).unwrap().accepted > 0);
+    let upkeep = Upkeep::new(store.clone()).drop_consumers_after(Duration::from_secs(1));
+    assert!(upkeep.observed_by(observer.clone()).tick(at(now + 2)).unwrap().feed_forgotten > 0);
 
     // A run that fell silent, and is forgotten with what ticks granted; and an audit.
     let run = RunRecord::open(RunKey::new("ns", "silent").unwrap(), at(0)).heartbeat(at(0));

@@ -61,7 +61,7 @@ fn what_is_told_is_the_truth() {
         prop_assert_eq!(told.samples("stationmaster_wait_seconds{}"), &truth.waited);
         let pokes = told.samples("stationmaster_poke_duration_seconds{kind=\"file\"}");
         prop_assert_eq!(pokes.len(), truth.calls_of_pokes);
-        for service in ["admitter", "upkeep", "poker", "delivery"] {
+        for service in ["admitter", "upkeep", "poker", "feed"] {
             let series = format!("stationmaster_tick_duration_seconds{{service={service:?}}}");
             let ticks = told.counters.iter().filter(|(name, _)| {
                 name.starts_with(&format!("stationmaster_ticks_total{{service={service:?}"))
@@ -106,8 +106,9 @@ fn the_worlds_are_not_empty() {
     }
     let missing: Vec<&str> = [
         "admission_conflicts_total{}",
-        "events_total{result=\"delivered\"}",
-        "events_total{result=\"failed\"}",
+        "events_total{result=\"accepted\"}",
+        "events_total{result=\"refused\"}",
+        "feed_forgotten_total{}",
         "finished_total{became=\"ready\"}",
         "finished_total{became=\"retry\"}",
         "finished_total{became=\"stale\"}",
@@ -131,7 +132,7 @@ fn the_worlds_are_not_empty() {
         "task_moves_total{to=\"skipped\"}",
         "task_moves_total{to=\"sensing\"}",
         "ticks_total{service=\"admitter\",result=\"io\"}",
-        "ticks_total{service=\"delivery\",result=\"full\"}",
+        "ticks_total{service=\"feed\",result=\"full\"}",
         "ticks_total{service=\"upkeep\",result=\"full\"}",
     ]
     .into_iter()

@@ -10,14 +10,16 @@ use stationmaster::admission::IfExists;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::error::{Result, StoreError, StoreErrorKind};
+use stationmaster::feed::TaskEvent;
 use stationmaster::ops::{Finish, Finished, Mark, Outcome, Registered};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::sensor::{NewSensor, OnMissed, PokeOutcome, SensorEvent, Settings};
+use stationmaster::sensor::{NewSensor, OnMissed, PokeOutcome, Settings};
 use stationmaster::service::metrics::{finished, registered};
 use stationmaster::service::{
-    Admitter, Delivery, ObservedStore, Observer, PokeRequest, Poker, Service, Upkeep,
+    Admitter, FeedReader, ObservedStore, Observer, PokeRequest, Poker, Service, Upkeep,
 };
 use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
+use stationmaster::task::Feed;
 use stationmaster::task::LeaseLoss;
 use stationmaster::{Error, LeaseRef, NewTask, Renewal, TaskKey, TaskRecord, TaskState, Timestamp};
 
@@ -48,7 +50,7 @@ pub enum Op {
         target: u8,
     },
     Poke,
-    Deliver,
+    Read,
     Reap,
     Advance {
         seconds: u64,
@@ -60,7 +62,7 @@ pub enum Op {
         task: usize,
     },
     RollBack,
-    /// The next transaction that writes fails like this; asked of admission, reaping and delivery.
+    /// The next transaction that writes fails like this; asked of admission, reaping and the feed.
     Fault {
         kind: u8,
     },
@@ -76,7 +78,7 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (lease.clone(), 0_u8..4).prop_map(|(lease, how)| Op::Finish { lease, how }),
         6 => (lease, 0_u8..4).prop_map(|(lease, target)| Op::Register { lease, target }),
         3 => Just(Op::Poke),
-        2 => Just(Op::Deliver),
+        2 => Just(Op::Read),
         1 => Just(Op::Reap),
         3 => (0_u64..50).prop_map(|seconds| Op::Advance { seconds }),
         1 => (50_u64..400).prop_map(|seconds| Op::Advance { seconds }),
@@ -152,7 +154,7 @@ pub struct World {
     admitter: Admitter,
     upkeep: Upkeep,
     poker: Poker,
-    delivery: Delivery,
+    reader: FeedReader,
     pokes: Arc<Mutex<Vec<&'static str>>>,
     now: Timestamp,
     keys: Vec<TaskKey>,
@@ -187,8 +189,7 @@ impl World {
             answer
         };
         let mut seen = HashSet::new();
-        let callback = move |event: &SensorEvent| match event.seq.is_multiple_of(2) && seen.insert(event.seq)
-        {
+        let callback = move |event: &TaskEvent| match event.seq.is_multiple_of(2) && seen.insert(event.seq) {
             true => Err("not the first time".into()),
             false => Ok(()),
         };
@@ -198,12 +199,12 @@ impl World {
         let poker = Poker::new(store.clone(), "p".try_into().unwrap());
         let poker = poker.wait_for_answers(secs(60)).retry_window(secs(20)).lease(secs(40));
         let mut poker = poker.kind("file".try_into().unwrap(), poke);
-        let mut delivery = Delivery::new(store.clone(), 3, callback);
+        let mut reader = FeedReader::new(store.clone(), "c".try_into().unwrap(), callback).limit(3);
         if let Some(observer) = &observer {
             admitter = admitter.observed_by(observer.clone());
             upkeep = upkeep.observed_by(observer.clone());
             poker = poker.observed_by(observer.clone());
-            delivery = delivery.observed_by(observer.clone());
+            reader = reader.observed_by(observer.clone());
         }
         Self {
             faulty,
@@ -212,7 +213,7 @@ impl World {
             admitter,
             upkeep,
             poker,
-            delivery,
+            reader,
             pokes,
             now: Timestamp::UNIX_EPOCH,
             keys: Vec::new(),
@@ -238,7 +239,7 @@ impl World {
     pub fn step(&mut self, op: &Op) {
         let before: BTreeMap<TaskKey, TaskState> =
             self.tasks().into_iter().map(|task| (task.key, task.state)).collect();
-        if matches!(op, Op::Admit { .. } | Op::Reap | Op::Deliver) {
+        if matches!(op, Op::Admit { .. } | Op::Reap | Op::Read) {
             // It stays for one of these.
         } else if !matches!(op, Op::Fault { .. }) {
             self.faulty.next.lock().take();
@@ -288,7 +289,10 @@ impl World {
                 let key = TaskKey::new("ns", "w", "r", format!("t{}", self.keys.len())).unwrap();
                 let policy = RetryPolicy::fixed(secs(7)).max_attempts(1 + 2 * u32::from(retry));
                 let loss = if retry { LeaseLoss::Requeue { at_most: 1 } } else { LeaseLoss::Fail };
-                let mut task = NewTask::new(key.clone()).pool("small".try_into().unwrap()).pool_slots(slots);
+                let mut task = NewTask::new(key.clone())
+                    .pool("small".try_into().unwrap())
+                    .pool_slots(slots)
+                    .feed(Feed::EndsAndSensors);
                 task = task.retry(policy.build().unwrap()).lease_loss(loss);
                 if wait > 30 {
                     task = task.not_before(now + secs(wait));
@@ -389,12 +393,12 @@ impl World {
                 }
                 format!("{answer:?}")
             }
-            Op::Deliver => {
-                let answer = self.delivery.tick(now);
-                self.ticked("delivery", &answer);
+            Op::Read => {
+                let answer = self.reader.tick(now);
+                self.ticked("feed", &answer);
                 if let Ok(report) = &answer {
-                    self.truth.add("events_total{result=\"delivered\"}", report.delivered);
-                    self.truth.add("events_total{result=\"failed\"}", report.failed.len());
+                    self.truth.add("events_total{result=\"accepted\"}", report.accepted);
+                    self.truth.add("events_total{result=\"refused\"}", usize::from(report.refused.is_some()));
                 }
                 format!("{answer:?}")
             }
@@ -405,6 +409,7 @@ impl World {
                     let became: Vec<Finished> = report.reaped.iter().map(|reaped| reaped.became).collect();
                     self.became("reaped_total", &became);
                     self.truth.add("forgotten_total{}", report.forgotten);
+                    self.truth.add("feed_forgotten_total{}", report.feed_forgotten);
                 }
                 format!("{answer:?}")
             }

@@ -43,7 +43,7 @@ fn each_target_gets_its_own_answer() {
         let calls = calls.lock();
         assert_eq!(calls.iter().sum::<usize>(), 25);
         assert!(calls.len() < 10 && calls.iter().all(|targets| *targets <= 10), "{calls:?}");
-        assert!(events(&store).iter().all(|event| event.ending.value.as_deref() == Some("2")));
+        assert!(events(&store).iter().all(|event| event.value.as_deref() == Some("2")));
         assert_eq!(
             ["t7-0", "t7-1", "t6-0"].map(|task| state(&store, task)),
             [TaskState::Success, TaskState::Success, TaskState::Sensing]

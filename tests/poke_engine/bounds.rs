@@ -45,7 +45,7 @@ fn a_huge_poke_timeout_neither_keeps_a_thread_nor_its_sensor_from_timing_out() {
         tick_until(&mut poker, 0, |report| report.in_flight == 1);
         // One of them has the thread, the other waits for it. Both end when they should.
         tick_until(&mut poker, 2, |_| [state(&store, "a"), state(&store, "b")] == [TaskState::Failed; 2]);
-        assert!(events(&store).iter().all(|event| event.ending.reason == EndReason::TimedOut));
+        assert!(events(&store).iter().all(|event| event.reason == Some(EndReason::TimedOut)));
 
         // The thread is given up, too, and another looks for the others.
         sense(&store, 3, "kind", &[("c", "good")], waits(1, 1_000_000));

@@ -173,8 +173,8 @@ fn a_sensor_of_a_target_that_hangs_still_times_out() {
         assert!((4..=5).contains(&unreachable), "each due time counts: {unreachable}");
         assert_eq!(reports.next().unwrap().timed_out, 1);
         let event = events(&store).remove(0);
-        assert_eq!(event.ending.reason, EndReason::TimedOut);
-        assert!(event.ending.message.unwrap().ends_with("its last poke has not returned"));
+        assert_eq!(event.reason, Some(EndReason::TimedOut));
+        assert!(event.message.unwrap().ends_with("its last poke has not returned"));
     }
 }
 

@@ -170,7 +170,7 @@ fn ends_that_the_store_refused_are_kept_for_the_next_tick() {
         assert!(poker.tick(at(1)).is_err());
         assert_eq!(poker.tick(at(2)).unwrap().landed, 1);
         assert_eq!((pokes.load(Ordering::SeqCst), state(&store, "t")), (1, TaskState::Success));
-        assert_eq!(events(&store)[0].ending.value.as_deref(), Some("kept"));
+        assert_eq!(events(&store)[0].value.as_deref(), Some("kept"));
     }
 }
 

@@ -55,8 +55,8 @@ fn sensors_bear_a_target_that_cannot_be_looked_at_for_130_minutes() {
             let states = ["retried", "fails", "skipped"].map(|task| state(&store, task));
             assert_eq!(states, [TaskState::UpForRetry, TaskState::Failed, TaskState::Skipped]);
             for event in events(&store) {
-                assert_eq!(event.ending.reason, EndReason::Unreachable);
-                let message = event.ending.message.unwrap();
+                assert_eq!(event.reason, Some(EndReason::Unreachable));
+                let message = event.message.unwrap();
                 assert!(message.contains("s; the last poke: no route to host"), "{message}");
             }
         }
@@ -113,7 +113,7 @@ fn a_breaker_never_reaches_beyond_a_timeout() {
         let (mut poker, minutes) = dark(&store, 1_000_000, 95..96);
         assert_eq!(minute_of_end(&mut poker, 0..200), Some(95));
         assert_eq!(minutes.lock().last(), Some(&95), "the last look");
-        assert_eq!(events(&store)[0].ending.reason, EndReason::TimedOut);
+        assert_eq!(events(&store)[0].reason, Some(EndReason::TimedOut));
     }
 }
 

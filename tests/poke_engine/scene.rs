@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
+use stationmaster::feed::TaskEvent;
 use stationmaster::ops::{Cleared, Mark};
-use stationmaster::sensor::{NewSensor, SensorEvent, Settings};
+use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::service::{Admitter, PokeReport, Poker, Service};
 use stationmaster::store::Store;
+use stationmaster::task::Feed;
 use stationmaster::testing::FaultStore;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 
@@ -58,8 +60,10 @@ pub fn sense_with(
     settings: Settings,
     retry: &RetryPolicy,
 ) {
-    let new: Vec<NewTask> =
-        tasks.iter().map(|(task, _)| NewTask::new(key(task)).retry(retry.clone())).collect();
+    let new: Vec<NewTask> = tasks
+        .iter()
+        .map(|(task, _)| NewTask::new(key(task)).retry(retry.clone()).feed(Feed::EndsAndSensors))
+        .collect();
     store.write(|tx| tx.enqueue(at(now), &new)).unwrap();
     register_ready(store, now, kind, tasks, settings);
 }
@@ -104,8 +108,9 @@ pub fn state(store: &Arc<dyn Store>, task: &str) -> TaskState {
     store.read(|tx| tx.tasks(&[key(task)])).unwrap().remove(0).unwrap().state
 }
 
-pub fn events(store: &Arc<dyn Store>) -> Vec<SensorEvent> {
-    store.read(|tx| tx.events(0, 1_000)).unwrap()
+/// How sensors ended.
+pub fn events(store: &Arc<dyn Store>) -> Vec<TaskEvent> {
+    crate::stores::told(store).into_iter().filter(|event| event.reason.is_some()).collect()
 }
 
 /// Ticks at one instant until the reports say so.

@@ -12,10 +12,11 @@ use stationmaster::ops::Mark;
 use stationmaster::sensor::{EndReason, NewSensor, PokeOutcome, SensorRecord, Settings};
 use stationmaster::service::{Admitter, PokeLog, PokeRequest, Poker, Service};
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
+use stationmaster::task::Feed;
 use stationmaster::testing::FaultStore;
 use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
-use stores::{kinds, stores};
+use stores::{kinds, stores, told};
 
 mod names;
 mod retention;
@@ -34,8 +35,10 @@ fn secs(seconds: u64) -> Duration {
 
 /// Registers a sensor for each name, on a target of its own.
 fn sense(store: &Arc<dyn Store>, now: i64, names: &[&str], settings: Settings) {
-    let tasks: Vec<NewTask> =
-        names.iter().map(|name| NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap())).collect();
+    let tasks: Vec<NewTask> = names
+        .iter()
+        .map(|name| NewTask::new(TaskKey::new("ns", "w", "r", name).unwrap()).feed(Feed::EndsAndSensors))
+        .collect();
     store.write(|tx| tx.enqueue(at(now), &tasks)).unwrap();
     let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
     let granted = admitter.tick(at(now)).unwrap().granted;
@@ -349,16 +352,10 @@ fn an_answer_too_long_to_be_kept_fails_its_sensors_and_no_others() {
         let mut poker = unkinded(&store, "p").kind("kind".try_into().unwrap(), poke);
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.landed, report.failed), (0, 2));
-        let events = store.read(|tx| tx.events(0, 9)).unwrap();
-        assert!(events.iter().all(|event| event.ending.reason == EndReason::Failed));
-        assert!(
-            events.iter().any(|event| event
-                .ending
-                .message
-                .as_ref()
-                .unwrap()
-                .starts_with("landed with 10485760 bytes"))
-        );
+        let events = told(&store);
+        assert!(events.iter().all(|event| event.reason == Some(EndReason::Failed)));
+        let is_long = |message: &String| message.starts_with("landed with 10485760 bytes");
+        assert!(events.iter().any(|event| event.message.as_ref().is_some_and(is_long)));
     }
 }
 
@@ -398,9 +395,6 @@ fn a_sensor_that_was_forgotten_before_its_end_was_seen_is_not_poked_again() {
         assert_eq!(asked.load(Ordering::SeqCst), 2);
         let key = TaskKey::new("ns", "w", "r", "gone").unwrap();
         store.write(|tx| tx.mark(at(1), &[Mark::new(key.clone(), TaskState::Skipped, "x")])).unwrap();
-        let seqs: Vec<u64> =
-            store.read(|tx| tx.events(0, 9)).unwrap().iter().map(|event| event.seq).collect();
-        store.write(|tx| tx.acknowledge_events(&seqs)).unwrap();
         assert_eq!(
             store.write(|tx| Ok(raw(tx).forget_ended(TaskState::Skipped, at(2), at(2), 9)?)).unwrap(),
             1

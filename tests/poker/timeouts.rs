@@ -3,6 +3,7 @@
 use super::*;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::sensor::OnMissed;
+use stationmaster::task::Feed;
 
 /// Registers a sensor of one attempt of a task, and waits until its execution timeout has passed.
 fn wait_in_vain(store: &Arc<dyn Store>, now: i64, settings: Settings) {
@@ -27,7 +28,7 @@ fn wait_in_vain(store: &Arc<dyn Store>, now: i64, settings: Settings) {
 }
 
 fn task(retry: RetryPolicy) -> NewTask {
-    NewTask::new(TaskKey::new("ns", "w", "r", "t").unwrap()).retry(retry)
+    NewTask::new(TaskKey::new("ns", "w", "r", "t").unwrap()).retry(retry).feed(Feed::EndsAndSensors)
 }
 
 fn settings() -> Settings {
@@ -36,9 +37,8 @@ fn settings() -> Settings {
 
 /// How the sensors ended: why, into which state, and with which message.
 fn ends(store: &Arc<dyn Store>) -> Vec<(EndReason, TaskState, String)> {
-    let events = store.read(|tx| tx.events(0, 9)).unwrap();
-    let ends = events.into_iter().map(|event| event.ending);
-    ends.map(|ending| (ending.reason, ending.to, ending.message.unwrap_or_default())).collect()
+    let ends = told(store).into_iter();
+    ends.map(|event| (event.reason.unwrap(), event.state, event.message.unwrap_or_default())).collect()
 }
 
 const MESSAGE: &str = "sensor attempt timed out after 60.000 s";

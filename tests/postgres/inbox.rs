@@ -8,10 +8,11 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::error::StoreError;
 use stationmaster::ops::{AdmitRequest, Registered};
 use stationmaster::sensor::{EndReason, NewSensor, SensorRecord, Settings};
-use stationmaster::service::{Delivery, Service};
+use stationmaster::service::{FeedReader, Service};
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{Ending, SensorChanges, SensorQuery, SensorState, WhichSensors};
 use stationmaster::store::{PostgresStore, Store};
+use stationmaster::task::Feed;
 use stationmaster::testing::RawStoreExt;
 use stationmaster::{Error, LeaseRef, NewTask, TaskRecord, TaskState, Timestamp};
 
@@ -27,7 +28,7 @@ fn at(seconds: i64) -> Timestamp {
 
 /// This many sensors that wait.
 fn sense(store: &PostgresStore, count: usize) -> Vec<SensorRecord> {
-    let tasks: Vec<NewTask> = (0..count).map(|n| task(&n.to_string())).collect();
+    let tasks: Vec<NewTask> = (0..count).map(|n| task(&n.to_string()).feed(Feed::EndsAndSensors)).collect();
     let request = AdmitRequest::new(
         "h".try_into().unwrap(),
         "tick".try_into().unwrap(),
@@ -69,7 +70,8 @@ fn end_by_hand(scratch: &Scratch, sensor: &SensorRecord) -> String {
     format!(
         "UPDATE {schema}.sensor SET state = 1 WHERE no = {no};
          INSERT INTO {schema}.sensor_inbox (no, kind) VALUES ({no}, 1);
-         INSERT INTO {schema}.event_inbox (no, generation, at, reason, next) VALUES ({no}, 1, 0, 0, 6);"
+         INSERT INTO {schema}.feed_inbox (no, attempt, at, state, reason, map_index, namespace, workflow, run, task)
+         VALUES ({no}, 1, 0, 6, 0, -1, 'n', 'w', 'r', 't');"
     )
 }
 
@@ -98,18 +100,18 @@ fn changed(store: &dyn Store, after: u64) -> Vec<SensorRecord> {
 }
 
 fn events(store: &dyn Store) -> Vec<i64> {
-    store.read(|tx| tx.events(0, 99)).unwrap().iter().map(|event| event.id.0).collect()
+    store.read(|tx| tx.feed(0, 99)).unwrap().iter().map(|event| event.id.0).collect()
 }
 
-/// The tasks of the events that a tick delivers, in their order.
+/// The tasks of the events that a tick gives to a handler, in their order.
 fn delivered(store: PostgresStore) -> Vec<i64> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&seen);
-    let mut delivery = Delivery::new(Arc::new(store), 99, move |event| {
+    let mut reader = FeedReader::new(Arc::new(store), "c".try_into().unwrap(), move |event| {
         told.lock().unwrap().push(event.id.0);
         Ok(())
     });
-    delivery.tick(at(9)).unwrap();
+    reader.tick(at(9)).unwrap();
     seen.lock().unwrap().clone()
 }
 
@@ -234,7 +236,7 @@ fn as_many_get_numbers_as_were_asked_for() {
     assert_eq!(events(&store), sensors.iter().map(|sensor| sensor.id.0).collect::<Vec<_>>());
 }
 
-/// A sensor whose end has no number, or a task with an event, is kept. A follower that has not seen the end of
+/// A sensor whose end has no number is kept. A follower that has not seen the end of
 /// a sensor learns that it was deleted, also before the deletion was numbered.
 #[test]
 fn what_has_no_number_is_not_forgotten() {
@@ -246,9 +248,7 @@ fn what_has_no_number_is_not_forgotten() {
     end(&store, &sensors[0]);
     assert_eq!(forget(), 0, "its end has no number");
     other.ask("COMMIT");
-    assert_eq!((number(&store), forget()), (1, 0), "its event is not acknowledged");
-    let seqs: Vec<u64> = store.read(|tx| tx.events(0, 9)).unwrap().iter().map(|event| event.seq).collect();
-    assert_eq!(store.write(|tx| tx.acknowledge_events(&seqs)).unwrap(), 1);
+    assert_eq!(number(&store), 1);
 
     let other = numberer(&scratch);
     assert_eq!((changes(&store).last_forgotten, forget()), (0, 1));

@@ -17,6 +17,7 @@ use stationmaster::store::contract::Ending;
 use stationmaster::store::postgres::tokio_postgres::{AsyncMessage, Config, NoTls};
 use stationmaster::store::postgres::{self, Change, Listening, Wake};
 use stationmaster::store::{PostgresStore, Tx};
+use stationmaster::task::Feed;
 use stationmaster::task::TaskState;
 use stationmaster::{NewTask, TaskKey, Timestamp};
 
@@ -154,7 +155,8 @@ fn what_may_bring_work_is_told_and_nothing_else() {
     pair.assert_silent("starts, renewals and reads");
 
     pair.actor.write(|tx| tx.finish(now(), &[Finish::success(leases[0])])).unwrap();
-    assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY, "finished");
+    // Before it is known whether the task is in the feed.
+    assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), [false, true, false, true], "finished");
     // A success is told of along with the statement that ends it, before the lease is known to be stale.
     pair.actor.write(|tx| tx.finish(now(), &[Finish::failed(leases[0], "late")])).unwrap();
     pair.assert_silent("a stale lease");
@@ -212,6 +214,18 @@ fn beside_the_commit_the_same_is_told() {
     pair.assert_silent_beside("a tick, a start and a renewal");
     pair.actor.write(|tx| tx.finish(now(), &[Finish::success(leases[0])])).unwrap();
     assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY);
+    // What is in the feed wakes its readers.
+    let fed = ["ends", "also", "waits"].map(|name| task(name).feed(Feed::Ends));
+    pair.actor.write(|tx| tx.enqueue(now(), &fed)).unwrap();
+    pair.told_until(|[ready, ..]| ready);
+    let leases = pair.tick("fed");
+    pair.actor.write(|tx| tx.start(now(), &leases)).unwrap();
+    pair.actor.write(|tx| tx.finish(now(), &[Finish::success(leases[0])])).unwrap();
+    assert_eq!(pair.told_until(|[.., events]| events)[1..], [true, false, true], "one end");
+    pair.actor
+        .write(|tx| tx.finish(now(), &[1, 2].map(|at: usize| Finish::failed(leases[at], "no"))))
+        .unwrap();
+    assert_eq!(pair.told_until(|[.., events]| events)[1..], [true, false, true], "moves");
 }
 
 #[test]

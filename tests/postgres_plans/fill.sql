@@ -27,10 +27,8 @@ INSERT INTO sm.sensor (no, epoch, state, fingerprint, attempt, generation, inter
   on_missed, registered_at, times_out_at, kind, context)
   SELECT i, 1, CASE WHEN i <= {waiting} THEN 0 ELSE 1 END, i, 1, 1, 1, 1, 0, 0, 0, 0, 'k', '{}'
   FROM generate_series(1, {waiting} + {other}) i;
-INSERT INTO sm.event (seq, no, generation, at, reason, next) SELECT i, i, 1, 0, 0, 6 FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.sensor_change (seq, no, waiting) SELECT i, i, i <= {waiting} FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.sensor_inbox (no, kind) SELECT i, i % 3 FROM generate_series(1, {waiting} + {other}) i;
-INSERT INTO sm.event_inbox (no, generation, at, reason, next) SELECT i, 1, 0, 0, 6 FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.feed (seq, no, attempt, at, state, map_index, namespace, workflow, run, task)
   SELECT i, i, 1, 0, 6, -1, 'n', 'w', 'r', 't' || i FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.feed_inbox (no, attempt, at, state, map_index, namespace, workflow, run, task)

@@ -21,6 +21,7 @@ use stationmaster::store::PostgresStore;
 use stationmaster::store::contract::{
     Ending, SensorQuery, ShardLease, ShardWrite, SurveyQuery, WhichSensors, Worker,
 };
+use stationmaster::task::Feed;
 use stationmaster::testing::raw;
 use stationmaster::{Error, LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, Timestamp};
 
@@ -90,8 +91,11 @@ fn keys(from: usize, to: usize) -> Vec<TaskKey> {
 fn tasks(from: usize, to: usize, apart: bool) -> Vec<NewTask> {
     let retry = RetryPolicy::fixed(Duration::from_secs(10)).build().unwrap();
     let new = |n| {
-        let task =
-            NewTask::new(key(n)).pool("wide".try_into().unwrap()).record_attempts(true).retry(retry.clone());
+        let task = NewTask::new(key(n))
+            .pool("wide".try_into().unwrap())
+            .record_attempts(true)
+            .retry(retry.clone())
+            .feed(Feed::EndsAndSensors);
         if apart { task.limit(limit(n)) } else { task }
     };
     (from..to).map(new).collect()
@@ -231,11 +235,11 @@ fn of_sensors(store: &PostgresStore, leases: &[LeaseRef]) {
     let landed = || Ending::new(EndReason::Landed, TaskState::Success);
     let ends: Vec<_> = leases.iter().map(|lease| (*lease, landed())).collect();
     store.write(|tx| tx.end_sensors(at(103), &ends)).unwrap();
-    let events = store.read(|tx| tx.events(0, leases.len())).unwrap();
-    assert_eq!(events.len(), leases.len());
-    let seqs: Vec<u64> = events.iter().map(|event| event.seq).skip(leases.len() / 2).collect();
-    store.write(|tx| tx.acknowledge_events(&seqs)).unwrap();
-    store.write(|tx| tx.forget_events(at(9_999), Duration::ZERO, leases.len())).unwrap();
+    let events = store.read(|tx| tx.feed(0, usize::MAX)).unwrap();
+    assert!(events.len() >= leases.len());
+    let half = events.len() as u64 / 2;
+    store.write(|tx| Ok(raw(tx).forget_feed(half, Timestamp::MIN, leases.len())?)).unwrap();
+    store.write(|tx| Ok(raw(tx).forget_feed(0, at(9_999), events.len())?)).unwrap();
 }
 
 fn of_runs(store: &PostgresStore, _: &Scratch, count: usize) {

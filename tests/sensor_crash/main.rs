@@ -1,5 +1,5 @@
 //! Processes that poke are killed at random moments; what they did is checked afterwards, from what they wrote down and from
-//! the store's events.
+//! the feed.
 //!
 //! `STATIONMASTER_SENSOR_KILLS` sets how many kills there are (5 without it on SQLite, 2 on PostgreSQL). With it, the time until
 //! every sensor is poked again is held to its bound; without it, it is only told, since the short form runs beside other tests.
@@ -34,6 +34,7 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{EndReason, NewSensor, OnLanded, PokeOutcome, Settings};
 use stationmaster::service::{Admitter, PokeRequest, Poker, Service};
 use stationmaster::store::Store;
+use stationmaster::task::Feed;
 use stationmaster::testing::history::pokes::{Answer, Poke, PokeHistory, Record, RegistrationId};
 use stationmaster::{NewTask, TaskKey, TaskState};
 
@@ -175,8 +176,11 @@ impl Host {
 
     fn enqueue(&self) {
         let pool = PoolSpec::new("wide", Slots::Unlimited).unwrap();
-        let tasks: Vec<NewTask> =
-            self.fleet.keys().map(|key| NewTask::new(key).pool("wide".try_into().unwrap())).collect();
+        let tasks: Vec<NewTask> = self
+            .fleet
+            .keys()
+            .map(|key| NewTask::new(key).pool("wide".try_into().unwrap()).feed(Feed::EndsAndSensors))
+            .collect();
         self.store
             .write(|tx| {
                 tx.define([&pool], IfExists::Replace)?;
@@ -187,12 +191,12 @@ impl Host {
 
     /// Reads what ended, and registers what was resumed.
     fn work(&mut self) {
-        let events = self.store.read(|tx| tx.events(self.heard, usize::MAX)).unwrap();
+        let events = self.store.read(|tx| tx.feed(self.heard, usize::MAX)).unwrap();
         let at = instant();
         for event in events {
-            assert_eq!(event.ending.reason, EndReason::Landed, "a sensor did not land: {event:?}");
+            assert_eq!(event.reason, Some(EndReason::Landed), "a sensor did not land: {event:?}");
             self.heard = event.seq;
-            let id = RegistrationId { task: event.id.0, generation: event.generation };
+            let id = RegistrationId { task: event.id.0, generation: event.attempt.into() };
             self.ended.entry(self.groups[&id].clone()).or_insert(at);
             self.records.push(Record::Ended { id, at });
         }

@@ -9,6 +9,7 @@ pub mod scratch;
 use std::sync::Arc;
 
 use stationmaster::Result;
+use stationmaster::feed::TaskEvent;
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 
 /// A kind of store.
@@ -49,6 +50,13 @@ impl Kind {
     pub fn stride(&self, sample: usize) -> usize {
         if self.is_sampled() { sample } else { 1 }
     }
+}
+
+/// What the feed tells, once everything has its number.
+pub fn told(store: &Arc<dyn Store>) -> Vec<TaskEvent> {
+    use stationmaster::testing::RawStoreExt;
+    while store.write_raw(|tx| Ok::<_, stationmaster::Error>(tx.number_changes(10_000)?)).unwrap() > 0 {}
+    store.read(|tx| tx.feed(0, usize::MAX)).unwrap()
 }
 
 /// The kind that is always there.

@@ -71,7 +71,7 @@ pub fn look(store: &Arc<dyn Store>, tasks: &[TaskKey]) -> Seen {
     let of_time = ActiveQuery::new(Timestamp::UNIX_EPOCH, Timestamp::from_micros(i64::MAX / 4));
     store
         .read(|tx| {
-            let mut lines = vec![format!("{:?}", tx.all_pools()?), format!("{:?}", tx.events(0, 1_000)?)];
+            let mut lines = vec![format!("{:?}", tx.all_pools()?), format!("{:?}", tx.feed(0, 1_000)?)];
             lines.extend(tx.active_runs(&of_time)?.iter().map(|run| format!("{run:?}")));
             lines.extend(tx.runs(&[run("watched")])?.iter().map(|run| format!("{run:?}")));
             lines.extend(tx.sensors(tasks)?.iter().map(|sensor| format!("{sensor:?}")));

@@ -128,8 +128,8 @@ pub fn operations() -> Vec<Operation> {
             store.read(move |tx| tx.preview(at(1), &order)).await?.granted
         };
         "positions": |store, world| store.read(|tx| tx.positions(&[key("ready"), key("new")], 9)).await?;
-        "events": |store, world| store.read(|tx| tx.events(0, 10)).await?;
-        "acknowledge_events": |store, world| store.write(|tx| tx.acknowledge_events(&[1])).await?;
+        "feed": |store, world| store.read(|tx| tx.feed(0, 10)).await?;
+        "delete_consumers": |store, world| store.write(|tx| tx.delete_consumers(&["c".try_into()?])).await?;
         "audit": |store, world| store.read(|tx| tx.audit()).await?;
         "record_runs": |store, world| {
             let runs = [RunRecord::open(run("new"), at(1))];

@@ -17,6 +17,7 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{Admitter, LoopHandle, Report, Service, WakingStore};
 use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
+use stationmaster::task::Feed;
 use stationmaster::testing::raw;
 use stationmaster::tokio::{AsyncAdmitter, AsyncService, AsyncStore, drive};
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
@@ -30,7 +31,8 @@ use crate::stores::{kinds, stores};
 /// So many tasks for a pool with this many slots.
 fn tasks(store: &Arc<dyn Store>, tasks: usize, slots: u32) -> Vec<TaskKey> {
     let keys: Vec<TaskKey> = (0..tasks).map(|n| key(&format!("t{n}"))).collect();
-    let new: Vec<NewTask> = keys.iter().cloned().map(NewTask::new).collect();
+    let new: Vec<NewTask> =
+        keys.iter().cloned().map(|key| NewTask::new(key).feed(Feed::EndsAndSensors)).collect();
     store
         .write(|tx| {
             tx.define([PoolSpec::new("default_pool", Slots::Limited(slots))?], IfExists::Replace)?;
@@ -289,7 +291,7 @@ fn a_poker_whose_ticks_are_dropped_ends_each_sensor_once_and_reports_it_once() {
                     "it left all the same"
                 );
             });
-            let events = store.read(|tx| tx.events(0, 1_000)).unwrap();
+            let events = crate::stores::told(store);
             assert_eq!((events.len(), in_state(store, &keys, TaskState::Success)), (SENSORS, SENSORS));
             assert_eq!(held(store, &keys), []);
         }

@@ -11,6 +11,7 @@ mod waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use stationmaster::admission::IfExists;
@@ -18,9 +19,11 @@ use stationmaster::admission::limits;
 use stationmaster::ops::StopBeforeStart;
 use stationmaster::pool::PoolSpec;
 use stationmaster::service::kinds::Condition;
-use stationmaster::service::{Admitter, LoopHandle, PokeRequest, Poker, Service, Upkeep, WakingStore};
+use stationmaster::service::{
+    Admitter, FeedReader, LoopHandle, PokeRequest, Poker, Service, Upkeep, WakingStore,
+};
 use stationmaster::store::{MemoryStore, Store};
-use stationmaster::{LeaseRef, Result, TaskKey, Timestamp};
+use stationmaster::{LeaseRef, Result, TaskKey, TaskState, Timestamp};
 
 use crate::calendar::Calendar;
 use crate::graph::{NAMESPACE, Runs};
@@ -36,6 +39,8 @@ use crate::workload::Workload;
 /// answers, how long a poke may take, and, within its lease, until when pokes may begin. With these, every tick takes up the
 /// answers to all its pokes, however busy the machine is, and what it does follows from its instant alone.
 const PATIENCE: Duration = Duration::from_secs(3_600);
+/// How many events one tick of the feed's reader hands over.
+const EVENTS: usize = 10_000;
 const POKER_LEASE: Duration = Duration::from_secs(12 * 3_600);
 
 /// The most times that one instant is gone through.
@@ -111,6 +116,9 @@ pub(crate) struct Day<'a> {
     asker: Admitter,
     upkeep: Upkeep,
     poker: Poker,
+    /// Hands over what came of sensors.
+    feed: FeedReader,
+    told: Receiver<Told>,
     admit_at: Option<Timestamp>,
     reap_at: Option<Timestamp>,
     poke_at: Option<Timestamp>,
@@ -164,6 +172,8 @@ impl<'a> Day<'a> {
         }
 
         let landings = Landings::new(dice, &workload.targets);
+        let (tell, told) = channel();
+        let feed = reader(&store, tell)?;
         Ok(Self {
             workload,
             dice,
@@ -177,6 +187,8 @@ impl<'a> Day<'a> {
             asker: asker(&store)?,
             // Nothing holds up this world, and its clock jumps: no grace is needed.
             upkeep: Upkeep::new(store.clone()).grace(Duration::ZERO),
+            feed,
+            told,
             store,
             admit_at: None,
             reap_at: None,
@@ -311,6 +323,18 @@ fn poker(store: &Arc<dyn Store>, landings: Landings) -> Result<Poker> {
     // It hears of registrations, and no one else pokes, so there is nothing to share.
     let poker = poker.refresh_every(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
     Ok(poker.kind(Instance::kind()?, move |request: &PokeRequest| landings.poke(request)))
+}
+
+/// A task whose sensor ended, why, and what became of it.
+type Told = (TaskKey, &'static str, TaskState);
+
+fn reader(store: &Arc<dyn Store>, tell: Sender<Told>) -> Result<FeedReader> {
+    let reader = FeedReader::new(store.clone(), "day".try_into()?, move |event| match event.reason {
+        Some(reason) => Ok(tell.send((event.task.clone(), reason.as_str(), event.state))?),
+        // What else ended, its worker has told.
+        None => Ok(()),
+    });
+    Ok(reader.limit(EVENTS))
 }
 
 fn asker(store: &Arc<dyn Store>) -> Result<Admitter> {

@@ -9,9 +9,6 @@ use stationmaster::{Result, TaskKey, TaskRecord, Timestamp};
 use super::Day;
 use crate::trouble::Trouble;
 
-/// How many events are read at once.
-const EVENTS: usize = 10_000;
-
 impl Day<'_> {
     /// One cycle of the poker, and what its ends mean to the runs.
     pub(super) fn poke(&mut self, now: Timestamp) -> Result<(), Trouble> {
@@ -22,27 +19,23 @@ impl Day<'_> {
         if report.poked > 0 {
             self.trace.note(now, format_args!("poked {}, saved {}", report.poked, report.saved))?;
         }
-        let events = self.store.read(|tx| tx.events(0, EVENTS))?;
-        if events.is_empty() {
-            return Ok(());
-        }
-        let seqs: Vec<u64> = events.iter().map(|event| event.seq).collect();
-        self.store.write(|tx| tx.acknowledge_events(&seqs))?;
-        for event in events {
-            let by = self.seen_by.remove(&event.task);
-            self.trace.note(now, format_args!("{} {}", event.ending.reason, event.task))?;
-            if event.ending.reason.as_str() == "landed" {
+        self.feed.tick(now)?;
+        let ended: Vec<_> = self.told.try_iter().collect();
+        for (task, reason, state) in ended {
+            let by = self.seen_by.remove(&task);
+            self.trace.note(now, format_args!("{reason} {task}"))?;
+            if reason == "landed" {
                 self.counts.landed += 1;
                 if by.is_none_or(|by| now > by) {
-                    self.ledger.violation(now, format!("{}: its landing was seen late", event.task));
+                    self.ledger.violation(now, format!("{}: its landing was seen late", task));
                 }
             }
-            if let Some((pool, slots)) = self.kept_slots(&event.task) {
+            if let Some((pool, slots)) = self.kept_slots(&task) {
                 self.ledger.give_back(&pool, slots);
             }
             // Otherwise it waits for slots again: landed and resumed, or to be retried.
-            if event.ending.to.is_end() {
-                self.ended(&event.task, event.ending.to, now)?;
+            if state.is_end() {
+                self.ended(&task, state, now)?;
             }
         }
         Ok(())

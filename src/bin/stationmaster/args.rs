@@ -130,16 +130,12 @@ pub enum Command {
         at: Moment,
     },
     /// Lists tasks that wait as sensors, or the sensor of a task
-    #[command(after_help = "Examples:\n  stationmaster --db jobs.db sensors --queue gpu\n  \
-        stationmaster --db jobs.db sensors --events")]
+    #[command(after_help = "Example:\n  stationmaster --db jobs.db sensors --queue gpu")]
     Sensors {
         #[command(flatten)]
         filter: Lanes,
         #[command(flatten)]
         page: Page,
-        /// Lists how sensors ended that no one has acknowledged instead
-        #[arg(long, conflicts_with_all = ["all", "after", "namespace", "workflow", "run", "queue", "pool", "limit_key"])]
-        events: bool,
         /// The sensor of this task: NAMESPACE WORKFLOW RUN TASK [INDEX], or JSON
         #[arg(value_name = "KEY")]
         key: Vec<String>,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{Holder, TaskKey};
 use crate::lease::TaskId;
+use crate::sensor::EndReason;
 use crate::task::TaskState;
 use crate::time::Timestamp;
 
@@ -26,6 +27,9 @@ pub struct TaskEvent {
     /// The state that the task moved to. After a sensor it may be [`TaskState::Scheduled`] (it landed, and the
     /// task goes on) or [`TaskState::UpForRetry`].
     pub state: TaskState,
+    /// Why the task's sensor ended, if this ended one.
+    #[serde(default)]
+    pub reason: Option<EndReason>,
     /// The value that the task ended with, or that its sensor landed with.
     pub value: Option<String>,
     /// The message for people.

@@ -15,6 +15,18 @@ pub(crate) enum Turn {
     Others(Timestamp),
 }
 
+/// Returns until when another reader has the turn. A turn that would end more than two turns from now was taken by a
+/// clock that has since been set back, and counts as over. One that ends within them may be that of a reader whose clock
+/// is ahead, or whose turn is longer.
+pub(crate) fn others_until(
+    was: &Consumer,
+    reader: i64,
+    (now, turn): (Timestamp, Duration),
+) -> Option<Timestamp> {
+    let is_theirs = was.reader != reader && was.until > now && was.until <= now + turn * 2;
+    is_theirs.then_some(was.until)
+}
+
 /// Decides whether `reader` may read. A consumer without a row begins behind event `begin`.
 pub(crate) fn take(
     was: Option<Consumer>,
@@ -22,23 +34,13 @@ pub(crate) fn take(
     (now, turn): (Timestamp, Duration),
     begin: u64,
 ) -> Turn {
-    let until = now + turn;
-    match was {
-        // A clock that was set back must not make it wait longer than a turn.
-        Some(was) if was.reader != reader && was.until > now && was.until <= until => Turn::Others(was.until),
-        Some(was) => {
-            Turn::Mine(Consumer { seen_at: now.max(was.seen_at), dropped: false, reader, until, ..was })
-        }
-        None => Turn::Mine(Consumer {
-            name: name.clone(),
-            cursor: begin,
-            seen_at: now,
-            lost: 0,
-            dropped: false,
-            reader,
-            until,
-        }),
+    if let Some(until) = was.as_ref().and_then(|was| others_until(was, reader, (now, turn))) {
+        return Turn::Others(until);
     }
+    let until = now + turn;
+    let (cursor, lost, seen_at) = was.map_or((begin, 0, now), |was| (was.cursor, was.lost, was.seen_at));
+    let seen_at = now.max(seen_at);
+    Turn::Mine(Consumer { name: name.clone(), cursor, seen_at, lost, dropped: false, reader, until })
 }
 
 /// Returns how many events stood between the cursor and the next one. Numbers have no gap, so these are gone.
@@ -60,4 +62,63 @@ pub(crate) fn accepted(consumers: &[Consumer]) -> u64 {
 /// Returns true if this consumer was not seen for so long that it holds back no deletion any more.
 pub(crate) fn is_gone(consumer: &Consumer, now: Timestamp, after: Duration) -> bool {
     !consumer.dropped && consumer.seen_at < now - after
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TURN: Duration = Duration::from_secs(30);
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_micros(seconds * 1_000_000)
+    }
+
+    fn taken(was: Option<Consumer>, reader: i64, now: i64) -> Turn {
+        take(was, (&"c".try_into().unwrap(), reader), (at(now), TURN), 7)
+    }
+
+    fn mine(was: Option<Consumer>, reader: i64, now: i64) -> Consumer {
+        match taken(was, reader, now) {
+            Turn::Mine(mine) => mine,
+            Turn::Others(until) => panic!("others until {until}"),
+        }
+    }
+
+    #[test]
+    fn a_turn_is_taken_once_and_by_others_when_it_is_over() {
+        let first = mine(None, 1, 100);
+        assert_eq!((first.cursor, first.until, first.seen_at), (7, at(130), at(100)));
+        assert_eq!(mine(Some(first.clone()), 1, 110).until, at(140), "its own is renewed");
+        assert_eq!(taken(Some(first.clone()), 2, 129), Turn::Others(at(130)));
+        let second = mine(Some(first), 2, 130);
+        assert_eq!((second.reader, second.cursor), (2, 7));
+    }
+
+    /// Of two readers that come at once, one read its clock first and yet comes second.
+    #[test]
+    fn a_clock_that_is_behind_takes_no_turn_that_was_just_taken() {
+        let first = mine(None, 1, 100);
+        for behind in [99, 90, 70] {
+            assert_eq!(taken(Some(first.clone()), 2, behind), Turn::Others(at(130)), "{behind}");
+        }
+        assert_eq!(mine(Some(first), 2, 69).reader, 2, "the other clock was set back");
+    }
+
+    #[test]
+    fn a_consumer_that_was_dropped_comes_back_where_it_was() {
+        let was = Consumer { dropped: true, lost: 3, cursor: 5, ..mine(None, 1, 100) };
+        let back = mine(Some(was.clone()), 1, 50);
+        assert_eq!((back.dropped, back.lost, back.cursor, back.seen_at), (false, 3, 5, at(100)));
+        assert!(!is_gone(&was, at(999), TURN), "once");
+        assert!(is_gone(&back, at(131), TURN) && !is_gone(&back, at(130), TURN));
+    }
+
+    #[test]
+    fn what_all_accepted_may_go_and_those_that_were_dropped_do_not_count() {
+        let with = |cursor, dropped| Consumer { cursor, dropped, ..mine(None, 1, 100) };
+        assert_eq!(accepted(&[]), 0);
+        assert_eq!(accepted(&[with(9, false), with(4, false), with(2, true)]), 4);
+        assert_eq!(accepted(&[with(2, true)]), u64::MAX);
+    }
 }

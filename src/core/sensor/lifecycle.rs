@@ -6,8 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::spec::{OnLanded, OnMissed, SensorRecord, Settings};
 use crate::base::setters;
-use crate::id::TaskKey;
-use crate::lease::TaskId;
 use crate::task::TaskState;
 use crate::time::Timestamp;
 
@@ -110,31 +108,6 @@ impl Ending {
         message: Option<String>;
         /// Sets the value that it landed with.
         value: Option<String>;
-    }
-}
-
-/// A durable record that a sensor ended, kept until the host acknowledges it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct SensorEvent {
-    /// Its position in the order of all events of the store.
-    pub seq: u64,
-    /// The number of the task.
-    pub id: TaskId,
-    /// The task.
-    pub task: TaskKey,
-    /// The registration it belongs to.
-    pub generation: u64,
-    /// When the sensor ended.
-    pub at: Timestamp,
-    /// How it ended.
-    pub ending: Ending,
-}
-
-impl SensorEvent {
-    /// Creates the event of this sensor at this position in the order. For stores.
-    pub fn new(seq: u64, sensor: &SensorRecord, at: Timestamp, ending: Ending) -> Self {
-        Self { seq, id: sensor.id, task: sensor.task.clone(), generation: sensor.generation, at, ending }
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) mod spec;
 
 pub(crate) use claim::{Claim, Comeback, ShardLease, ShardWrite, Worker};
 pub use config::{Ineligible, SmartSensorConfig};
-pub use lifecycle::{EndReason, PokeOutcome, SensorEvent};
+pub use lifecycle::{EndReason, PokeOutcome};
 pub(crate) use lifecycle::{Ending, SensorState, Terms, settle};
 pub(crate) use outage::{Outage, backed_off, give_up};
 pub(crate) use schedule::{interval_at, next_poke};

@@ -232,7 +232,7 @@ pub struct NewSensor {
     /// How long and how often it waits.
     pub settings: Settings,
     /// Whether the task has callbacks that only the process which runs it can call. Such a task must not end
-    /// while its process is gone. Callbacks that a host runs for sensor events, in any process, do not count.
+    /// while its process is gone. What a host does with the feed, in any process, does not count.
     /// Used by [`super::SmartSensorConfig::ineligible`]; not stored.
     pub has_callbacks: bool,
 }

@@ -6,10 +6,10 @@
 //!
 //! | label | values |
 //! |---|---|
-//! | `service` | `admitter`, `keeper`, `upkeep`, `poker`, `delivery` |
+//! | `service` | `admitter`, `keeper`, `upkeep`, `poker`, `feed` |
 //! | `result` of a tick | `ok`, or as of a transaction |
 //! | `result` of a transaction | `ok`; [`StoreErrorKind::as_str`](crate::error::StoreErrorKind::as_str); `invalid` for a refused argument, `aborted` by its caller, `no_runtime` outside of tokio, `stale` and `repeated` by `Fenced` |
-//! | `result` of an event | `delivered`, `failed` (by its callback; it is given again) |
+//! | `result` of an event | `accepted`, `refused` (by its handler; it is given again), `lost` (it was deleted before it was read) |
 //! | `mode` | `read`, `write` |
 //! | `reason` of a refusal | [`Reason::name`](crate::admission::Reason::name) |
 //! | `reason` of an end | `landed`, `failed`, `timed_out`, `unreachable` |
@@ -108,10 +108,10 @@ metrics! {
         "Leases that expired, by what became of their tasks.";
     FORGOTTEN: counter "stationmaster_forgotten_total" [],
         "Ended tasks that were deleted.";
-    EVENTS_FORGOTTEN: counter "stationmaster_events_forgotten_total" [],
-        "Events of sensors that were deleted without having been acknowledged.";
-    KEPT_BY_EVENTS: gauge "stationmaster_kept_by_events" [],
-        "Ended tasks, old enough to be deleted, that stay because their events are not acknowledged.";
+    FEED_FORGOTTEN: counter "stationmaster_feed_forgotten_total" [],
+        "Events of the feed that were deleted.";
+    CONSUMERS_DROPPED: counter "stationmaster_consumers_dropped_total" [],
+        "Consumers of the feed that were dropped, because they did not read.";
     SILENT_RUNS: counter "stationmaster_silent_runs_total" [],
         "Runs that were closed because their heartbeats stopped.";
     RUNS_FORGOTTEN: counter "stationmaster_runs_forgotten_total" [],
@@ -165,7 +165,7 @@ metrics! {
         "Poke groups whose target could not be looked at last time.";
 
     EVENTS: counter "stationmaster_events_total" ["result"],
-        "Events of sensors that were given to a callback.";
+        "Events of the feed that were given to a handler, or lost.";
 
     TRANSACTIONS: counter "stationmaster_transactions_total" ["mode", "result"],
         "Transactions of the store, by how they ended.";

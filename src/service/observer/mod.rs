@@ -27,7 +27,7 @@ pub use store::ObservedStore;
 /// [`Admitter::observed_by`](super::Admitter::observed_by),
 /// [`Keeper::observed_by`](super::Keeper::observed_by),
 /// [`Upkeep::observed_by`](super::Upkeep::observed_by), [`Poker::observed_by`](super::Poker::observed_by),
-/// [`Delivery::observed_by`](super::Delivery::observed_by). An [`ObservedStore`] reports transactions and
+/// [`FeedReader::observed_by`](super::FeedReader::observed_by). An [`ObservedStore`] reports transactions and
 /// what they did to tasks. [`metrics::finished`] and [`metrics::registered`] report what only the caller of a
 /// verb sees, and [`metrics::capacity`] what pools, queues and limits hold.
 ///

@@ -7,12 +7,12 @@
 //! | `stationmaster::upkeep` | `reap`, debug | | debug `reaped`, or warn if leases expired: `expired`, `ready`, `retry`, `failed`, `forgotten`, `took_s`; debug `lease expired`, per task: `task`, `holder`, `became`; debug `run closed as silent`, per run: `namespace`, `run`; debug `audited`, or warn if it found something: `found`, `repaired`, `first` |
 //! | `stationmaster::poker` | `cycle`, debug | `worker` | debug `cycled`, or warn if pokes passed their deadline, a log panicked or kinds are unknown: `shards`, `gained`, `sensors`, `groups`, `loaded`, `due`, `poked`, `saved`, `unreachable`, `overran`, `late`, `held_back`, `landed`, `failed`, `timed_out`, `gave_up`, `unknown_kind`, `log_panics`, `outages`, `waiting`, `hung`, `took_s` |
 //! | `stationmaster::poker` | `poke`, trace: one call of the host's poke, on the thread that makes it (async pokes have none) | `kind`, `targets` | the host's own |
-//! | `stationmaster::delivery` | `deliver`, debug | | debug `delivered`, or warn if callbacks failed: `delivered`, `failed`, `waiting`, `took_s`; debug `callback failed`, per event: `task`, `seq`, `error` |
+//! | `stationmaster::feed` | `read_feed`, debug | `consumer` | debug `read`, or warn if an event was refused or some were lost: `accepted`, `lost`, `refused`, `has_turn`, `took_s`; debug `event refused`: `task`, `seq`, `error` |
 //! | `stationmaster::store` | – | | trace `transaction`: `mode`, `result`, `took_s`; by [`ObservedStore`](super::ObservedStore) |
 //!
 //! A tick that fails emits a warning of its target: `error`, `result` (as in [`metrics`](super::metrics)) and
 //! `took_s`. Nothing that happens per task or per poke is above debug. Durations are in seconds. What a
-//! host's store, poke or callback logs during a tick or poke is inside its span. Callbacks run in `deliver`.
+//! host's store, poke or handler logs during a tick or poke is inside its span. A feed's handler runs in `read_feed`.
 //!
 //! Panics of a subscriber are not caught, unlike those of an [`Observer`](super::Observer). The panic passes
 //! through the tick. On one of the poker's threads, the call counts as hung.
@@ -61,8 +61,8 @@ spans! {
     /// A call of a host's poke.
     fn poke(kind: &SensorKind, targets: usize) =>
         tracing::trace_span!(target: "stationmaster::poker", "poke", %kind, targets);
-    /// A tick of a delivery.
-    fn deliver() => tracing::debug_span!(target: "stationmaster::delivery", "deliver");
+    /// A tick of a reader of the feed.
+    fn feed(consumer: &Holder) => tracing::debug_span!(target: "stationmaster::feed", "read_feed", %consumer);
 }
 
 /// Emits an event that is a warning if something is wrong. An event's level and fields are fixed at its call
@@ -90,7 +90,7 @@ pub(super) fn failed(service: &str, took: Duration, error: Option<&Error>) {
         };
     }
     if let Some(cause) = error {
-        warn_of!(cause, "admitter" "keeper" "upkeep" "poker" "delivery");
+        warn_of!(cause, "admitter" "keeper" "upkeep" "poker" "feed");
     }
 }
 

@@ -41,7 +41,7 @@ use crate::time::Timestamp;
 ///    most [`wait_for_answers`](Self::wait_for_answers). A later tick processes those that come
 ///    later, and no other group waits for them.
 /// 4. *Settle.* Sensors that landed, failed, timed out or were given up are ended in one transaction (of
-///    10,000 at most), with an event per sensor. If none ended, nothing is written. A sensor that times out
+///    10,000 at most). If none ended, nothing is written. A sensor that times out
 ///    first gets one more look.
 ///
 /// # Pokes

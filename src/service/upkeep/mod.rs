@@ -17,6 +17,7 @@ use crate::error::{Invalid, Result};
 use crate::lease::grace::Grace;
 use crate::ops::reap_expired_by;
 use crate::run::RunStatus;
+use crate::service::numbers::latest_changes;
 use crate::store::Store;
 use crate::store::serving::for_service;
 use crate::task::TaskState;
@@ -32,7 +33,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// |---|---|---|
 /// | ends expired leases: see [`Tx::reap`](crate::store::Tx::reap) | always | [`grace`](Self::grace) |
 /// | forgets tasks that ended, by how they ended | kept for ever | [`retain_ended_for`](Self::retain_ended_for), [`retain_state_for`](Self::retain_state_for) |
-/// | forgets events | kept until acknowledged | [`retain_events_for`](Self::retain_events_for) |
 /// | forgets what the feed tells | once all consumers accepted it | [`retain_feed_for`](Self::retain_feed_for), [`drop_consumers_after`](Self::drop_consumers_after) |
 /// | closes runs whose heartbeats stopped | off | [`close_runs_silent_for`](Self::close_runs_silent_for) |
 /// | forgets runs that stopped | kept for ever | [`retain_runs_for`](Self::retain_runs_for) |
@@ -42,7 +42,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// | repairs counters | off | [`repairs`](Self::repairs) |
 ///
 /// A tick does at most [`limit`](Self::limit) of each, and is due again at once if there is more. Leases, ended
-/// tasks and events are one transaction. What follows is done in transactions of its own, so that it undoes
+/// tasks and the feed are one transaction. What follows is done in transactions of its own, so that it undoes
 /// none of that when it fails: [`UpkeepReport::errors`]. An audit is the only part that has no bound.
 ///
 /// Running one in each process does no harm: each lease is ended once. Audits are an exception to that advice: each
@@ -112,7 +112,7 @@ pub struct Upkeep {
 
 impl Upkeep {
     /// Creates upkeep for this store: at most 1,000 leases a tick, a grace of 20 seconds. Ended tasks are
-    /// kept for ever, and events until they are acknowledged.
+    /// kept for ever, and events of the feed until every consumer has accepted them.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store: for_service(store),
@@ -138,11 +138,8 @@ impl Upkeep {
         /// Forgets tasks this long after they ended, unless [`Self::retain_state_for`] names their end. Enqueueing a forgotten task's key again makes a new
         /// task. Default: tasks are kept for ever.
         ///
-        /// Two things keep a task longer. It stays while it has unacknowledged events
-        /// ([`UpkeepReport::kept_by_events`] counts such tasks). A host that does not use events sets
-        /// [`Self::retain_events_for`]. And a task that was a sensor stays for at least a minute, so that the
-        /// pokers that share its target learn of its end. A poker that looks less often reads all its sensors
-        /// again.
+        /// A task that was a sensor stays for at least a minute, so that the pokers that share its target learn of its
+        /// end. A poker that looks less often reads all its sensors again. Events of the feed outlive their tasks.
         retain_ended_for(length: Duration) { retention.ended = Some(length) }
         /// Forgets tasks that ended in this state this long after they did, whatever [`Self::retain_ended_for`]
         /// says. With [`Duration::MAX`] they are kept for ever. A tick returns [`Invalid::NotAnEnd`] for a state
@@ -164,12 +161,6 @@ impl Upkeep {
         /// # let _ = upkeep;
         /// ```
         retain_state_for(state: TaskState, length: Duration) { retention.states.insert(state, length) }
-        /// Forgets events this long after they were recorded, acknowledged or not. Default: events are kept
-        /// until they are acknowledged. A [`Delivery`](super::Delivery) never delivers events that it has not
-        /// delivered by then. Zero suits a host that does not use events. Events go in the order in which
-        /// they were recorded. So an event recorded by a clock that ran ahead keeps those behind it until its
-        /// instant has passed.
-        retain_events_for(length: Duration) { retention.events = Some(length) }
         /// Forgets what the [feed](super::FeedReader) tells this long after it happened, whoever has not read it yet.
         /// Default: only what every consumer has accepted is forgotten, and nothing while there is no consumer.
         ///
@@ -236,7 +227,7 @@ impl Service for Upkeep {
         self.retention.check()?;
         self.chores.check()?;
         let (limit, tick, called) = (self.limit, Tick::begin("upkeep", spans::reap()), Instant::now());
-        let (mut grace, mut dead_by) = (self.grace, None);
+        let (mut grace, mut dead_by, mut numbers) = (self.grace, None, false);
         let mut answer = self.store.write(|tx| {
             let first_expiry = tx.next_expiry()?;
             // Only now is it known that the store admitted the tick. A body that runs again must begin with
@@ -249,14 +240,9 @@ impl Service for Upkeep {
                 Some(by) => reap_expired_by(tx, now, by, limit)?,
                 None => Vec::new(),
             };
-            let Forgotten {
-                tasks: forgotten,
-                events: events_forgotten,
-                kept_by_events,
-                feed,
-                dropped,
-                is_full,
-            } = forget(tx, now, &self.retention, limit)?;
+            let Forgotten { tasks: forgotten, feed, dropped, is_fed, is_full } =
+                forget(tx, now, &self.retention, limit)?;
+            numbers = is_fed;
             // A store may have told an earlier instant than the first expiry, and know better once it looked.
             let left = if looks.is_none() { first_expiry } else { tx.next_expiry()? };
             let more = is_full || reaped.len() >= limit;
@@ -271,8 +257,6 @@ impl Service for Upkeep {
             Ok(UpkeepReport {
                 reaped,
                 forgotten,
-                events_forgotten,
-                kept_by_events,
                 feed_forgotten: feed,
                 consumers_dropped: dropped,
                 waits_until,
@@ -283,6 +267,10 @@ impl Service for Upkeep {
         match &mut answer {
             Ok(report) => {
                 self.grace = grace;
+                // Where no one reads, nobody else numbers the feed, and what has no number is not forgotten.
+                if numbers {
+                    report.errors.extend(latest_changes(&*self.store).err());
+                }
                 self.chores.work(&*self.store, now, dead_by, limit, report);
                 self.emitter.ticked(&tick, Some(&*report), report.errors.first());
             }

@@ -6,7 +6,7 @@ use crate::ops::Reaped;
 use crate::run::RunRecord;
 use crate::service::driver::Report;
 use crate::service::observer::metrics::{
-    DISCREPANCIES, EVENTS_FORGOTTEN, FORGOTTEN, KEPT_BY_EVENTS, PROMOTED, REAPED, REQUESTS_FORGOTTEN,
+    CONSUMERS_DROPPED, DISCREPANCIES, FEED_FORGOTTEN, FORGOTTEN, PROMOTED, REAPED, REQUESTS_FORGOTTEN,
     RUNS_FORGOTTEN, SILENT_RUNS,
 };
 #[cfg(feature = "tracing")]
@@ -23,12 +23,6 @@ pub struct UpkeepReport {
     pub reaped: Vec<Reaped>,
     /// How many ended tasks it forgot.
     pub forgotten: usize,
-    /// How many unacknowledged events it forgot ([`Upkeep::retain_events_for`](super::Upkeep::retain_events_for)).
-    pub events_forgotten: usize,
-    /// How many tasks it would have forgotten if their events were acknowledged. Counts only tasks of the
-    /// oldest events, as many events as the tick's limit, by the shortest of the lengths for which ended tasks
-    /// are kept. 0 if they are kept for ever.
-    pub kept_by_events: usize,
     /// How many events of the feed it forgot.
     pub feed_forgotten: usize,
     /// The consumers of the feed that it dropped
@@ -78,8 +72,8 @@ impl Reported for UpkeepReport {
             to.counter(&REAPED, &[("became", word)], self.became(word));
         }
         to.counter(&FORGOTTEN, &[], self.forgotten);
-        to.counter(&EVENTS_FORGOTTEN, &[], self.events_forgotten);
-        to.gauge(&KEPT_BY_EVENTS, &[], self.kept_by_events as u64);
+        to.counter(&FEED_FORGOTTEN, &[], self.feed_forgotten);
+        to.counter(&CONSUMERS_DROPPED, &[], self.consumers_dropped.len());
         to.counter(&SILENT_RUNS, &[], self.silent_runs.len());
         to.counter(&RUNS_FORGOTTEN, &[], self.runs_forgotten);
         to.counter(&REQUESTS_FORGOTTEN, &[], self.requests_forgotten);

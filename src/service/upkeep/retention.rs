@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::core::feed::turn::{accepted, is_gone};
 use crate::error::{Invalid, Result};
 use crate::id::Holder;
-use crate::ops::{ends, forget_ended_in, sensors_before};
+use crate::ops::{ends, forget_ended_in};
 use crate::store::Tx;
 use crate::task::TaskState;
 use crate::time::Timestamp;
@@ -14,21 +14,20 @@ use crate::time::Timestamp;
 /// What one tick forgot, and what it could not forget.
 pub(super) struct Forgotten {
     pub(super) tasks: usize,
-    pub(super) events: usize,
-    pub(super) kept_by_events: usize,
     pub(super) feed: usize,
     pub(super) dropped: Vec<Holder>,
+    /// Whether somebody reads the feed, or its events are forgotten by their age.
+    pub(super) is_fed: bool,
     /// Whether it reached its limit, so that there may be more.
     pub(super) is_full: bool,
 }
 
-/// How long what a host may still ask for is kept; `None` means until it is acknowledged, or for ever.
+/// How long what a host may still ask for is kept; `None` means for ever, and events of the feed until they are accepted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Retention {
     /// Of the states that are not named below.
     pub(super) ended: Option<Duration>,
     pub(super) states: BTreeMap<TaskState, Duration>,
-    pub(super) events: Option<Duration>,
     pub(super) feed: Option<Duration>,
     /// After how long consumers that were not seen are dropped.
     pub(super) consumers: Option<Duration>,
@@ -49,14 +48,7 @@ impl Retention {
 
 /// Forgets what is no longer kept at this instant: at most `limit` events, and as many tasks of each state.
 pub(super) fn forget(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: usize) -> Result<Forgotten> {
-    // The events first: they keep the tasks.
-    let events = match keep.events {
-        Some(length) => tx.forget_events(now, length, limit)?,
-        None => 0,
-    };
-    let (feed, dropped) = forget_feed(tx, now, keep, limit)?;
-    let is_full = events >= limit || feed >= limit;
-    let mut forgotten = Forgotten { tasks: 0, events, kept_by_events: 0, feed, dropped, is_full };
+    let mut forgotten = forget_feed(tx, now, keep, limit)?;
     for state in ends() {
         // Each state has the whole limit: many that succeed do not keep those that failed.
         if let Some(length) = keep.of(state) {
@@ -65,26 +57,14 @@ pub(super) fn forget(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: u
             forgotten.is_full |= gone >= limit;
         }
     }
-    // Every task that has events was a sensor.
-    if let Some(shortest) = ends().filter_map(|state| keep.of(state)).min() {
-        forgotten.kept_by_events = tx.raw().kept_by_events(sensors_before(now, shortest), limit)?;
-    }
     Ok(forgotten)
 }
 
-/// Drops consumers that are gone, and deletes what all others have accepted or what is too old. Returns how many
-/// events it deleted, and whom it dropped.
-fn forget_feed(
-    tx: &mut Tx<'_>,
-    now: Timestamp,
-    keep: &Retention,
-    limit: usize,
-) -> Result<(usize, Vec<Holder>)> {
+/// Drops consumers that are gone, and deletes what all others have accepted or what is too old.
+fn forget_feed(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: usize) -> Result<Forgotten> {
     let raw = tx.writes()?;
     let mut consumers = raw.consumers()?;
-    if consumers.is_empty() && keep.feed.is_none() {
-        return Ok((0, Vec::new()));
-    }
+    let is_fed = !consumers.is_empty() || keep.feed.is_some();
     let mut dropped = Vec::new();
     for consumer in &mut consumers {
         let Some(after) = keep.consumers.filter(|after| is_gone(consumer, now, *after)) else { continue };
@@ -98,5 +78,6 @@ fn forget_feed(
         *consumer = held;
     }
     let before = keep.feed.map_or(Timestamp::MIN, |length| now - length);
-    Ok((raw.forget_feed(accepted(&consumers), before, limit)?, dropped))
+    let feed = if is_fed { raw.forget_feed(accepted(&consumers), before, limit)? } else { 0 };
+    Ok(Forgotten { tasks: 0, feed, dropped, is_fed, is_full: feed >= limit })
 }

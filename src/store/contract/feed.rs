@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 /// Events are written by [`TaskTx::move_if`](super::TaskTx::move_if) and
 /// [`end_if_leased`](super::TaskTx::end_if_leased), as the task's [`Feed`](crate::task::Feed) says. Their numbers begin
 /// with 1, have no gap, and are never given twice. No event becomes visible with a number below that of one which
-/// was already visible. A store may give the numbers later:
+/// was already visible. Those of one call come in its order. A store may give the numbers later:
 /// [`number_changes`](super::SensorTx::number_changes).
 pub trait FeedTx {
     /// Returns at most `limit` events after number `after`, in order.

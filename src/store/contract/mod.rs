@@ -40,7 +40,7 @@ pub use super::tx::{Effects, Stale};
 pub use feed::FeedTx;
 pub use pool::{LeasesByLane, PoolTx};
 pub use run::RunTx;
-pub use sensor::{EventNote, SensorChanges, SensorQuery, SensorTx, WhichSensors};
+pub use sensor::{SensorChanges, SensorQuery, SensorTx, WhichSensors};
 pub(in crate::store) use task::repaired;
 pub use task::{Discrepancy, Held, Inserted, Move, Started, TaskTx, Wait};
 pub use tick::{Forget, GrantBatch, Granted, Overdue, Promote, Survey, SurveyQuery, WhichPools};

@@ -1,4 +1,4 @@
-//! What a store does with sensors, their events, and the workers that share them.
+//! What a store does with sensors, and the workers that share them.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use crate::error::StoreResult;
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
-use crate::sensor::{Ending, SensorEvent, SensorInsert, SensorRecord, ShardLease, ShardWrite, Worker};
+use crate::sensor::{SensorInsert, SensorRecord, ShardLease, ShardWrite, Worker};
 use crate::shard::code;
 use crate::time::Timestamp;
 
@@ -56,25 +56,6 @@ impl SensorQuery {
     }
 }
 
-/// An event to keep until it is acknowledged.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct EventNote {
-    /// The sensor, as it was when it ended.
-    pub sensor: SensorRecord,
-    /// When it ended.
-    pub at: Timestamp,
-    /// How it ended.
-    pub ending: Ending,
-}
-
-impl EventNote {
-    /// Creates an event: this sensor ended at this instant, in this way.
-    pub fn new(sensor: SensorRecord, at: Timestamp, ending: Ending) -> Self {
-        Self { sensor, at, ending }
-    }
-}
-
 /// The latest changes of sensors. Each change of any sensor has a number, higher than those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -84,7 +65,7 @@ pub struct SensorChanges {
     /// The highest last change of a deleted sensor; 0 if none was deleted. A follower that has not reached it
     /// may have missed an end, and reads the waiting sensors again.
     pub last_forgotten: u64,
-    /// Whether changes or events were committed that have no number yet, and so are not found: see
+    /// Whether changes of sensors, or events of the feed, were committed that have no number yet, and so are not found: see
     /// [`SensorTx::number_changes`].
     pub unnumbered: bool,
 }
@@ -102,7 +83,7 @@ impl SensorChanges {
     }
 }
 
-/// Sensors, their events, workers and shards.
+/// Sensors, workers and shards.
 pub trait SensorTx {
     /// Registers sensors in state `Waiting`, replacing what their tasks registered before (generation one
     /// more). Returns them as stored. Each is a change of its own, in this order. A task that does not exist
@@ -120,10 +101,10 @@ pub trait SensorTx {
     /// Returns the numbers of the latest changes of sensors.
     fn sensor_changes(&mut self) -> StoreResult<SensorChanges>;
 
-    /// Gives numbers to at most `limit` changes of sensors, and to as many events, that were committed without
-    /// one. Returns how many changes got one, or how many events if these are more. Does nothing while another
-    /// transaction does it: then its changes and events are found when it has committed. Pokers and deliveries
-    /// call it before they read.
+    /// Gives numbers to at most `limit` changes of sensors, and to as many events of the feed, that were committed
+    /// without one. Returns how many changes got one, or how many events if these are more. Does nothing while
+    /// another transaction does it: then its changes and events are found when it has committed. Pokers and
+    /// readers of the feed call it before they read.
     ///
     /// A store whose writers take turns gives the numbers when they write, and does nothing here.
     fn number_changes(&mut self, limit: usize) -> StoreResult<usize> {
@@ -134,23 +115,6 @@ pub trait SensorTx {
     /// Ends the sensors that still wait under this epoch, and returns them as they are now. Returns `None`
     /// for the others.
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>>;
-
-    /// Stores events, in this order. Their places are above 0, rise, and are never reused.
-    fn note_events(&mut self, events: &[EventNote]) -> StoreResult<()>;
-
-    /// Returns at most `limit` unacknowledged events after place `after`, in order.
-    fn events(&mut self, after: u64, limit: usize) -> StoreResult<Vec<SensorEvent>>;
-
-    /// Forgets these events, and returns how many of them existed.
-    fn acknowledge_events(&mut self, seqs: &[u64]) -> StoreResult<usize>;
-
-    /// Forgets those of the first `limit` events, by place, that were noted before this instant (`at <
-    /// before`). Returns how many. They count as acknowledged.
-    fn forget_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize>;
-
-    /// Returns how many tasks that ended before this instant (`ended_at < before`) one of the first `limit`
-    /// events, by place, keeps from being forgotten.
-    fn kept_by_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize>;
 
     /// Inserts a worker, or replaces it.
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()>;

@@ -11,6 +11,7 @@ use crate::core::task::change::Change;
 use crate::error::StoreResult;
 use crate::id::{Holder, LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
+use crate::sensor::EndReason;
 use crate::task::list::{TaskSums, TaskWalk, Walked};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
 use crate::time::Timestamp;
@@ -88,6 +89,8 @@ pub struct Move {
     pub message: Option<String>,
     /// Replaces `value`, even when `None`.
     pub value: Option<String>,
+    /// Why the task's sensor ended, if it is this that ended it: for the feed.
+    pub reason: Option<EndReason>,
     /// True if the holder itself reports the outcome of its attempt. [`TaskRecord::finished`] then becomes
     /// `to`, and `None` otherwise.
     pub finished: bool,
@@ -109,6 +112,7 @@ impl Move {
             at: None,
             message: None,
             value: None,
+            reason: None,
             finished: false,
         }
     }
@@ -452,7 +456,7 @@ pub trait TaskTx {
 
     /// Deletes at most `limit` tasks that ended in this state before this instant (`ended_at < before`), with
     /// their sensors, earliest first. Returns how many. Tasks that were sensors stay unless they ended before
-    /// `sensors_before`, too. Tasks with unacknowledged events stay in any case. Tasks that stay do not count
+    /// `sensors_before`, too. Tasks that stay do not count
     /// towards the limit. Numbers of deleted tasks are never reused. Lanes and limit keys stay
     /// as they are: ended tasks do not count in them.
     fn forget_ended(

@@ -40,9 +40,7 @@ impl Transaction<'_> {
     }
 
     pub(super) fn delete_task_if(&mut self, task: LeaseRef, from: TaskState) -> bool {
-        let Some(row) = self.free_row(task, from).filter(|_| !self.state.tasks.has_events(task.id)) else {
-            return false;
-        };
+        let Some(row) = self.free_row(task, from) else { return false };
         let lane = row.lane;
         self.delete_task(task.id);
         self.leave_lane(lane);

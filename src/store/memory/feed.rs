@@ -26,6 +26,7 @@ impl Transaction<'_> {
             attempt: was.attempt,
             at: order.ended_at.or(order.at).unwrap_or(was.ready_at),
             state: order.to,
+            reason: order.reason,
             value: order.value.clone(),
             message: order.message.clone(),
         };

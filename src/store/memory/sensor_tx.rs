@@ -1,18 +1,14 @@
-//! Sensors, their events, workers and shards, as the contract has them.
+//! Sensors, workers and shards, as the contract has them.
 
 use std::collections::HashSet;
-use std::ops::Bound;
 
 use super::state::Write;
 use super::undo::{Transaction, misuse};
 use crate::error::StoreResult;
 use crate::id::{Holder, TaskKey};
-use crate::lease::{LeaseRef, TaskId};
-use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState};
-use crate::store::contract::{
-    EventNote, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Worker,
-};
-use crate::task::TaskRecord;
+use crate::lease::LeaseRef;
+use crate::sensor::{SensorInsert, SensorRecord, SensorState};
+use crate::store::contract::{SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Worker};
 use crate::time::Timestamp;
 
 impl Transaction<'_> {
@@ -70,48 +66,6 @@ impl SensorTx for Transaction<'_> {
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
         self.writable()?;
         Ok(sensors.iter().map(|lease| self.end_sensor_if_waiting(*lease)).collect())
-    }
-
-    fn note_events(&mut self, events: &[EventNote]) -> StoreResult<()> {
-        self.writable()?;
-        for note in events {
-            self.state.last.event += 1;
-            let seq = self.state.last.event;
-            let event = SensorEvent::new(seq, &note.sensor, note.at, note.ending.clone());
-            self.write(Write::Event(seq, Some(Box::new(event))));
-        }
-        Ok(())
-    }
-
-    fn events(&mut self, after: u64, limit: usize) -> StoreResult<Vec<SensorEvent>> {
-        let events = self.state.events.range((Bound::Excluded(after), Bound::Unbounded));
-        Ok(events.take(limit).map(|(_, event)| (**event).clone()).collect())
-    }
-
-    fn acknowledge_events(&mut self, seqs: &[u64]) -> StoreResult<usize> {
-        self.writable()?;
-        let mut acknowledged = 0;
-        for seq in seqs {
-            if self.state.events.contains_key(seq) {
-                self.write(Write::Event(*seq, None));
-                acknowledged += 1;
-            }
-        }
-        Ok(acknowledged)
-    }
-
-    fn forget_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
-        self.writable()?;
-        let first = self.state.events.iter().take(limit).filter(|(_, event)| event.at < before);
-        let old: Vec<u64> = first.map(|(seq, _)| *seq).collect();
-        self.acknowledge_events(&old)
-    }
-
-    fn kept_by_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
-        let ids: HashSet<TaskId> = self.state.events.values().take(limit).map(|event| event.id).collect();
-        let tasks = ids.into_iter().filter_map(|id| self.state.tasks.get(id));
-        let kept = |task: &TaskRecord| task.state.is_end() && task.ended_at.is_some_and(|at| at < before);
-        Ok(tasks.filter(|task| kept(task)).count())
     }
 
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()> {
@@ -181,7 +135,8 @@ mod tests {
     use crate::canonical::PokeContext;
     use crate::error::StoreErrorKind;
     use crate::id::SensorKind;
-    use crate::sensor::{EndReason, Ending, NewSensor, Settings};
+    use crate::lease::TaskId;
+    use crate::sensor::{NewSensor, Settings};
     use crate::shard::DEFAULT_CODES;
     use crate::store::MemoryStore;
     use crate::store::contract::{Move, WhichSensors};
@@ -196,16 +151,8 @@ mod tests {
             .insert(Timestamp::UNIX_EPOCH)
     }
 
-    fn ending() -> Ending {
-        let (reason, to) = (EndReason::Landed, TaskState::Success);
-        serde_json::from_value(
-            serde_json::json!({"reason": reason, "to": to, "value": null, "message": null}),
-        )
-        .unwrap()
-    }
-
     #[test]
-    fn a_sensor_is_registered_ends_and_is_forgotten_after_its_event() {
+    fn a_sensor_is_registered_ends_and_is_forgotten_with_its_task() {
         let store = MemoryStore::new();
         let key = TaskKey::new("n", "w", "r", "t").unwrap();
         let insert = NewTask::new(key.clone()).check(Timestamp::UNIX_EPOCH).unwrap();
@@ -224,18 +171,9 @@ mod tests {
             let query = SensorQuery::new(2, codes, ranges, WhichSensors::All, 9);
             assert_eq!(tx.changed_sensors(&query)?.len(), 1);
 
-            let note = EventNote::new(ended[0].clone().unwrap(), Timestamp::from_micros(5), ending());
-            tx.note_events(&[note.clone(), note])?;
             let mut end = Move::new(lease, TaskState::Scheduled, TaskState::Success);
             end.ended_at = Some(Timestamp::from_micros(5));
             tx.move_if(&[end])?;
-            assert_eq!(tx.events(0, 9)?.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2]);
-            assert_eq!(tx.acknowledge_events(&[1, 1, 7])?, 1);
-            assert_eq!(
-                tx.forget_ended(TaskState::Success, Timestamp::from_micros(9), Timestamp::from_micros(9), 9)?,
-                0
-            );
-            assert_eq!(tx.acknowledge_events(&[2])?, 1);
             assert_eq!(
                 tx.forget_ended(TaskState::Success, Timestamp::from_micros(9), Timestamp::from_micros(9), 9)?,
                 1

@@ -1,4 +1,4 @@
-//! Sensors in the order of their last change, and events in the order in which they were recorded.
+//! Sensors in the order of their last change.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,11 +7,8 @@ use super::by_number::ByNumber;
 use super::state::Write;
 use super::undo::Transaction;
 use crate::lease::TaskId;
-use crate::sensor::{SensorEvent, SensorRecord, SensorState};
+use crate::sensor::{SensorRecord, SensorState};
 use crate::store::contract::{SensorQuery, WhichSensors};
-
-/// Unacknowledged events, by their place.
-pub(super) type Events = BTreeMap<u64, Box<SensorEvent>>;
 
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]

@@ -8,7 +8,7 @@ use super::pools::{LimitRow, Limits, Pools};
 use super::requests::{Request, Requests};
 use super::rules::Rules;
 use super::runs::Runs;
-use super::sensors::{Events, Sensors};
+use super::sensors::Sensors;
 use super::shares::{Pair, ShareRow, Shares};
 use super::tasks::{TaskRow, Tasks};
 use crate::admission::limits::{LimitSpec, RateUse};
@@ -18,7 +18,7 @@ use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId};
 use crate::lease::TaskId;
 use crate::pool::PoolRecord;
 use crate::run::{RunKey, RunRecord};
-use crate::sensor::{SensorEvent, SensorRecord};
+use crate::sensor::SensorRecord;
 use crate::store::contract::{ShardLease, Worker};
 use crate::task::PastAttempt;
 
@@ -36,7 +36,6 @@ pub(super) struct State {
     pub(super) rules: Rules,
     pub(super) shares: Shares,
     pub(super) sensors: Sensors,
-    pub(super) events: Events,
     pub(super) feed: BTreeMap<u64, Box<TaskEvent>>,
     pub(super) consumers: BTreeMap<Holder, Box<Consumer>>,
     pub(super) workers: BTreeMap<Holder, Worker>,
@@ -58,7 +57,6 @@ pub(super) struct Numbers {
     pub(super) sensor_change: u64,
     /// The highest last change of a deleted sensor.
     pub(super) forgotten_change: u64,
-    pub(super) event: u64,
     pub(super) feed: u64,
 }
 
@@ -80,7 +78,6 @@ pub(super) enum Write {
     Pause(Subject, bool),
     Cap(Subject, Option<WaitingCap>),
     Sensor(TaskId, Option<Box<SensorRecord>>),
-    Event(u64, Option<Box<SensorEvent>>),
     Feed(u64, Option<Box<TaskEvent>>),
     Consumer(Holder, Option<Box<Consumer>>),
     Worker(Holder, Option<Box<Worker>>),
@@ -152,16 +149,6 @@ impl State {
                 Write::Cap(subject, old)
             }
             Write::Sensor(id, sensor) => Write::Sensor(id, self.sensors.swap(id, sensor)),
-            Write::Event(seq, event) => {
-                if let Some(event) = &event {
-                    self.tasks.hold_for_event(event.id);
-                }
-                let old = replace(&mut self.events, &seq, event);
-                if let Some(old) = &old {
-                    self.tasks.release_from_event(old.id);
-                }
-                Write::Event(seq, old)
-            }
             Write::Feed(seq, event) => Write::Feed(seq, replace(&mut self.feed, &seq, event)),
             Write::Consumer(name, consumer) => {
                 let old = replace(&mut self.consumers, &name, consumer);
@@ -217,9 +204,6 @@ impl State {
         }
         for write in self.requests.writes().chain(self.sensors.writes()).chain(self.runs.writes()) {
             state.swap(write);
-        }
-        for (seq, event) in &self.events {
-            state.swap(Write::Event(*seq, Some(event.clone())));
         }
         (state.workers, state.shards) = (self.workers.clone(), self.shards.clone());
         state.serving = self.serving.clone();

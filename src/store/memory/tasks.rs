@@ -42,12 +42,8 @@ struct Index {
     leases: Timeline,
     /// Tasks in state `Sensing`, and those with a due instant or with slots that they kept, each lane's together.
     by_lane: BTreeSet<(TaskState, LaneId, TaskId)>,
-    /// Tasks that ended, by how and when they did. Excludes tasks with unacknowledged events.
+    /// Tasks that ended, by how and when they did.
     ended: Ends,
-    /// Those with unacknowledged events.
-    ended_with_events: Ends,
-    /// How many events of a task are not acknowledged.
-    unacknowledged: ByNumber<usize>,
 }
 
 /// Tasks that ended, by how and when they did, then by number.
@@ -79,9 +75,7 @@ impl Index {
             filing.entry(&mut self.by_lane, (record.state, row.lane, record.id));
         }
         if let Some(entry) = ended(record) {
-            let has_events = self.unacknowledged.contains_key(&record.id);
-            let ends = if has_events { &mut self.ended_with_events } else { &mut self.ended };
-            filing.entry(ends, entry);
+            filing.entry(&mut self.ended, entry);
         }
     }
 }
@@ -140,33 +134,6 @@ impl Tasks {
         self.index.file(row, lanes, Filing::Out);
         change(&mut row.record);
         self.index.file(row, lanes, Filing::In);
-    }
-
-    /// Keeps a task from being forgotten until one more of its events is acknowledged.
-    pub(super) fn hold_for_event(&mut self, id: TaskId) {
-        if let Some(entry) = self.get(id).and_then(ended) {
-            self.index.ended.remove(&entry);
-            self.index.ended_with_events.insert(entry);
-        }
-        *self.index.unacknowledged.entry(id).or_default() += 1;
-    }
-
-    /// Undoes [`Self::hold_for_event`].
-    pub(super) fn release_from_event(&mut self, id: TaskId) {
-        let Some(events) = self.index.unacknowledged.get_mut(&id) else { return };
-        *events -= 1;
-        if *events == 0 {
-            self.index.unacknowledged.remove(&id);
-            if let Some(entry) = self.get(id).and_then(ended) {
-                self.index.ended_with_events.remove(&entry);
-                self.index.ended.insert(entry);
-            }
-        }
-    }
-
-    /// Returns true if the task has an unacknowledged event.
-    pub(super) fn has_events(&self, id: TaskId) -> bool {
-        self.index.unacknowledged.contains_key(&id)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -258,15 +225,13 @@ impl Tasks {
         states: impl Iterator<Item = TaskState>,
         place: Bound<(Timestamp, TaskId)>,
     ) -> impl Iterator<Item = (Timestamp, TaskId)> {
-        let ends =
-            states.flat_map(|state| [(state, &self.index.ended), (state, &self.index.ended_with_events)]);
-        let lines = ends.map(|(state, ends)| {
+        let lines = states.map(|state| {
             let before = match place {
                 Bound::Excluded((at, id)) => Bound::Excluded((state, at, id)),
                 _ => Bound::Included((state, Timestamp::MAX, TaskId(i64::MAX))),
             };
             let first = Bound::Included((state, Timestamp::MIN, TaskId(i64::MIN)));
-            ends.range((first, before)).rev().map(|(_, at, id)| (*at, *id)).peekable()
+            self.index.ended.range((first, before)).rev().map(|(_, at, id)| (*at, *id)).peekable()
         });
         let mut lines: Vec<_> = lines.collect();
         std::iter::from_fn(move || {
@@ -276,8 +241,8 @@ impl Tasks {
         })
     }
 
-    /// Returns tasks that ended in this state before this instant and have no unacknowledged event, earliest first, each
-    /// with the instant at which it ended.
+    /// Returns tasks that ended in this state before this instant, earliest first, each with the instant at which it
+    /// ended.
     pub(super) fn forgettable(
         &self,
         state: TaskState,
@@ -332,27 +297,16 @@ mod tests {
     }
 
     #[test]
-    fn events_hold_a_task_before_and_after_its_end() {
+    fn what_ended_before_an_instant_can_be_forgotten_earliest_first() {
         let (mut tasks, mut lanes) = (Tasks::default(), Lanes::default());
-        tasks.hold_for_event(TaskId(1));
         tasks.swap(TaskId(1), ended(1, 5), &mut lanes);
         tasks.swap(TaskId(2), ended(2, 4), &mut lanes);
-        tasks.hold_for_event(TaskId(1));
-        let forgettable = |tasks: &Tasks| -> Vec<i64> {
-            tasks.forgettable(TaskState::Success, Timestamp::from_micros(9)).map(|(_, id)| id.0).collect()
+        let forgettable = |before| -> Vec<i64> {
+            let before = Timestamp::from_micros(before);
+            tasks.forgettable(TaskState::Success, before).map(|(_, id)| id.0).collect()
         };
-        assert_eq!(forgettable(&tasks), [2]);
-        tasks.release_from_event(TaskId(1));
-        assert_eq!(forgettable(&tasks), [2]);
-        tasks.release_from_event(TaskId(1));
-        assert_eq!(forgettable(&tasks), [2, 1]);
-        tasks.hold_for_event(TaskId(2));
-        assert_eq!(forgettable(&tasks), [1]);
-        assert_eq!(
-            tasks.forgettable(TaskState::Success, Timestamp::from_micros(5)).count(),
-            0,
-            "before means before"
-        );
+        assert_eq!(forgettable(9), [2, 1]);
+        assert_eq!(forgettable(5), [2], "before means before");
     }
 
     #[test]

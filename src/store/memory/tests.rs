@@ -17,8 +17,9 @@ use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{NewSensor, Settings};
 use crate::store::contract::{
-    EventNote, Forget, GrantBatch, Inserted, Move, ShardLease, ShardWrite, StoreTx, SurveyQuery, Worker,
+    Forget, GrantBatch, Inserted, Move, ShardLease, ShardWrite, StoreTx, SurveyQuery, Worker,
 };
+use crate::task::Feed;
 use crate::testing::RawStoreExt;
 use crate::time::Timestamp;
 use crate::{NewTask, TaskKey, TaskState};
@@ -51,6 +52,7 @@ fn lease(tx: &mut dyn StoreTx, id: u8) -> Result<LeaseRef> {
 fn new_task(a: u8, b: u8) -> NewTask {
     let key = TaskKey::new("n", "w", "r", name("t", a)).unwrap();
     let mut task = NewTask::new(key).pool_slots(1 + u32::from(b % 3)).priority(b.into());
+    task.feed = [Feed::Off, Feed::Ends, Feed::EndsAndSensors][usize::from(a % 3)];
     if b.is_multiple_of(2) {
         task = task.limit(LimitKey::new(name("k", b)).unwrap());
     }
@@ -138,12 +140,16 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
         }
         20 => {
             let leases = [lease(tx, a)?];
-            let ended = tx.end_sensors_if_waiting(&leases)?.into_iter().flatten();
-            let ending = r#"{"reason":"landed","to":"success","value":null,"message":null}"#;
-            let ending: crate::sensor::Ending = serde_json::from_str(ending).unwrap();
-            let notes: Vec<_> = ended.map(|sensor| EventNote::new(sensor, at, ending.clone())).collect();
-            tx.note_events(&notes)?;
-            tx.acknowledge_events(&[u64::from(b)])?;
+            tx.end_sensors_if_waiting(&leases)?;
+            let consumer = format!(
+                r#"{{"name":"c","cursor":{b},"seen_at":0,"lost":0,"dropped":false,"reader":1,"until":0}}"#
+            );
+            let consumer: crate::feed::Consumer = serde_json::from_str(&consumer).unwrap();
+            tx.put_consumer(&consumer)?;
+            tx.forget_feed(a.into(), Timestamp::MIN, usize::from(b))?;
+            if a == b {
+                tx.delete_consumer(&consumer.name)?;
+            }
         }
         21 => {
             let (codes, shards) = (crate::shard::DEFAULT_CODES, std::num::NonZeroU32::MIN);
@@ -216,7 +222,7 @@ fn the_steps_of_the_property_change_every_table() {
     let (mut noted, mut pooled, mut requested) = (false, false, false);
     for step in all {
         run_all(&store, &[step], || Ok(())).unwrap();
-        noted |= !snapshot(&store).events.is_empty();
+        noted |= !snapshot(&store).feed.is_empty() && !snapshot(&store).consumers.is_empty();
         pooled |= snapshot(&store).pools != State::default().pools;
         requested |= snapshot(&store).requests != State::default().requests;
     }
@@ -248,9 +254,8 @@ fn a_transaction_that_only_reads_refuses_every_write() {
     refused(&store, |tx| tx.move_if(&[]));
     refused(&store, |tx| tx.put_sensors(&[]));
     refused(&store, |tx| tx.end_sensors_if_waiting(&[]));
-    refused(&store, |tx| tx.note_events(&[]));
-    refused(&store, |tx| tx.acknowledge_events(&[]));
-    refused(&store, |tx| tx.forget_events(Timestamp::UNIX_EPOCH, 0));
+    refused(&store, |tx| tx.forget_feed(0, Timestamp::UNIX_EPOCH, 0));
+    refused(&store, |tx| tx.delete_consumer(&Holder::new("h").unwrap()));
     refused(&store, |tx| tx.put_shards_if_unchanged(&[]));
     refused(&store, |tx| tx.delete_worker(&Holder::new("h").unwrap()));
     refused(&store, |tx| tx.delete_runs(&[]));

@@ -192,7 +192,7 @@ impl PostgresTx {
         Tx::of_postgres(self.inside)
     }
 
-    /// Gives numbers to the sensors and events that it notes, as the store's own transactions do. Nobody else
+    /// Gives numbers to the changes of sensors that it notes, as the store's own transactions do. Nobody else
     /// numbers any until it ends, so hosts leave that to services.
     #[cfg(feature = "testing")]
     #[doc(hidden)]

@@ -40,7 +40,7 @@ impl Change {
         self.0.has(News::Cancels)
     }
 
-    /// Returns true if events were recorded: what a host that delivers them waits for.
+    /// Returns true if the feed may have more to tell: what a [reader](crate::service::FeedReader) waits for.
     pub fn events(self) -> bool {
         self.0.has(News::Events)
     }

@@ -52,7 +52,7 @@ const INITIAL: Migration = Migration {
         ),
         function!(
             "_move(BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], \
-             BIGINT[], TEXT[], TEXT[], BIGINT[]) RETURNS SETOF BIGINT",
+             BIGINT[], TEXT[], TEXT[], BIGINT[], BIGINT[]) RETURNS TABLE (place BIGINT, is_told BOOLEAN)",
             "move.sql"
         ),
         include_str!("migrations/0001_initial/functions/enqueue.sql"),
@@ -96,8 +96,6 @@ const TABLES: &[&str] = &[
     "cap",
     "consumer",
     "delta",
-    "event",
-    "event_inbox",
     "family",
     "feed",
     "feed_inbox",

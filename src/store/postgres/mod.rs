@@ -126,7 +126,7 @@ pub struct PostgresStore {
     folding: Folding,
     habits: Arc<Habits>,
     connector: Connector,
-    /// Whether changes and events get their numbers at once, and not when their transaction commits.
+    /// Whether changes of sensors get their numbers at once, and not when their transaction commits.
     numbers_at_once: bool,
     /// After the connections, so that it finds them closed when it is dropped.
     driver: Driver,
@@ -139,7 +139,7 @@ impl Drop for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Gives numbers to sensors and events at once, so that a transaction can follow its own, as the conformance
+    /// Gives numbers to changes of sensors at once, so that a transaction can follow its own, as the conformance
     /// suite does. Others then wait for it with theirs.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
@@ -216,7 +216,7 @@ impl PostgresStore {
     }
 
     /// Calls `callback` after each commit that may have brought work, here or on another machine: tasks
-    /// became ready, slots were returned, sensors were registered or ended, events were recorded. It is a
+    /// became ready, slots were returned, sensors were registered or ended, the feed has more to tell. It is a
     /// wake-up, never the truth. Read the store to see what changed. Keep polling without it from time to
     /// time, as a loop does after its `longest`.
     ///

@@ -148,10 +148,3 @@ pub(in crate::store) fn broken_task<R: ReadRow>(row: &R) -> Read<Discrepancy, R>
     };
     Ok(Discrepancy::Task { task: TaskId(row.integer(0)?), problem })
 }
-
-/// Describes a task whose count of events is wrong.
-#[cfg(feature = "sqlite")]
-pub(in crate::store) fn events_differ(task: i64, counted: i64, kept: i64) -> Discrepancy {
-    let problem = format!("it counts {counted} events and has {kept}");
-    Discrepancy::Task { task: TaskId(task), problem }
-}

@@ -19,7 +19,7 @@ use crate::id::{LimitKey, Namespace, QueueName, TaskKey};
 use crate::lease::{Lease, TaskId};
 use crate::pool::{PoolRecord, PoolSpec, Slots};
 use crate::run::{RunKey, RunPlace, RunRecord};
-use crate::sensor::{Ending, SensorEvent, SensorRecord, Settings};
+use crate::sensor::{SensorRecord, Settings};
 use crate::store::contract::{ShardLease, Worker};
 use crate::task::{Feed, LeaseLoss, PastAttempt, TaskInsert, TaskRecord, TaskState};
 
@@ -98,7 +98,7 @@ pub(in crate::store) fn notes(insert: &TaskInsert) -> i64 {
         }
 }
 
-/// Reads an event of the feed: seq, no, attempt, at, state, value, message, then the key of the task.
+/// Reads an event of the feed: seq, no, attempt, at, state, reason, value, message, then the key of the task.
 pub(in crate::store) fn task_event<R: ReadRow>(row: &R, names: &mut Names) -> Read<TaskEvent, R> {
     Ok(TaskEvent {
         seq: number(row, 0)?,
@@ -106,9 +106,10 @@ pub(in crate::store) fn task_event<R: ReadRow>(row: &R, names: &mut Names) -> Re
         attempt: count(row, 2)?,
         at: instant(row, 3)?,
         state: from_task_state(row.integer(4)?)?,
-        value: row.maybe_host_text(5)?,
-        message: row.maybe_host_text(6)?,
-        task: names.key(row, 7)?,
+        reason: row.maybe_integer(5)?.map(|_| code(row, 5)).transpose()?,
+        value: row.maybe_host_text(6)?,
+        message: row.maybe_host_text(7)?,
+        task: names.key(row, 8)?,
     })
 }
 
@@ -176,23 +177,6 @@ pub(in crate::store) fn sensor<R: ReadRow>(
         times_out_at: instant(row, 10)?,
         state: code(row, 11)?,
         changed: number(row, 12)?,
-    })
-}
-
-/// Reads an event: seq, no, generation, at, reason, next, value, message, then the key of the task.
-pub(in crate::store) fn event<R: ReadRow>(row: &R, names: &mut Names) -> Read<SensorEvent, R> {
-    Ok(SensorEvent {
-        seq: number(row, 0)?,
-        id: TaskId(row.integer(1)?),
-        task: names.key(row, 8)?,
-        generation: number(row, 2)?,
-        at: instant(row, 3)?,
-        ending: Ending {
-            reason: code(row, 4)?,
-            to: code(row, 5)?,
-            value: row.maybe_host_text(6)?,
-            message: row.maybe_host_text(7)?,
-        },
     })
 }
 

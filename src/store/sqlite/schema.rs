@@ -54,7 +54,6 @@ const TABLES: &[&str] = &[
     "attempt",
     "consumer",
     "counter",
-    "event",
     "family",
     "feed",
     "lane",

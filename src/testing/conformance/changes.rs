@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use super::scene::landed;
 use super::steps::Steps;
 use super::world::{World, at, key, limit, pool, rows, sized, task, to};
 use crate::backoff::RetryPolicy;
 use crate::id::QueueName;
 use crate::lease::{LeaseRef, TaskId};
-use crate::store::contract::{Change, EventNote, LanePage, SurveyQuery};
+use crate::store::contract::{Change, LanePage, SurveyQuery};
 use crate::store::{Inserted, Store};
-use crate::task::{LeaseLoss, NewTask, TaskRecord, TaskState};
+use crate::task::{Feed, LeaseLoss, NewTask, TaskRecord, TaskState};
 
 cases!("changes":
     a_change_replaces_what_is_asked_for,
@@ -24,7 +23,7 @@ cases!("changes":
     a_deleted_task_leaves_nothing,
     a_deletion_needs_the_epoch,
     a_deletion_needs_a_task_that_waits_or_ended,
-    tasks_with_events_are_not_deleted,
+    events_outlive_a_task_that_is_deleted,
     a_deleted_key_is_new_again,
 );
 
@@ -334,25 +333,19 @@ fn a_deletion_needs_a_task_that_waits_or_ended(store: &dyn Store) {
     assert_eq!(world.read(|tx| tx.tasks_by_id(&ids)), before);
 }
 
-fn tasks_with_events_are_not_deleted(store: &dyn Store) {
+fn events_outlive_a_task_that_is_deleted(store: &dyn Store) {
     let world = World(store);
-    let ids = world.plain(&["landed", "plain"]);
-    let sensor = world.sense(&ids[..1]).remove(0);
+    let id = world.insert(&[task("landed").feed(Feed::Ends)])[0];
+    let sensor = world.sense(&[id]).remove(0);
     world.write(|tx| {
         tx.end_sensors_if_waiting(&[sensor.lease_ref()])?;
         let mut success = to(sensor.lease_ref(), TaskState::Success);
         (success.from, success.ended_at) = (TaskState::Sensing, Some(at(60)));
-        tx.move_if(&[success])?;
-        tx.note_events(&[EventNote::new(sensor.clone(), at(60), landed())])
+        tx.move_if(&[success])
     });
-    let asked = [(sensor.lease_ref(), TaskState::Success), (LeaseRef::new(ids[1], 0), TaskState::Scheduled)];
-    assert_eq!(world.write(|tx| tx.delete_if(&asked)), [false, true]);
     world.write(|tx| tx.number_changes(99));
-    assert_eq!(world.write(|tx| tx.delete_if(&asked)), [false; 2]);
-    let events = world.read(|tx| tx.events(0, 9));
-    assert_eq!(events.len(), 1, "it is still told");
-    world.write(|tx| tx.acknowledge_events(&[events[0].seq]));
-    assert_eq!(world.write(|tx| tx.delete_if(&asked)), [true, false]);
+    assert_eq!(world.write(|tx| tx.delete_if(&[(sensor.lease_ref(), TaskState::Success)])), [true]);
+    assert_eq!(world.read(|tx| tx.feed(0, 9)).len(), 1, "it is still told");
 }
 
 fn a_deleted_key_is_new_again(store: &dyn Store) {

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::feed::{Consumer, TaskEvent};
 use crate::lease::LeaseRef;
 use crate::ops::Finish;
+use crate::sensor::EndReason;
 use crate::store::Store;
 use crate::store::contract::{Change, Move};
 use crate::task::{Feed, TaskState};
@@ -13,6 +14,8 @@ use crate::testing::RawStoreExt;
 cases!("feed":
     an_end_is_told_if_the_task_says_so,
     what_else_a_sensor_does_is_told_if_the_task_says_so,
+    why_a_sensor_ended_is_told,
+    moves_of_one_call_are_told_in_its_order,
     a_finish_is_told_once,
     a_change_of_the_choice_counts,
     events_outlive_their_tasks,
@@ -54,9 +57,8 @@ fn an_end_is_told_if_the_task_says_so(store: &dyn Store) {
         Move { due: Some(at(90)), ..at_60(leases[3], TaskState::UpForRetry) },
     ]);
     let told = told(world);
-    let mut names: Vec<_> = told.iter().map(|event| event.task.task.as_str()).collect();
-    names.sort_unstable();
-    assert_eq!(names, ["all", "ends"], "a retry of an attempt is no end");
+    let names: Vec<_> = told.iter().map(|event| event.task.task.as_str()).collect();
+    assert_eq!(names, ["ends", "all"], "a retry of an attempt is no end");
     let event = told.iter().find(|event| event.id == ids[1]).unwrap();
     assert_eq!((event.attempt, event.at, event.state), (1, at(60), TaskState::Success));
     assert_eq!((event.value.as_deref(), event.message.as_deref()), (Some("7 rows"), Some("slow")));
@@ -76,12 +78,58 @@ fn what_else_a_sensor_does_is_told_if_the_task_says_so(store: &dyn Store) {
         leases[..3].iter().map(|lease| from_sensor(*lease, TaskState::Scheduled)).collect();
     moves.push(Move { due: Some(at(90)), ..from_sensor(leases[3], TaskState::UpForRetry) });
     world.shift(&moves);
-    let mut found = states(world);
-    found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    assert_eq!(
-        found,
-        [("again".to_owned(), TaskState::UpForRetry), ("all".to_owned(), TaskState::Scheduled)]
-    );
+    let expected = [("all", TaskState::Scheduled), ("again", TaskState::UpForRetry)];
+    assert_eq!(states(world), expected.map(|(name, state)| (name.to_owned(), state)));
+}
+
+fn why_a_sensor_ended_is_told(store: &dyn Store) {
+    use EndReason::{Cancelled, ExecutionTimedOut, Failed, Landed, TimedOut, Unreachable};
+    let world = World(store);
+    let reasons = [Landed, TimedOut, Failed, Cancelled, ExecutionTimedOut, Unreachable];
+    let names: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+    let tasks: Vec<_> = names.iter().map(|name| task(name).feed(Feed::EndsAndSensors)).collect();
+    let sensors = world.sense(&world.insert(&tasks));
+    let ends: Vec<Move> = sensors
+        .iter()
+        .zip(reasons)
+        .map(|(sensor, reason)| Move {
+            from: TaskState::Sensing,
+            reason: Some(reason),
+            ..at_60(
+                sensor.lease_ref(),
+                if reason == Landed { TaskState::Scheduled } else { TaskState::Failed },
+            )
+        })
+        .collect();
+    world.shift(&ends);
+    let found: Vec<_> =
+        told(world).into_iter().map(|event| (event.task.task.to_string(), event.reason)).collect();
+    let expected: Vec<_> = names.into_iter().zip(reasons.map(Some)).collect();
+    assert_eq!(found, expected);
+    // Of an attempt there is none.
+    let id = world.insert(&[task("plain").feed(Feed::Ends)])[0];
+    world.shift(&[at_60(world.run(&[id])[0], TaskState::Failed)]);
+    assert_eq!(told(world).last().map(|event| event.reason), Some(None));
+}
+
+/// Whatever tables the tasks stand in, and whatever order their numbers have.
+fn moves_of_one_call_are_told_in_its_order(store: &dyn Store) {
+    let world = World(store);
+    let names = ["c", "a", "e", "b", "d"];
+    let ids = world.insert(&names.map(|name| task(name).feed(Feed::Ends)));
+    let sensing = world.sense(&ids[1..2]).remove(0).lease_ref();
+    let running = world.run(&ids[2..4]);
+    let idle = |id| LeaseRef::new(id, 0);
+    let from = |from, lease| Move { from, ..at_60(lease, TaskState::Skipped) };
+    world.shift(&[
+        from(TaskState::Scheduled, idle(ids[4])),
+        from(TaskState::Running, running[1]),
+        from(TaskState::Scheduled, idle(ids[0])),
+        from(TaskState::Sensing, sensing),
+        from(TaskState::Running, running[0]),
+    ]);
+    let found: Vec<String> = states(world).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(found, ["d", "b", "c", "a", "e"]);
 }
 
 fn a_finish_is_told_once(store: &dyn Store) {
@@ -94,11 +142,7 @@ fn a_finish_is_told_once(store: &dyn Store) {
     let ends: Vec<Finish> = leases.iter().map(|lease| Finish::success(*lease)).collect();
     store.write(|tx| tx.finish(at(60), &ends[..1])).unwrap();
     store.write(|tx| tx.finish(at(61), &ends[1..])).unwrap();
-    let mut found = states(world);
-    assert_eq!(found.remove(0), ("a".to_owned(), TaskState::Success));
-    let mut names: Vec<String> = found.into_iter().map(|(name, _)| name).collect();
-    names.sort_unstable();
-    assert_eq!(names, ["b", "c"]);
+    assert_eq!(states(world), ["a", "b", "c"].map(|name| (name.to_owned(), TaskState::Success)));
     assert_eq!(told(world)[0].at, at(60));
     // An end that is repeated tells nothing.
     store.write(|tx| tx.finish(at(62), &ends)).unwrap();

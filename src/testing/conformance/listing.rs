@@ -7,8 +7,7 @@ use super::world::{World, at, limit, pool, rows, sized, to};
 use crate::error::{Error, Invalid};
 use crate::id::{Holder, Namespace, QueueName, RunId, WorkflowId};
 use crate::lease::TaskId;
-use crate::sensor::{EndReason, Ending};
-use crate::store::contract::{EventNote, GrantBatch, Place, TaskWalk, Walk};
+use crate::store::contract::{GrantBatch, Place, TaskWalk, Walk};
 use crate::store::{Inserted, Store};
 use crate::task::{NewTask, TaskCount, TaskPage, TaskQuery, TaskRecord, TaskState};
 use crate::testing::{RawStoreExt, count_run_reads};
@@ -101,13 +100,7 @@ impl<'a> Many<'a> {
                 TaskState::Running if self.random.once_in(2) => self.leave(&task),
                 TaskState::Sensing if self.random.once_in(4) => {
                     let next = [TaskState::Success, TaskState::Skipped][self.random.index(2)];
-                    let ended = self.world.write(|tx| tx.end_sensors_if_waiting(&[lease]));
-                    for sensor in ended.into_iter().flatten() {
-                        let ending = Ending::new(EndReason::Landed, next);
-                        self.world.write(|tx| {
-                            tx.note_events(&[EventNote::new(sensor.clone(), now, ending.clone())])
-                        });
-                    }
+                    self.world.write(|tx| tx.end_sensors_if_waiting(&[lease]));
                     self.end(&task, next);
                 }
                 // Cleared.

@@ -36,7 +36,6 @@ mod attempts;
 mod cancels;
 mod caps;
 mod changes;
-mod events;
 mod extremes;
 mod feed;
 mod grants;
@@ -164,7 +163,6 @@ pub fn cases(capabilities: Capabilities) -> Vec<Case> {
         rules::cases(),
         shares::cases(),
         sensors::cases(),
-        events::cases(),
         workers::cases(),
         runs::cases(),
         windows::cases(),

@@ -93,7 +93,10 @@ fn run(side: &mut Side<'_>, op: &Op, undo: bool) -> Result<String, String> {
     });
     match answer {
         Ok(()) => {
-            store.read_raw(|tx| Ok(side.learn(&inserted, tx)?)).expect("a read transaction");
+            side.learn(&inserted);
+            store
+                .write_raw(|tx| tx.number_changes(1_000).map_err(Error::from))
+                .expect("the feed is numbered");
             Ok(done)
         }
         Err(Error::Store(error)) => Err(format!("{:?}", error.kind())),

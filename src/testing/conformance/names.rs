@@ -1,18 +1,18 @@
 //! Hostile text: every name comes back byte for byte, and sorts by its bytes.
 
-use super::scene::landed;
 use super::snapshot::{Snapshot, Watch};
 use super::steps::Steps;
-use super::world::{World, at, holder, limit, pool, rows, sized, to, worker};
+use super::world::{World, at, holder, limit, pool, rows, sized, task, to, worker};
 use crate::TaskKey;
 use crate::admission::limits::LimitSpec;
 use crate::canonical::PokeContext;
+use crate::feed::TaskEvent;
 use crate::id::{MAX_BYTES, RequestId};
 use crate::lease::LeaseRef;
 use crate::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
-use crate::store::contract::{EventNote, ShardLease, ShardWrite};
+use crate::store::contract::{Move, ShardLease, ShardWrite};
 use crate::store::{Inserted, Store};
-use crate::task::{NewTask, TaskState};
+use crate::task::{Feed, NewTask, TaskState};
 
 cases!("names":
     task_keys_come_back_byte_for_byte,
@@ -259,7 +259,7 @@ fn kinds_and_contexts_come_back(store: &dyn Store) {
     let world = World(store);
     let names = hostile();
     let tasks: Vec<String> = (0..names.len()).map(|index| index.to_string()).collect();
-    let ids = world.plain(&tasks.iter().map(String::as_str).collect::<Vec<_>>());
+    let ids = world.insert(&tasks.iter().map(|name| task(name).feed(Feed::Ends)).collect::<Vec<_>>());
     let leases = world.run(&ids);
     let mut inserts = Vec::new();
     for (lease, name) in leases.iter().zip(&names) {
@@ -279,12 +279,19 @@ fn kinds_and_contexts_come_back(store: &dyn Store) {
     for (sensor, insert) in sensors.iter().zip(&inserts) {
         assert_eq!((&sensor.kind, &sensor.context), (&insert.kind, &insert.context));
     }
-    let mut ending = landed();
-    for name in &names {
-        (ending.value, ending.message) = (Some(name.clone()), Some(name.clone()));
-        world.write(|tx| tx.note_events(&[EventNote::new(sensors[0].clone(), at(40), ending.clone())]));
-    }
-    let events = world.read(|tx| tx.events(0, 999));
-    assert!(events.iter().zip(&names).all(|(event, name)| event.ending.value.as_ref() == Some(name)));
+    let ends = leases.iter().zip(&names).map(|(lease, name)| Move {
+        from: TaskState::Sensing,
+        value: Some(name.clone()),
+        message: Some(name.clone()),
+        ..to(*lease, TaskState::Success)
+    });
+    let ends: Vec<Move> = ends.collect();
+    world.shift(&ends);
+    world.write(|tx| tx.number_changes(999));
+    let events = world.read(|tx| tx.feed(0, 999));
+    let texts = |event: &TaskEvent| [event.value.clone(), event.message.clone()];
+    assert!(
+        events.iter().zip(&names).all(|(event, name)| texts(event) == [(); 2].map(|()| Some(name.clone())))
+    );
     assert_eq!(events.len(), names.len());
 }

@@ -5,16 +5,17 @@ use super::snapshot::{Snapshot, Watch};
 use super::world::{at, holder, key, limit, pool, task, worker};
 use crate::admission::Subject;
 use crate::admission::limits::LimitSpec;
-use crate::id::{LimitKey, Namespace, PoolName, RequestId, WorkflowId};
+use crate::feed::Consumer;
+use crate::id::{Holder, LimitKey, Namespace, PoolName, RequestId, WorkflowId};
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, RunStatus};
+use crate::sensor::EndReason;
 use crate::store::contract::{Forget, Move, ShardLease, ShardWrite, WhichSensors, Worker};
-use crate::task::{NewTask, TaskRecord, TaskState};
+use crate::task::{Feed, NewTask, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-/// What is done to both stores. Tasks and events are named by the order of their arrival, not by their
-/// numbers.
+/// What is done to both stores. Tasks are named by the order of their arrival, not by their numbers.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
     Insert(Vec<NewTask>, Timestamp),
@@ -31,10 +32,11 @@ pub(super) enum Op {
     Delete(Vec<(LeaseRef, TaskState)>),
     Sense(Vec<LeaseRef>, String, Timestamp),
     Land(Vec<LeaseRef>, TaskState, Timestamp),
-    Acknowledge(Vec<u64>),
+    PutConsumer(Consumer),
+    DeleteConsumer(Holder),
     ForgetRequests(Forget),
     ForgetEnded(Timestamp, Timestamp, usize),
-    ForgetEvents(Timestamp, usize),
+    ForgetFeed(u64, Timestamp, usize),
     PutPools(Vec<PoolSpec>),
     DeletePools(Vec<PoolName>),
     PutLimits(Vec<LimitSpec>),
@@ -42,7 +44,7 @@ pub(super) enum Op {
     DeleteFamilies(Vec<LimitKey>),
     Pause(Vec<Subject>, bool),
     PutWorker(Worker),
-    DeleteWorker(crate::id::Holder),
+    DeleteWorker(Holder),
     ForgetWorkers(Timestamp, usize),
     PutShards(Vec<ShardWrite>),
     PutRuns(Vec<RunRecord>),
@@ -57,8 +59,8 @@ pub(super) enum Op {
     Page(usize, usize, usize),
     /// A page of sensors after the one that stands there.
     Changed(usize, WhichSensors, usize),
-    /// A page of events after the one that stands there.
-    Events(usize, usize),
+    /// A page of the feed.
+    Feed(u64, usize),
 }
 
 const POOLS: [&str; 4] = ["default_pool", "a", "b", "c"];
@@ -98,7 +100,7 @@ fn new_task(random: &mut Random, now: i64) -> NewTask {
     if random.once_in(2) {
         new = new.logical_date(at(random.instant(5)));
     }
-    new
+    new.feed([Feed::Off, Feed::Ends, Feed::EndsAndSensors][random.index(3)])
 }
 
 fn a_move(random: &mut Random, task: &TaskRecord, now: i64) -> Move {
@@ -128,6 +130,7 @@ fn a_move(random: &mut Random, task: &TaskRecord, now: i64) -> Move {
     wanted.message = random.once_in(3).then(|| format!("at {now}"));
     wanted.value = random.once_in(3).then(String::new);
     wanted.finished = random.once_in(2);
+    wanted.reason = random.once_in(6).then_some(EndReason::TimedOut);
     wanted
 }
 
@@ -217,10 +220,19 @@ impl Op {
                     [random.index(4)];
                 Self::Land(leases(random, &sensing), to, at(now))
             }
-            17 => Self::Acknowledge((0..3).map(|_| random.below(12)).collect()),
+            17 if random.once_in(3) => Self::DeleteConsumer(holder(SPACES[random.index(3)])),
+            17 => Self::PutConsumer(Consumer {
+                name: holder(SPACES[random.index(3)]),
+                cursor: random.below(20),
+                seen_at: instant,
+                lost: random.below(3),
+                dropped: random.once_in(3),
+                reader: random.instant(9) - 4,
+                until: at(now),
+            }),
             18 if random.once_in(2) => Self::ForgetRequests(Forget::before(instant, few)),
             18 => Self::ForgetRequests(Forget::before(instant, few).most(random.index(4))),
-            19 if random.once_in(3) => Self::ForgetEvents(instant, few),
+            19 if random.once_in(3) => Self::ForgetFeed(random.below(20), instant, few),
             19 => Self::ForgetEnded(instant, at(random.instant(60)), few),
             20 => Self::PutPools(
                 random
@@ -310,7 +322,7 @@ impl Op {
                 let which = if random.once_in(2) { WhichSensors::All } else { WhichSensors::Waiting };
                 Self::Changed(random.index(8), which, few)
             }
-            _ => Self::Events(random.index(8), few),
+            _ => Self::Feed(random.below(20), few),
         }
     }
 }

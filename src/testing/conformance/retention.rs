@@ -1,6 +1,6 @@
 //! Requests, and forgetting what has ended.
 
-use super::scene::{landed, request};
+use super::scene::request;
 use super::snapshot::{Snapshot, Watch};
 use super::steps::Steps;
 use super::world::{World, at, key, limit, rows, task, to};
@@ -9,7 +9,7 @@ use crate::admission::limits::LimitSpec;
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::Store;
-use crate::store::contract::{EventNote, Forget, Move};
+use crate::store::contract::{Forget, Move};
 use crate::task::TaskState;
 
 cases!("retention":
@@ -22,9 +22,7 @@ cases!("retention":
     the_earliest_ended_are_forgotten_first,
     each_end_is_forgotten_for_itself,
     tasks_that_did_not_end_stay,
-    tasks_with_events_stay_and_hold_nobody_up,
     tasks_that_were_sensors_are_forgotten_by_an_instant_of_their_own,
-    what_events_keep_is_counted,
     sensors_go_with_their_tasks,
     a_follower_can_tell_that_it_missed_an_end,
     a_forgotten_key_is_new_again,
@@ -204,28 +202,6 @@ fn tasks_that_did_not_end_stay(store: &dyn Store) {
     assert!(world.read(|tx| tx.tasks_by_id(&ids)).iter().all(Option::is_some));
 }
 
-fn tasks_with_events_stay_and_hold_nobody_up(store: &dyn Store) {
-    let world = World(store);
-    let ids = world.plain(&["a", "b", "c"]);
-    let sensors = world.sense(&ids);
-    let refs: Vec<LeaseRef> = sensors.iter().map(|sensor| sensor.lease_ref()).collect();
-    world.write(|tx| {
-        tx.end_sensors_if_waiting(&refs)?;
-        tx.note_events(&[0, 1].map(|index: usize| EventNote::new(sensors[index].clone(), at(40), landed())))
-    });
-    for (id, ended) in ids.iter().zip([50, 51, 52]) {
-        end(world, *id, TaskState::Success, ended);
-    }
-    let left =
-        || -> Vec<bool> { world.read(|tx| tx.tasks_by_id(&ids)).iter().map(Option::is_some).collect() };
-    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), 1)), 1, "those that stay do not count");
-    assert_eq!(left(), [true, true, false]);
-    let events = world.read(|tx| tx.events(0, 9));
-    world.write(|tx| tx.acknowledge_events(&[events[0].seq]));
-    assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(99), 9)), 1);
-    assert_eq!(left(), [false, true, false]);
-}
-
 fn tasks_that_were_sensors_are_forgotten_by_an_instant_of_their_own(store: &dyn Store) {
     let world = World(store);
     let ids = world.plain(&["early", "late", "resumed", "plain", "later"]);
@@ -242,27 +218,6 @@ fn tasks_that_were_sensors_are_forgotten_by_an_instant_of_their_own(store: &dyn 
     assert_eq!(world.write(|tx| tx.forget_all_ended(at(60), at(40), 9)), 0, "not at the instant itself");
     assert_eq!(world.write(|tx| tx.forget_all_ended(at(40), at(99), 9)), 0, "both instants bind sensors");
     assert_eq!(world.write(|tx| tx.forget_all_ended(at(99), at(41), 9)), 3);
-}
-
-fn what_events_keep_is_counted(store: &dyn Store) {
-    let world = World(store);
-    let ids = world.plain(&["a", "b", "c", "d"]);
-    let sensors = world.sense(&ids);
-    let kept = |before: i64, limit: usize| world.read(|tx| tx.kept_by_events(at(before), limit));
-    let note = |index: usize| EventNote::new(sensors[index].clone(), at(40), landed());
-    let refs: Vec<LeaseRef> = sensors.iter().map(|sensor| sensor.lease_ref()).collect();
-    world.write(|tx| {
-        tx.end_sensors_if_waiting(&refs)?;
-        tx.note_events(&[note(0), note(0), note(1), note(2), note(3)])
-    });
-    for (id, ended) in ids[..3].iter().zip([50, 51, 52]) {
-        end(world, *id, TaskState::Success, ended);
-    }
-    assert_eq!([50, 51, 52, 53].map(|before| kept(before, 9)), [0, 1, 2, 3], "d has not ended");
-    assert_eq!([0, 1, 2, 3, usize::MAX].map(|limit| kept(99, limit)), [0, 1, 1, 2, 3], "each task once");
-    let events = world.read(|tx| tx.events(0, 9));
-    world.write(|tx| tx.acknowledge_events(&[events[0].seq, events[2].seq]));
-    assert_eq!(kept(99, 9), 2, "a has another event, b has none");
 }
 
 fn sensors_go_with_their_tasks(store: &dyn Store) {

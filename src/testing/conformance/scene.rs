@@ -5,8 +5,8 @@ use crate::feed::Consumer;
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskId};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
-use crate::sensor::{EndReason, Ending, SensorRecord};
-use crate::store::contract::{Change, EventNote, Forget, ShardLease, ShardWrite, StoreTx};
+use crate::sensor::SensorRecord;
+use crate::store::contract::{Change, Forget, ShardLease, ShardWrite, StoreTx};
 use crate::task::{Feed, TaskState};
 
 use super::snapshot::Watch;
@@ -34,11 +34,6 @@ pub(super) fn request() -> RequestId {
 
 pub(super) fn run(id: &str) -> RunRecord {
     RunRecord::open(RunKey::new("n", id).unwrap(), at(100))
-}
-
-pub(super) fn landed() -> Ending {
-    let (reason, to) = (EndReason::Landed, TaskState::Success);
-    Ending { reason, to, value: Some("here".into()), message: None }
 }
 
 fn consumer(name: &str) -> Consumer {
@@ -79,7 +74,6 @@ impl Scene {
         ending.ended_at = Some(at(60));
         world.shift(&[ending]);
         world.write(|tx| {
-            tx.note_events(&[EventNote::new(sensing.clone(), at(40), landed())])?;
             tx.number_changes(99)?;
             tx.put_consumer(&consumer("h"))?;
             tx.put_worker(&worker("h", at(1000)))?;
@@ -133,14 +127,6 @@ impl Scene {
             ("end_sensors_if_waiting", |tx, scene| {
                 tx.end_sensors_if_waiting(&[scene.sensing.lease_ref()]).map(drop)
             }),
-            ("note_events", |tx, scene| {
-                tx.note_events(&[EventNote::new(scene.sensing.clone(), at(41), landed())])
-            }),
-            ("acknowledge_events", |tx, _| {
-                let seq = tx.events(0, 1)?[0].seq;
-                tx.acknowledge_events(&[seq]).map(drop)
-            }),
-            ("forget_events", |tx, _| tx.forget_events(at(i64::MAX), 9).map(drop)),
             ("forget_feed", |tx, _| tx.forget_feed(9, at(0), 9).map(drop)),
             ("put_consumer", |tx, _| tx.put_consumer(&consumer("new"))),
             ("delete_consumer", |tx, _| tx.delete_consumer(&holder("h")).map(drop)),

@@ -8,18 +8,19 @@ use super::steps::Steps;
 use super::world::{admit_if_room, sensor};
 use crate::admission::{LaneId, LaneKey, LanePage, OrderKey};
 use crate::error::StoreResult;
+use crate::feed::TaskEvent;
 use crate::lease::{LeaseRef, TaskId};
 use crate::run::RunRecord;
-use crate::sensor::{EndReason, Ending, SensorEvent, SensorRecord};
-use crate::store::contract::{Change, EventNote, Move, Promote, StoreTx, WhichSensors};
+use crate::sensor::{EndReason, SensorRecord};
+use crate::store::contract::{Change, Move, Promote, StoreTx, WhichSensors};
 use crate::store::{Inserted, Store};
 use crate::task::{NewTask, TaskRecord, TaskState};
 
-/// A store numbers tasks, lanes, changes and events as it likes, as long as the numbers rise.
+/// A store numbers tasks, lanes and changes as it likes, as long as the numbers rise. Events of the feed have the same
+/// numbers in each.
 pub(super) struct Side<'a> {
     pub(super) store: &'a dyn Store,
     pub(super) ids: Vec<TaskId>,
-    pub(super) seqs: Vec<u64>,
 }
 
 fn say(answer: impl Debug) -> String {
@@ -28,7 +29,7 @@ fn say(answer: impl Debug) -> String {
 
 impl Side<'_> {
     pub(super) fn new(store: &dyn Store) -> Side<'_> {
-        Side { store, ids: Vec::new(), seqs: Vec::new() }
+        Side { store, ids: Vec::new() }
     }
 
     fn id(&self, place: TaskId) -> TaskId {
@@ -64,9 +65,8 @@ impl Side<'_> {
         sensor
     }
 
-    fn event(&self, mut event: SensorEvent) -> SensorEvent {
+    fn event(&self, mut event: TaskEvent) -> TaskEvent {
         event.id = self.place(event.id);
-        event.seq = self.seqs.iter().position(|seq| *seq == event.seq).expect("a known event") as u64;
         event
     }
 
@@ -76,14 +76,11 @@ impl Side<'_> {
     }
 
     /// Learns the numbers of what a committed transaction inserted.
-    pub(super) fn learn(&mut self, inserted: &[Inserted], tx: &mut dyn StoreTx) -> StoreResult<()> {
+    pub(super) fn learn(&mut self, inserted: &[Inserted]) {
         self.ids.extend(inserted.iter().filter_map(|answer| match answer {
             Inserted::New(id) => Some(*id),
             Inserted::Exists(_) | Inserted::Refused { .. } => None,
         }));
-        let known = self.seqs.last().copied().unwrap_or(0);
-        self.seqs.extend(tx.events(known, usize::MAX)?.iter().map(|event| event.seq));
-        Ok(())
     }
 
     /// All that can be seen, in numbers that both sides share.
@@ -124,7 +121,7 @@ impl Side<'_> {
         seen.changed = seen.changed.into_iter().map(|sensor| self.sensor(sensor)).collect();
         seen.last_change = 0;
         seen.forgotten_change = seen.forgotten_change.min(1);
-        seen.events = seen.events.into_iter().map(|event| self.event(event)).collect();
+        seen.feed.0 = seen.feed.0.into_iter().map(|event| self.event(event)).collect();
         Ok((seen, keys))
     }
 
@@ -203,20 +200,16 @@ impl Side<'_> {
             }
             Op::Land(leases, to, now) => {
                 let ended = tx.end_sensors_if_waiting(&self.leases(leases))?;
-                let (reason, to) = (EndReason::Landed, *to);
-                let ending = Ending { reason, to, value: Some(say(now)), message: None };
                 let sensors = || ended.iter().flatten();
                 let moves: Vec<Move> = sensors()
                     .map(|sensor| {
-                        let mut wanted = Move::new(sensor.lease_ref(), TaskState::Sensing, to);
+                        let mut wanted = Move::new(sensor.lease_ref(), TaskState::Sensing, *to);
                         wanted.ended_at = Some(*now);
+                        (wanted.reason, wanted.value) = (Some(EndReason::Landed), Some(say(now)));
                         wanted
                     })
                     .collect();
-                let notes: Vec<EventNote> =
-                    sensors().map(|sensor| EventNote::new(sensor.clone(), *now, ending.clone())).collect();
                 let moved = tx.move_if(&moves)?;
-                tx.note_events(&notes)?;
                 say((
                     moved,
                     ended
@@ -225,15 +218,11 @@ impl Side<'_> {
                         .collect::<Vec<_>>(),
                 ))
             }
-            Op::Acknowledge(places) => {
-                let seq = |place: &u64| self.seqs.get(*place as usize).copied().unwrap_or(u64::MAX);
-                say(tx.acknowledge_events(&places.iter().map(seq).collect::<Vec<_>>())?)
-            }
+            Op::PutConsumer(consumer) => say(tx.put_consumer(consumer)?),
+            Op::DeleteConsumer(name) => say((tx.hold_consumer(name)?, tx.delete_consumer(name)?)),
             Op::ForgetRequests(forget) => say(tx.forget_requests(*forget)?),
             Op::ForgetEnded(before, sensors, limit) => say(tx.forget_all_ended(*before, *sensors, *limit)?),
-            Op::ForgetEvents(before, limit) => {
-                say((tx.kept_by_events(*before, *limit)?, tx.forget_events(*before, *limit)?))
-            }
+            Op::ForgetFeed(accepted, before, limit) => say(tx.forget_feed(*accepted, *before, *limit)?),
             Op::PutPools(pools) => say(tx.put_pools(pools)?),
             Op::DeletePools(pools) => say(tx.delete_pools_if_unused(pools)?),
             Op::PutLimits(limits) => say(tx.put_limits(limits)?),
@@ -281,9 +270,8 @@ impl Side<'_> {
                 let page = tx.changed_sensors(&all_sensors(after, *which, *limit))?;
                 say(page.into_iter().map(|sensor| self.sensor(sensor)).collect::<Vec<_>>())
             }
-            Op::Events(after, limit) => {
-                let after = self.seqs.get(*after).copied().unwrap_or(0);
-                let page = tx.events(after, *limit)?;
+            Op::Feed(after, limit) => {
+                let page = tx.feed(*after, *limit)?;
                 say(page.into_iter().map(|event| self.event(event)).collect::<Vec<_>>())
             }
         })

@@ -8,7 +8,7 @@ use crate::id::{LimitKey, RequestId, TaskKey};
 use crate::lease::LeaseRef;
 use crate::pool::{PoolRecord, PoolStats};
 use crate::run::{ActiveQuery, RunRecord};
-use crate::sensor::{SensorEvent, SensorRecord};
+use crate::sensor::SensorRecord;
 use crate::shard::DEFAULT_CODES;
 use crate::store::Discrepancy;
 use crate::store::ReadTx;
@@ -58,7 +58,6 @@ pub struct Snapshot {
     pub(super) changed: Vec<SensorRecord>,
     pub(super) last_change: u64,
     pub(super) forgotten_change: u64,
-    pub(super) events: Vec<SensorEvent>,
     pub(super) feed: (Vec<TaskEvent>, u64),
     pub(super) consumers: Vec<Consumer>,
     pub(super) workers: Vec<Worker>,
@@ -172,7 +171,6 @@ impl Snapshot {
             changed: tx.changed_sensors(&all_sensors(0, WhichSensors::All, 10_000))?,
             last_change: tx.sensor_changes()?.last,
             forgotten_change: tx.sensor_changes()?.last_forgotten,
-            events: tx.events(0, 10_000)?,
             feed: (tx.feed(0, 10_000)?, tx.feed_last()?),
             consumers: tx.consumers()?,
             workers: tx.live_workers(first)?,

@@ -90,9 +90,7 @@ fn verbs() -> Vec<Verb> {
         ("close_silent_runs", |tx| {
             tx.close_silent_runs(at(1), Duration::from_secs(9), RunStatus::Killed, 9).map(drop)
         }),
-        ("acknowledge_events", |tx| tx.acknowledge_events(&[]).map(drop)),
         ("delete_consumers", |tx| tx.delete_consumers(&[]).map(drop)),
-        ("forget_events", |tx| tx.forget_events(at(1), Duration::ZERO, 9).map(drop)),
         ("forget_ended", |tx| tx.forget_ended(at(1), Duration::ZERO, 9).map(drop)),
         ("forget_stopped_runs", |tx| tx.forget_stopped_runs(at(1), 9).map(drop)),
         ("delete_runs", |tx| tx.delete_runs(&[]).map(drop)),
@@ -291,10 +289,6 @@ fn empty_arguments_have_empty_answers(store: &dyn Store) {
             tx.put_sensors(&[])?.len(),
             tx.sensors(&[])?.len(),
             tx.end_sensors_if_waiting(&[])?.len(),
-            tx.events(0, 0)?.len(),
-            tx.acknowledge_events(&[])?,
-            tx.forget_events(at(99), 0)?,
-            tx.kept_by_events(at(99), 0)?,
             tx.feed(0, 0)?.len(),
             tx.forget_feed(9, at(99), 0)?,
             tx.put_shards_if_unchanged(&[])?.len(),
@@ -309,7 +303,6 @@ fn empty_arguments_have_empty_answers(store: &dyn Store) {
         assert!(lengths.iter().all(|length| *length == 0), "{lengths:?}");
         tx.put_pools(&[])?;
         tx.put_limits(&[])?;
-        tx.note_events(&[])?;
         tx.put_runs(&[])
     });
     assert_eq!(world.read(|tx| Snapshot::of(tx, &watch)), before);

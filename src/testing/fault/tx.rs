@@ -10,11 +10,11 @@ use crate::id::{Holder, LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
-use crate::sensor::{SensorEvent, SensorInsert, SensorRecord};
+use crate::sensor::{SensorInsert, SensorRecord};
 use crate::store::contract::{
-    CapUse, Change, EventNote, FeedTx, GrantBatch, Granted, Held, LeasesByLane, Move, Overdue, PoolTx,
-    Promote, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey,
-    SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked, Worker,
+    CapUse, Change, FeedTx, GrantBatch, Granted, Held, LeasesByLane, Move, Overdue, PoolTx, Promote, RunTx,
+    SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery,
+    TaskSums, TaskTx, TaskWalk, Wait, Walked, Worker,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
@@ -155,11 +155,6 @@ impl SensorTx for FaultTx<'_> {
         fn sensor_changes() -> SensorChanges;
         fn number_changes(limit: usize) -> usize;
         fn end_sensors_if_waiting(sensors: &[LeaseRef]) -> Vec<Option<SensorRecord>>;
-        fn note_events(events: &[EventNote]) -> ();
-        fn events(after: u64, limit: usize) -> Vec<SensorEvent>;
-        fn acknowledge_events(seqs: &[u64]) -> usize;
-        fn forget_events(before: Timestamp, limit: usize) -> usize;
-        fn kept_by_events(before: Timestamp, limit: usize) -> usize;
         fn put_worker(worker: &Worker) -> ();
         fn delete_worker(name: &Holder) -> ();
         fn forget_workers(before: Timestamp, limit: usize) -> usize;

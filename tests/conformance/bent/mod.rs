@@ -21,13 +21,13 @@ use stationmaster::feed::{Consumer, TaskEvent};
 use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
 use stationmaster::lease::{LeaseRef, Renewal, TaskId};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
-use stationmaster::sensor::{SensorEvent, SensorRecord};
+use stationmaster::sensor::SensorRecord;
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
-    Candidate, CapUse, Change, EventNote, FeedTx, GrantBatch, Granted, LanePage, LeasesByLane, Move, Overdue,
-    PoolTx, Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving, ShardLease,
-    ShardWrite, ShareUse, Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk,
-    Walked, WhichSensors, Worker,
+    Candidate, CapUse, Change, FeedTx, GrantBatch, Granted, LanePage, LeasesByLane, Move, Overdue, PoolTx,
+    Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving, ShardLease, ShardWrite,
+    ShareUse, Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked,
+    WhichSensors, Worker,
 };
 use stationmaster::store::{Discrepancy, Inserted, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::{PastAttempt, TaskRecord, TaskState};
@@ -118,8 +118,8 @@ pub(crate) enum Fault {
     ActiveRunsStopExclusive,
     ActiveRunsInAnyOrder,
     NamespacesAreIgnored,
-    EventsBackwards,
-    EventsIgnoreThePlace,
+    FeedBackwards,
+    TellsNoReason,
     FeedIgnoresThePlace,
     ForgetsTheFeedByAgeAlone,
     MovesTellNothing,
@@ -459,9 +459,7 @@ impl TaskTx for BentTx<'_> {
             }
         }
         if self.fault == Fault::DeletesWithTheEvents {
-            let events = self.tx.events(0, usize::MAX)?;
-            let of = events.iter().filter(|event| ids.contains(&event.id)).map(|event| event.seq);
-            self.tx.acknowledge_events(&of.collect::<Vec<_>>())?;
+            self.tx.forget_feed(u64::MAX, Timestamp::MIN, usize::MAX)?;
         }
         self.tx.delete_if(&tasks)
     }
@@ -584,10 +582,6 @@ impl SensorTx for BentTx<'_> {
         fn sensors(tasks: &[TaskKey]) -> Vec<Option<SensorRecord>>;
         fn sensor_changes() -> SensorChanges;
         fn number_changes(limit: usize) -> usize;
-        fn note_events(events: &[EventNote]) -> ();
-        fn acknowledge_events(seqs: &[u64]) -> usize;
-        fn forget_events(before: Timestamp, limit: usize) -> usize;
-        fn kept_by_events(before: Timestamp, limit: usize) -> usize;
         fn put_worker(worker: &Worker) -> ();
         fn forget_workers(before: Timestamp, limit: usize) -> usize;
         fn live_workers(now: Timestamp) -> Vec<Worker>;
@@ -612,15 +606,6 @@ impl SensorTx for BentTx<'_> {
             return self.tx.end_sensors_if_waiting(&fresh);
         }
         self.tx.end_sensors_if_waiting(sensors)
-    }
-
-    fn events(&mut self, after: u64, limit: usize) -> StoreResult<Vec<SensorEvent>> {
-        let after = if self.fault == Fault::EventsIgnoreThePlace { 0 } else { after };
-        let mut events = self.tx.events(after, limit)?;
-        if self.fault == Fault::EventsBackwards {
-            events.reverse();
-        }
-        Ok(events)
     }
 
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()> {
@@ -656,8 +641,11 @@ impl FeedTx for BentTx<'_> {
     fn feed(&mut self, after: u64, limit: usize) -> StoreResult<Vec<TaskEvent>> {
         let after = if self.fault == Fault::FeedIgnoresThePlace { 0 } else { after };
         let mut events = self.tx.feed(after, limit)?;
-        if self.fault == Fault::MovesTellNothing {
-            events.retain(|event| event.state.is_end());
+        match self.fault {
+            Fault::MovesTellNothing => events.retain(|event| event.state.is_end()),
+            Fault::FeedBackwards => events.reverse(),
+            Fault::TellsNoReason => events.iter_mut().for_each(|event| event.reason = None),
+            _ => {}
         }
         Ok(events)
     }

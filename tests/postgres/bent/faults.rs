@@ -117,7 +117,7 @@ faults! {
         "FOR UPDATE OF idle SKIP LOCKED" => "FOR UPDATE OF idle",
         "stepped::retention::a_locked_task_is_passed_over" says "Busy";
     "retention does not look into the inboxes", "tx/forget_ended.sql":
-        "AND NOT EXISTS (SELECT FROM sm.event_inbox WHERE event_inbox.no = idle.no OFFSET 0) AND NOT EXISTS (SELECT FROM sm.sensor_inbox WHERE sensor_inbox.no = idle.no OFFSET 0)"
+        "AND NOT EXISTS (SELECT FROM sm.sensor_inbox WHERE sensor_inbox.no = idle.no OFFSET 0)"
             => "",
         "inbox::what_has_no_number_is_not_forgotten" says "its end has no number";
     "a poker waits for rows", "tx/lock_free_tasks.sql":
@@ -127,11 +127,14 @@ faults! {
     "the end of a sensor is not noted", "tx/sensor/end_sensors.sql":
         "SELECT placed.no, 1 FROM placed ORDER BY placed.place" => "SELECT placed.no, 1 FROM placed WHERE false ORDER BY placed.place",
         "stepped::numbers::an_open_end_and_a_killed_numberer" says "(2, 2, false)";
+    "events of one call are not in its order", "tx/move.sql":
+        "ORDER BY hit.place RETURNING 1" => "ORDER BY hit.place DESC RETURNING 1",
+        "stepped::feed::ends_of_one_call_are_told_in_its_order" says "left == right";
     "numbers are given without the lock", "tx/sensor/number_changes.sql":
         "WHERE current_setting('stationmaster.numbers', true) = 'true'" => "WHERE true",
         "inbox::who_holds_the_lock_of_numbers_delays_nothing_but_numbers" says "left == right";
     "numbers are not given in the order of the notes", "tx/sensor/number_changes.sql":
-        "OVER (ORDER BY events.id), events.no" => "OVER (ORDER BY events.id DESC), events.no",
+        "OVER (ORDER BY ends.id), ends.no" => "OVER (ORDER BY ends.id DESC), ends.no",
         "inbox::as_many_get_numbers_as_were_asked_for" says "left == right";
     "a follower's cursor skips one change", "tx/sensor/changed_sensors.sql":
         "WHERE change.seq > $1::bigint ORDER BY" => "WHERE change.seq > $1::bigint + 1 ORDER BY",

@@ -106,6 +106,47 @@ fn ends_of_one_task_are_told_in_their_order() {
     assert_eq!(states, [TaskState::Success, TaskState::Skipped].repeat(3));
 }
 
+/// Whatever numbers the tasks have.
+#[test]
+fn ends_of_one_call_are_told_in_its_order() {
+    let scene = Scene::new();
+    let names = ["c", "a", "e", "b", "d"];
+    scene.store.write(|tx| tx.enqueue(later(0), &["a", "b", "c", "d", "e"].map(task))).unwrap();
+    let marks = names.map(|name| Mark::new(key(name), TaskState::Failed, "by hand"));
+    scene.store.write(|tx| tx.mark(later(1), &marks)).unwrap();
+    let (mut consumer, heard) = reader(&scene, "c");
+    consumer.tick(later(2)).unwrap();
+    assert_eq!(names.map(str::to_owned).to_vec(), self::names(&heard));
+}
+
+/// There is no row yet that one of them could lock.
+#[test]
+fn of_two_readers_that_register_at_once_one_has_the_turn() {
+    let scene = Scene::new();
+    scene.store.write(|tx| tx.enqueue(later(0), &[task("a")])).unwrap();
+    end(&scene, later(1), "a");
+    for round in 0..20 {
+        let name = format!("c{round}");
+        let begin = std::sync::Barrier::new(2);
+        let mut readers = [reader(&scene, &name), reader(&scene, &name)];
+        let turns: Vec<bool> = std::thread::scope(|scope| {
+            let threads: Vec<_> = readers
+                .iter_mut()
+                .map(|(reader, _)| {
+                    let begin = &begin;
+                    scope.spawn(move || {
+                        begin.wait();
+                        reader.tick(later(2)).unwrap().has_turn
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let heard: usize = readers.iter().map(|(_, heard)| heard.lock().unwrap().len()).sum();
+        assert_eq!((turns.iter().filter(|turn| **turn).count(), heard), (1, 1), "{name}: {turns:?}");
+    }
+}
+
 /// A host whose tasks are not in the feed writes no row for it, and a task in it writes one an end.
 #[test]
 fn no_row_is_written_for_tasks_that_are_not_in_the_feed() {

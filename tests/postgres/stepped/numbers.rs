@@ -16,7 +16,7 @@ use super::scene::{LEVELS, Scene, Verb, later, sensor};
 struct Follower {
     changes: u64,
     events: u64,
-    /// The number of each registration of the task whose end was delivered.
+    /// The attempt of each registration of the task whose end was told.
     told: Vec<(i64, u64)>,
     /// The state and generation in which each change was found.
     found: Vec<(i64, u64, bool)>,
@@ -39,10 +39,10 @@ impl Follower {
             let waits = sensor.state == stationmaster::store::contract::SensorState::Waiting;
             self.found.push((sensor.id.0, sensor.generation, waits));
         }
-        for event in scene.store.read(|tx| tx.events(self.events, 99)).unwrap() {
+        for event in scene.store.read(|tx| tx.feed(self.events, 99)).unwrap() {
             assert!(event.seq > self.events);
             self.events = event.seq;
-            self.told.push((event.id.0, event.generation));
+            self.told.push((event.id.0, event.attempt.into()));
         }
     }
 }
@@ -160,7 +160,7 @@ fn an_open_end_and_a_killed_numberer() {
 fn number_the_rest(scene: &Scene) {
     number(scene);
     assert_eq!(
-        scene.numbers("SELECT count(*) FROM sm.sensor_inbox UNION ALL SELECT count(*) FROM sm.event_inbox"),
+        scene.numbers("SELECT count(*) FROM sm.sensor_inbox UNION ALL SELECT count(*) FROM sm.feed_inbox"),
         [0, 0]
     );
 }

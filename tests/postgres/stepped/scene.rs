@@ -17,6 +17,7 @@ use crate::pool;
 use crate::postgres_server::Plain;
 use crate::scratch::{Scratch, url};
 use stationmaster::pool::Slots;
+use stationmaster::task::Feed;
 
 /// The isolation levels of a host.
 pub const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
@@ -87,7 +88,11 @@ pub fn key(task: &str) -> TaskKey {
 /// A task whose attempts are runs, as those are what one can wait for in the most places.
 pub fn task(name: &str) -> NewTask {
     let retry = stationmaster::backoff::RetryPolicy::fixed(Duration::from_secs(10)).build().unwrap();
-    NewTask::new(key(name)).pool(pool("wide", 1).name).record_attempts(true).retry(retry)
+    NewTask::new(key(name))
+        .pool(pool("wide", 1).name)
+        .record_attempts(true)
+        .retry(retry)
+        .feed(Feed::EndsAndSensors)
 }
 
 fn run_key(name: &str) -> RunKey {

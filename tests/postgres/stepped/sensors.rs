@@ -36,7 +36,7 @@ fn sensing(names: &[&str]) -> Scene {
 fn events(scene: &Scene) -> Vec<i64> {
     scene.numbers(
         "SELECT count(e.no) FROM sm.task LEFT JOIN (
-           SELECT no FROM sm.event UNION ALL SELECT no FROM sm.event_inbox) e USING (no)
+           SELECT no FROM sm.feed UNION ALL SELECT no FROM sm.feed_inbox) e USING (no)
          GROUP BY task.no ORDER BY task.no",
     )
 }

@@ -77,7 +77,7 @@ fn changed(done: Changed, word: &str) -> Done {
     match done {
         Changed::Done => Done::new(true, word, done),
         Changed::NotWaiting(state) => Done::new(false, format!("left as it is: it is {state}"), done),
-        Changed::HasEvents => Done::new(false, "left as it is: no one has acknowledged its event", done),
+        Changed::Busy => Done::new(false, "its sensor ended a moment ago: delete it again", done),
         Changed::Unknown => Done::new(false, UNKNOWN, done),
         other => Done::new(false, format!("{other:?}"), done),
     }

@@ -94,7 +94,6 @@ impl<'a> View<'a> {
             Command::Preview { budget, serves, at } => {
                 preview::show(store, screen, *budget, serves, at.at(screen.now))
             }
-            Command::Sensors { events: true, page, .. } => sensors::events(store, screen, page.limit),
             Command::Sensors { key, .. } if !key.is_empty() => sensors::of(store, screen, &self.tasks),
             Command::Sensors { filter, page, .. } => sensors::list(store, screen, &filter.sensing(), page),
             Command::Workers { name: None, .. } => workers::list(store, screen),

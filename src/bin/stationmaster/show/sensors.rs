@@ -1,14 +1,14 @@
-//! Tasks that wait as sensors, and how sensors ended.
+//! Tasks that wait as sensors.
 
 use stationmaster::TaskKey;
-use stationmaster::sensor::{SensorEvent, SensorRecord};
+use stationmaster::sensor::SensorRecord;
 use stationmaster::store::Store;
 use stationmaster::task::TaskQuery;
 
 use super::tasks::walk;
 use super::{Found, goes_on, nothing, output};
 use crate::args::Page;
-use crate::screen::{Field, Screen, field, key, maybe, number};
+use crate::screen::{Field, Screen, field, key, maybe};
 use crate::text::visible;
 use crate::times::short;
 
@@ -87,26 +87,4 @@ pub fn sheet(screen: &mut Screen, sensor: &SensorRecord) {
         ("context", maybe(Some(sensor.context.as_str()).filter(|_| payload))),
     ];
     screen.sheet(lines);
-}
-
-pub fn events(store: &dyn Store, screen: &mut Screen, limit: usize) -> Found {
-    let events = store.read(|tx| tx.events(0, limit))?;
-    if screen.is_json() {
-        for event in &events {
-            let mut line = screen.record(event).map_err(output)?;
-            line["ending"] = screen.record(&event.ending).map_err(output)?;
-            screen.line(&line);
-        }
-    } else if events.is_empty() {
-        return nothing(screen, "Every end of a sensor was acknowledged.");
-    } else {
-        let row = |event: &SensorEvent| {
-            let message = maybe(event.ending.message.as_ref());
-            let (at, reason) = (screen.when(event.at), field(event.ending.reason));
-            vec![number(event.seq), key(&event.task), at, reason, field(event.ending.to), message]
-        };
-        let rows: Vec<_> = events.iter().map(row).collect();
-        screen.table(&["seq", "task", "ended", "how", "became", "message"], rows);
-    }
-    Ok(!events.is_empty())
 }

@@ -167,12 +167,16 @@ impl Db<'_> {
             texts(moves, |change| &change.message),
             texts(moves, |change| &change.value),
             instants(|change| change.at),
+            moves.iter().map(|change| change.reason.map(Code::code)).collect::<Vec<Option<i64>>>(),
         );
+        let mut is_told = false;
         for row in self.one(statement)? {
+            is_told = row::value(&row, 1)?;
             if let Some(answer) = answers.get_mut(row::place(&row, 0)?) {
                 *answer = true;
             }
         }
+        self.telling.told(is_told);
         Ok(answers)
     }
 
@@ -210,11 +214,14 @@ impl Db<'_> {
                 )
             }
         };
+        let mut is_told = false;
         for row in &self.one_or_last(is_last, statement)? {
+            is_told |= row::value::<bool>(row, 2)?;
             if let Some(answer) = answers.get_mut(row::place(row, 0)?) {
                 *answer = Some(row::value(row, 1)?);
             }
         }
+        self.telling.told(is_told);
         self.repeats |= answers.iter().all(Option::is_none);
         Ok(answers)
     }

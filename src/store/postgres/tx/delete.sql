@@ -1,5 +1,5 @@
 -- Deletes tasks with their sensors, each if it has this epoch, waits or has ended in one of these states, keeps no slots
--- and has no event that is there or waits for a number. Returns the places of those that are gone, counted from 1.
+-- and has no change of a sensor that waits for a number. Returns the places of those that are gone, counted from 1.
 -- $1, $2, $3, of each task: number, epoch, states as bits.
 WITH
 given AS MATERIALIZED (
@@ -7,9 +7,7 @@ given AS MATERIALIZED (
 ),
 sorted AS MATERIALIZED (
   SELECT given.no, given.epoch, bit_or(given.allowed) AS allowed FROM given
-  WHERE NOT EXISTS (SELECT FROM sm.event WHERE event.no = given.no OFFSET 0)
-    AND NOT EXISTS (SELECT FROM sm.event_inbox WHERE event_inbox.no = given.no OFFSET 0)
-    AND NOT EXISTS (SELECT FROM sm.sensor_inbox WHERE sensor_inbox.no = given.no OFFSET 0)
+  WHERE NOT EXISTS (SELECT FROM sm.sensor_inbox WHERE sensor_inbox.no = given.no OFFSET 0)
   GROUP BY given.no, given.epoch ORDER BY given.no
 ),
 held_idle AS MATERIALIZED (

@@ -1,6 +1,6 @@
 -- Ends attempts that the caller has not read, each if its task still has a lease of this epoch. As `move`, for what
 -- most moves are. An attempt ends no earlier than what is known of it. Returns the places of those that were ended,
--- counted from 1, and whether the attempt was started and is recorded as a run.
+-- counted from 1, whether the attempt was started and is recorded as a run, and whether the feed tells of it.
 -- $1 to $6, of each end: number, epoch, new state, ended at, message, value. $7: 0, or how many leases must be ended,
 -- none of them recorded as a run: otherwise it fails (22012), because its commit goes along.
 WITH
@@ -41,12 +41,13 @@ told AS (
   FROM ended
   CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = ended.no OFFSET 0) task
   WHERE ended.runs & 2 <> 0
+  ORDER BY ended.place
 ),
 appended AS (
   INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came)
   SELECT lane, 0, -count(*), sum(slots)::bigint, count(*), 0 FROM ended GROUP BY lane
 )
-SELECT place, started = 1 AND coalesce(runs, 0) & 1 = 1 FROM ended
+SELECT place, started = 1 AND coalesce(runs, 0) & 1 = 1, coalesce(runs, 0) & 2 <> 0 FROM ended
 UNION ALL
-SELECT NULL, FALSE FROM (SELECT count(*) FILTER (WHERE coalesce(runs, 0) & 1 = 0) AS plain FROM ended) counted
+SELECT NULL, FALSE, FALSE FROM (SELECT count(*) FILTER (WHERE coalesce(runs, 0) & 1 = 0) AS plain FROM ended) counted
 WHERE CASE WHEN $7::bigint = 0 THEN FALSE ELSE 1 / (plain = $7::bigint)::int IS NULL END

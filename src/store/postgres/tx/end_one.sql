@@ -27,7 +27,7 @@ told AS (
 appended AS (
   INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came) SELECT lane, 0, -1, slots, 1, 0 FROM gone
 )
-SELECT 1::bigint, started = 1 AND coalesce(runs, 0) & 1 = 1 FROM gone
+SELECT 1::bigint, started = 1 AND coalesce(runs, 0) & 1 = 1, coalesce(runs, 0) & 2 <> 0 FROM gone
 UNION ALL
-SELECT NULL, FALSE FROM (SELECT count(*) FILTER (WHERE coalesce(runs, 0) & 1 = 0) AS plain FROM gone) counted
+SELECT NULL, FALSE, FALSE FROM (SELECT count(*) FILTER (WHERE coalesce(runs, 0) & 1 = 0) AS plain FROM gone) counted
 WHERE CASE WHEN $7::bigint = 0 THEN FALSE ELSE 1 / (plain = $7::bigint)::int IS NULL END

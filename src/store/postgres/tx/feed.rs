@@ -11,7 +11,7 @@ use crate::store::sql::codes::Code;
 use crate::store::sql::records;
 use crate::time::Timestamp;
 
-pub(super) const FEED: &str = "SELECT seq, no, attempt, at, state, value, message, namespace, workflow, run, task, map_index \
+pub(super) const FEED: &str = "SELECT seq, no, attempt, at, state, reason, value, message, namespace, workflow, run, task, map_index \
      FROM sm.feed WHERE seq > $1::bigint ORDER BY seq LIMIT $2::bigint";
 pub(super) const LAST: &str = "SELECT feed FROM sm.numbers ORDER BY version DESC LIMIT 1";
 /// Those that somebody else is deleting are passed over.
@@ -26,6 +26,7 @@ pub(super) const FORGET: &str = "WITH \
 pub(super) const CONSUMERS: &str =
     "SELECT name, cursor, seen_at, lost, dropped, reader, until FROM sm.consumer ORDER BY name";
 pub(super) const HOLD: &str = "SELECT name, cursor, seen_at, lost, dropped, reader, until FROM sm.consumer WHERE name = $1::text FOR UPDATE";
+const REGISTER: &str = "SELECT pg_advisory_xact_lock(hashtextextended('sm.consumer', 0))";
 pub(super) const PUT: &str = "INSERT INTO sm.consumer (name, cursor, seen_at, lost, dropped, reader, until) \
      VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint, $7::bigint) \
      ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor, seen_at = excluded.seen_at, lost = excluded.lost, \
@@ -50,7 +51,12 @@ impl Db<'_> {
     }
 
     fn hold_consumer(&mut self, name: &Holder) -> Outcome<Option<Consumer>> {
-        let rows = self.one(ask!(HOLD, name.as_str()))?;
+        let mut rows = self.one(ask!(HOLD, name.as_str()))?;
+        if rows.is_empty() {
+            // There is no row to lock. So those that are about to register take turns, and look again: the first of
+            // two readers may have registered the name meanwhile.
+            [_, rows] = self.all([ask!(REGISTER), ask!(HOLD, name.as_str())])?;
+        }
         rows.iter().map(records::consumer).next().transpose()
     }
 

@@ -1,6 +1,5 @@
 -- Deletes tasks that ended in one state, with their sensors, earliest first, and returns how many. Rows that somebody else
--- has locked are passed over. Tasks stay while events are there, or while an event or the last change of their
--- sensor waits for a number. With them go heartbeats that were committed after their task was gone: those before
+-- has locked are passed over. Tasks stay while the last change of their sensor waits for a number. With them go heartbeats that were committed after their task was gone: those before
 -- the first task.
 -- $1: those that ended before this instant; $2: the same for those that were sensors; $3: how many; $4: the state.
 WITH
@@ -9,8 +8,6 @@ old AS MATERIALIZED (
   WHERE idle.state >= 6 AND idle.state = $4::bigint AND idle.ended_at < $1::bigint
     AND (idle.ended_at < $2::bigint OR NOT EXISTS (
       SELECT FROM sm.sensor WHERE sensor.no = idle.no OFFSET 0))
-    AND NOT EXISTS (SELECT FROM sm.event WHERE event.no = idle.no OFFSET 0)
-    AND NOT EXISTS (SELECT FROM sm.event_inbox WHERE event_inbox.no = idle.no OFFSET 0)
     AND NOT EXISTS (SELECT FROM sm.sensor_inbox WHERE sensor_inbox.no = idle.no OFFSET 0)
   ORDER BY idle.ended_at, idle.no
   LIMIT $3::bigint

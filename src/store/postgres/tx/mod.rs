@@ -4,7 +4,6 @@ mod attempt;
 mod audit;
 mod cap;
 mod change;
-mod event;
 mod feed;
 mod fold;
 mod insert;
@@ -62,7 +61,7 @@ struct Db<'w> {
     touch: Touch,
     /// Whether the transaction is one of the store's own.
     is_own: bool,
-    /// Whether it gives numbers to changes and events at once when it notes them.
+    /// Whether it gives numbers to changes of sensors at once when it notes them.
     numbers: bool,
     /// How many of them it noted without.
     unnumbered: usize,

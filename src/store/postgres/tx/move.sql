@@ -1,19 +1,19 @@
 -- Moves tasks, each if it still has this epoch and stands in one of these states. Whoever locks a task's row
 -- first moves it: the row is gone for the next one, at every isolation level. What the task held comes back
 -- through deltas, one a lane, computed from the rows that were deleted. Returns the places of the moves that
--- were made, counted from 1.
--- $1 to $13, of each move: number, epoch, states as bits, new state, due, 1 if it may keep its slots, attempts
+-- were made, counted from 1, and whether the feed tells of any.
+-- $1 to $14, of each move: number, epoch, states as bits, new state, due, 1 if it may keep its slots, attempts
 -- to forgive, leases lost or NULL, ended at or NULL, the state that it finished in or NULL, message, value, when it
--- happens if it has no end.
+-- happens if it has no end, why a sensor ended or NULL.
 -- A call whose tasks may stand in several tables has locked them before: here the rows of each table are
 -- locked in order, one table after the other.
 WITH
 given AS MATERIALIZED (
   SELECT * FROM unnest(
     $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
-    $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::bigint[]
+    $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::bigint[], $14::bigint[]
   ) WITH ORDINALITY given (
-    no, epoch, allowed, state, due, keeps, forgive, lost, ended_at, finished, message, value, at, place
+    no, epoch, allowed, state, due, keeps, forgive, lost, ended_at, finished, message, value, at, reason, place
   )
 ),
 sorted AS MATERIALIZED (
@@ -83,6 +83,7 @@ hit AS MATERIALIZED (
     nullif(least(coalesce(was.forgiven, 0) + given.forgive, 4294967295), 0) AS forgiven,
     nullif(coalesce(given.lost, was.lost), 0) AS lost, was.queued_at, was.first_started_at, was.started_at,
     coalesce(given.ended_at, was.ended_at) AS ended_at, given.finished, given.message, given.value,
+    given.reason,
     was.state >= 6 AND given.state < 6 AS again, was.holder,
     coalesce(given.ended_at, given.at, was.ready_at) AS happened_at,
     was.state IN (1, 2) AND given.state IN (0, 3, 5, 7, 9) OR was.state = 4 AND given.state IN (3, 7, 9) AS is_kept
@@ -148,9 +149,9 @@ old_attempts AS (
 ),
 -- What the feed tells.
 told AS (
-  INSERT INTO sm.feed_inbox (no, attempt, at, state, map_index, namespace, workflow, run, task, value, message)
-  SELECT hit.no, hit.attempt, hit.happened_at, CASE hit.state WHEN 5 THEN 0 ELSE hit.state END, task.map_index,
-    task.namespace, task.workflow, task.run, task.task, hit.value, hit.message
+  INSERT INTO sm.feed_inbox (no, attempt, at, state, reason, map_index, namespace, workflow, run, task, value, message)
+  SELECT hit.no, hit.attempt, hit.happened_at, CASE hit.state WHEN 5 THEN 0 ELSE hit.state END, hit.reason,
+    task.map_index, task.namespace, task.workflow, task.run, task.task, hit.value, hit.message
   FROM hit
   CROSS JOIN LATERAL (
     SELECT * FROM sm.task
@@ -158,6 +159,8 @@ told AS (
     OFFSET 0
   ) task
   WHERE hit.state >= 6 OR hit.was = 4 AND hit.state IN (0, 3, 5)
+  ORDER BY hit.place
+  RETURNING 1
 ),
 -- A task that had ended counts again. Its lane may be gone, so the delta names the needs, and a fresh number: the task's own
 -- may be that of a lane which it made and left by a change.
@@ -185,4 +188,4 @@ appended AS (
   WHERE sums.came > 0 OR sums.went > 0 OR sums.begun <> sums.ended OR sums.slots <> 0 OR sums.leases <> 0
     OR sums.due IS NOT NULL OR sums.pool IS NOT NULL
 )
-SELECT place FROM hit
+SELECT place, EXISTS (SELECT FROM told) AS is_told FROM hit

@@ -42,6 +42,16 @@ impl Telling {
     }
 }
 
+impl Telling {
+    /// Notes whether what was asked appended to the feed. Where a `NOTIFY` goes along with what is asked, it said so
+    /// before there was an answer.
+    pub(super) fn told(&mut self, is_told: bool) {
+        if is_told {
+            self.brought = self.brought.and(News::Events);
+        }
+    }
+}
+
 impl<'w> PostgresBackend<'w> {
     /// Sends no `NOTIFY` with what is asked from now on: for a host that prepares its transaction for a
     /// two-phase commit, which the server refuses after one. Others then see at their next tick what changed.
@@ -124,6 +134,15 @@ pub(super) fn of_move(change: &Move) -> NewsSet {
     };
     let ready = if is_ready { News::Ready.into() } else { NewsSet::NONE };
     if gives_back { ready.and(News::Capacity) } else { ready }
+}
+
+/// Returns whether a move may append to the feed. Of what waits for an instant nobody is told, so that its end needs no
+/// `NOTIFY` of its own.
+pub(super) fn of_feed(change: &Move) -> NewsSet {
+    let was_sensing = change.from == TaskState::Sensing;
+    let is_told = (change.to.is_end() && change.from != TaskState::UpForRetry)
+        || (was_sensing && matches!(change.to, TaskState::Scheduled | TaskState::UpForRetry));
+    if is_told { News::Events.into() } else { NewsSet::NONE }
 }
 
 pub(super) fn of_moved(moves: &[Move], answers: &[bool]) -> NewsSet {

@@ -8,8 +8,8 @@ use super::super::name::Schema;
 use super::super::options::PostgresOptions;
 use super::super::upgrade::migrate;
 use super::{
-    attempt, cap, change, event, feed, fold, insert, pool, promote, queue, retention, rules, run, sensor,
-    tick, worker,
+    attempt, cap, change, feed, fold, insert, pool, promote, queue, retention, rules, run, sensor, tick,
+    worker,
 };
 
 const HOT: &[(&str, &str)] = &[
@@ -92,11 +92,6 @@ const HOT: &[(&str, &str)] = &[
     ("old names", retention::OLD_NAMES),
     ("forget names", retention::FORGET_NAMES),
     ("number changes", sensor::numbers::NUMBER),
-    ("note events", event::NOTE),
-    ("events", event::EVENTS),
-    ("acknowledge", event::ACKNOWLEDGE),
-    ("forget events", event::FORGET),
-    ("kept by events", event::KEPT),
     ("feed", feed::FEED),
     ("last of the feed", feed::LAST),
     ("forget the feed", feed::FORGET),
@@ -181,7 +176,6 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "put sensors",
     "end sensors",
     "number changes",
-    "note events",
     "write shards",
     "release shards",
     "put runs",
@@ -262,7 +256,6 @@ const READ_WHOLE: &[&str] = &[
     "namespace_pkey",
     "sensor_inbox_pkey",
     "sensor_inbox_deleted",
-    "event_inbox_pkey",
     "feed_inbox_pkey",
     // Consumers are few.
     "consumer_pkey",
@@ -329,8 +322,8 @@ const FILL: &str = include_str!("../../../../tests/postgres_plans/fill.sql");
 const EMPTY: &str = "DELETE FROM sm.task; DELETE FROM sm.ready; DELETE FROM sm.lease; DELETE FROM sm.idle; DELETE FROM sm.delta;
     DELETE FROM sm.lane; DELETE FROM sm.lane_use; DELETE FROM sm.task_limit; DELETE FROM sm.limit_use;
     DELETE FROM sm.pool; DELETE FROM sm.pool_use; DELETE FROM sm.share_use; DELETE FROM sm.request; DELETE FROM sm.beat;
-    DELETE FROM sm.sensor; DELETE FROM sm.sensor_change; DELETE FROM sm.sensor_inbox; DELETE FROM sm.event;
-    DELETE FROM sm.event_inbox; DELETE FROM sm.feed; DELETE FROM sm.feed_inbox; DELETE FROM sm.consumer; DELETE FROM sm.worker; DELETE FROM sm.shard; DELETE FROM sm.namespace;
+    DELETE FROM sm.sensor; DELETE FROM sm.sensor_change; DELETE FROM sm.sensor_inbox;
+    DELETE FROM sm.feed; DELETE FROM sm.feed_inbox; DELETE FROM sm.consumer; DELETE FROM sm.worker; DELETE FROM sm.shard; DELETE FROM sm.namespace;
     DELETE FROM sm.level; DELETE FROM sm.run; DELETE FROM sm.attempt; DELETE FROM sm.note";
 
 /// Statistics may be of a moment when almost everything waited, or nothing did.

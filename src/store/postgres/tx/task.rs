@@ -113,7 +113,8 @@ impl TaskTx for PostgresBackend<'_> {
     }
 
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
-        let may_bring = moves.iter().map(notify::of_move).collect();
+        let may_bring =
+            moves.iter().map(|change| notify::of_move(change).and(notify::of_feed(change))).collect();
         let moved = |answers: &Vec<bool>| notify::of_moved(moves, answers);
         self.tell_of(may_bring, |db| db.move_if(moves), moved)
     }
@@ -123,7 +124,8 @@ impl TaskTx for PostgresBackend<'_> {
             true => News::Capacity.into(),
             false => NewsSet::NONE,
         };
-        self.tell_of(News::Capacity.into(), |db| db.end_if_leased(ends), ended)
+        let may_bring = NewsSet::from(News::Capacity).and(News::Events);
+        self.tell_of(may_bring, |db| db.end_if_leased(ends), ended)
     }
 
     fn last(&mut self) {

@@ -1,11 +1,11 @@
--- Numbers that only rise: the last task, lane, sensor change and event; grants: to tasks of shares; forgotten: the highest last change of a sensor
+-- Numbers that only rise: the last task, lane, sensor change and event of the feed; grants: to tasks of shares; forgotten: the highest last change of a sensor
 -- that was deleted.
 CREATE TABLE sm_counter (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('event', 0), ('feed', 0),
-    ('forgotten', 0), ('grants', 0);
+INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('feed', 0), ('forgotten', 0),
+    ('grants', 0);
 
 -- slots: NULL is unlimited. keeps_slots: 0 give back, 1 keep.
 CREATE TABLE sm_pool (
@@ -112,7 +112,7 @@ CREATE TABLE sm_serving (
 
 -- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due, or, with no
 -- due instant, ready with slots that it kept, 6 success, 7 failed, 8 skipped, 9 cancelled. cancel_at: the deadline of a lease whose task was cancelled.
--- map_index: -1 is a task that is not mapped. attempt_runs, bits: 1 its attempts are runs, 2 and 4 what the feed tells: ends, what else its sensor does. events: how many of its events are not acknowledged. lease_loss: NULL is fail, else how many are requeued.
+-- map_index: -1 is a task that is not mapped. attempt_runs, bits: 1 its attempts are runs, 2 and 4 what the feed tells: ends, what else its sensor does. lease_loss: NULL is fail, else how many are requeued.
 -- retry: NULL is never. finished: the state to which the holder's finish moved it when its last lease ended; NULL if
 -- something else ended that lease or moved the task since. note, noted_at: what the holder of its latest lease said. The numbers stand before the texts, so that finding a row's state reads no long text.
 CREATE TABLE sm_task (
@@ -133,7 +133,6 @@ CREATE TABLE sm_task (
     lost             INTEGER NOT NULL DEFAULT 0,
     lease_loss       INTEGER,
     attempt_runs     INTEGER NOT NULL DEFAULT 0,
-    events           INTEGER NOT NULL DEFAULT 0,
     enqueued_at      INTEGER NOT NULL,
     ready_at         INTEGER NOT NULL,
     queued_at        INTEGER,
@@ -160,13 +159,12 @@ CREATE INDEX sm_task_keeping ON sm_task (lane, rank, logical_date, map_index) WH
 CREATE INDEX sm_task_due ON sm_task (due, rank, logical_date, map_index) WHERE due IS NOT NULL;
 CREATE INDEX sm_task_lease ON sm_task (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX sm_task_sensing ON sm_task (lane) WHERE state = 4;
-CREATE INDEX sm_task_ended ON sm_task (state, ended_at) WHERE state >= 6 AND events = 0;
+CREATE INDEX sm_task_ended ON sm_task (state, ended_at) WHERE state >= 6;
 
 -- For lists: see docs/listing.md. A task that is enqueued ready and succeeds is in the first of them alone.
 CREATE INDEX sm_task_holder ON sm_task (holder) WHERE holder IS NOT NULL;
 CREATE INDEX sm_task_retry ON sm_task (lane) WHERE state = 3;
 CREATE INDEX sm_task_later ON sm_task (lane) WHERE state = 5;
-CREATE INDEX sm_task_ended_told ON sm_task (state, ended_at) WHERE state >= 6 AND events > 0;
 
 -- Attempts that did not succeed, of the latest grants of a task. state: the one that followed. by_holder: 1 if its holder
 -- ended it.
@@ -218,25 +216,16 @@ CREATE TABLE sm_sensor (
 ) STRICT;
 CREATE INDEX sm_sensor_changed ON sm_sensor (state, changed);
 
--- reason: 0 landed, 1 timed out, 2 failed, 3 cancelled, 4 execution timed out, 5 unreachable. next: a state of sm_task.
-CREATE TABLE sm_event (
-    seq        INTEGER PRIMARY KEY,
-    no         INTEGER NOT NULL,
-    generation INTEGER NOT NULL,
-    at         INTEGER NOT NULL,
-    reason     INTEGER NOT NULL,
-    next       INTEGER NOT NULL,
-    value      TEXT,
-    message    TEXT
-) STRICT;
-
 -- The feed of ends, each with the key of its task, which may be gone. state: the one that the task moved to.
+-- reason: why its sensor ended, if this ended one: 0 landed, 1 timed out, 2 failed, 3 cancelled, 4 execution timed out,
+-- 5 unreachable.
 CREATE TABLE sm_feed (
     seq       INTEGER PRIMARY KEY,
     no        INTEGER NOT NULL,
     attempt   INTEGER NOT NULL,
     at        INTEGER NOT NULL,
     state     INTEGER NOT NULL,
+    reason    INTEGER,
     map_index INTEGER NOT NULL,
     namespace TEXT NOT NULL,
     workflow  TEXT NOT NULL,

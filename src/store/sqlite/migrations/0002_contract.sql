@@ -368,9 +368,12 @@ BEGIN
     UPDATE sm_counter SET value = value + 1 WHERE name = 'feed' AND EXISTS (
         SELECT 1 FROM sm_task WHERE no = NEW.id AND state >= 6 AND attempt_runs & 2
     );
-    INSERT INTO sm_feed (seq, no, attempt, at, state, map_index, namespace, workflow, run, task, value, message)
-        SELECT (SELECT value FROM sm_counter WHERE name = 'feed'), no, attempt, ended_at, state, map_index, namespace,
-            workflow, run, task, value, message
+    -- Reason 3: the sensor was cancelled.
+    INSERT INTO sm_feed (seq, no, attempt, at, state, reason, map_index, namespace, workflow, run, task, value, message)
+        SELECT (SELECT value FROM sm_counter WHERE name = 'feed'), no, attempt, ended_at, state,
+            (SELECT 3 FROM sm_sensor AS sensor
+                WHERE sensor.no = sm_task.no AND sensor.epoch = sm_task.epoch AND sensor.state = 0),
+            map_index, namespace, workflow, run, task, value, message
         FROM sm_task WHERE no = NEW.id AND state >= 6 AND attempt_runs & 2;
     -- A sensor's attempt that did not succeed is kept.
     INSERT INTO sm_attempt (no, epoch, attempt, queued_at, started_at, ended_at, state, by_holder, queue, message)
@@ -381,16 +384,8 @@ BEGIN
         WHERE t.no = NEW.id AND t.state IN (7, 9)
             AND NOT EXISTS (SELECT 1 FROM sm_attempt WHERE no = t.no AND epoch = t.epoch);
     DELETE FROM sm_attempt WHERE no = NEW.id AND epoch <= (SELECT epoch FROM sm_task WHERE no = NEW.id) - 16;
-    UPDATE sm_counter SET value = value + 1 WHERE name IN ('sensor', 'event') AND EXISTS (
+    UPDATE sm_counter SET value = value + 1 WHERE name = 'sensor' AND EXISTS (
         SELECT 1 FROM sm_sensor WHERE no = NEW.id AND epoch = (SELECT epoch FROM sm_task WHERE no = NEW.id) AND state = 0
-    );
-    -- 3: cancelled.
-    INSERT INTO sm_event (seq, no, generation, at, reason, next, message)
-        SELECT (SELECT value FROM sm_counter WHERE name = 'event'), NEW.id, sensor.generation, t.ended_at, 3, t.state, t.message
-        FROM sm_task AS t JOIN sm_sensor AS sensor ON sensor.no = t.no AND sensor.epoch = t.epoch AND sensor.state = 0
-        WHERE t.no = NEW.id;
-    UPDATE sm_task SET events = events + 1 WHERE no = NEW.id AND EXISTS (
-        SELECT 1 FROM sm_sensor WHERE no = NEW.id AND epoch = sm_task.epoch AND state = 0
     );
     UPDATE sm_sensor SET state = 1, changed = (SELECT value FROM sm_counter WHERE name = 'sensor')
         WHERE no = NEW.id AND state = 0 AND epoch = (SELECT epoch FROM sm_task WHERE no = NEW.id);

@@ -8,7 +8,7 @@ use super::super::error::Outcome;
 use super::Db;
 use super::share::SHARES;
 use crate::store::Discrepancy;
-use crate::store::sql::audit::{Counters, Pair, broken_task, events_differ};
+use crate::store::sql::audit::{Counters, Pair, broken_task};
 
 pub(super) const SUMS: &str = "SELECT lane, sum(held_slots), sum(state IN (1, 2)), sum(state = 0), sum(state < 6), sum(state >= 6) \
      FROM sm_task GROUP BY lane";
@@ -22,9 +22,6 @@ const BROKEN: &str = "SELECT no, state, held_slots, holder IS NOT NULL AND expir
         OR (holder IS NULL) <> (expires_at IS NULL) OR (held_slots > 0 AND state NOT IN (1, 2, 4) AND NOT (state = 5 AND due IS NULL)) OR held_slots NOT IN (0, slots) \
         OR (cancel_at IS NOT NULL AND (expires_at IS NULL OR expires_at > cancel_at)) OR (state = 0 AND due IS NOT NULL) OR (state = 5 AND due IS NULL AND held_slots = 0) \
      ORDER BY no";
-const EVENTS: &str = "SELECT task.no, events, ifnull(kept, 0) FROM sm_task task \
-     LEFT JOIN (SELECT no, count(*) AS kept FROM sm_event GROUP BY no) event ON event.no = task.no \
-     WHERE events <> ifnull(kept, 0) ORDER BY task.no";
 
 impl Db<'_> {
     pub(super) fn audit(&mut self) -> Outcome<Vec<Discrepancy>> {
@@ -48,10 +45,6 @@ impl Db<'_> {
         }
         self.each(BROKEN, |row| {
             found.push(broken_task(row)?);
-            Ok(())
-        })?;
-        self.each(EVENTS, |row| {
-            found.push(events_differ(row.get(0)?, row.get(1)?, row.get(2)?));
             Ok(())
         })?;
         Ok(found)

@@ -20,7 +20,6 @@ use crate::time::Timestamp;
 
 pub(super) const CHANGE: &str = "UPDATE sm_task SET state = ?2, due = ?3, ready_at = ?4, lane = ?5, slots = ?6, rank = ?7, \
      logical_date = ?8, priority = ?9, lease_loss = ?10, attempt_runs = ?11, retry = ?12, payload = ?13 WHERE no = ?1";
-pub(super) const HAS_EVENTS: &str = "SELECT events > 0 FROM sm_task WHERE no = ?1";
 
 impl Db<'_> {
     pub(super) fn change_if(&mut self, changes: &[Change]) -> Outcome<Vec<bool>> {
@@ -68,17 +67,13 @@ impl Db<'_> {
     }
 
     pub(super) fn delete_if(&mut self, tasks: &[(LeaseRef, TaskState)]) -> Outcome<Vec<bool>> {
-        let mut has_events = self.prepare(HAS_EVENTS)?;
         let (mut lanes, mut gone) = (LaneChanges::default(), Vec::with_capacity(tasks.len()));
         let mut answers = Vec::with_capacity(tasks.len());
         for (task, from) in tasks {
             let id = task.id.0;
-            let was = match self.free(*task, *from)? {
-                Some(was) if !has_events.query_row([id], |row| row.get::<_, bool>(0))? => was,
-                _ => {
-                    answers.push(false);
-                    continue;
-                }
+            let Some(was) = self.free(*task, *from)? else {
+                answers.push(false);
+                continue;
             };
             self.prepare(DELETE_TASK)?.execute([id])?;
             gone.push(id);

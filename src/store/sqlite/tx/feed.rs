@@ -12,10 +12,10 @@ use crate::task::TaskState;
 use crate::time::Timestamp;
 
 /// From the task as it was before the move.
-pub(super) const TELL: &str = "INSERT INTO sm_feed (seq, no, attempt, at, state, map_index, namespace, workflow, run, task, value, message) \
-     SELECT ?2, no, attempt, coalesce(?3, ready_at), ?4, map_index, namespace, workflow, run, task, ?5, ?6 \
+pub(super) const TELL: &str = "INSERT INTO sm_feed (seq, no, attempt, at, state, reason, map_index, namespace, workflow, run, task, value, message) \
+     SELECT ?2, no, attempt, coalesce(?3, ready_at), ?4, ?5, map_index, namespace, workflow, run, task, ?6, ?7 \
      FROM sm_task WHERE no = ?1";
-pub(super) const FEED: &str = "SELECT seq, no, attempt, at, state, value, message, namespace, workflow, run, task, map_index \
+pub(super) const FEED: &str = "SELECT seq, no, attempt, at, state, reason, value, message, namespace, workflow, run, task, map_index \
      FROM sm_feed WHERE seq > ?1 ORDER BY seq LIMIT ?2";
 pub(super) const FORGET: &str = "DELETE FROM sm_feed WHERE seq IN ( \
        SELECT seq FROM (SELECT seq, at FROM sm_feed WHERE seq > 0 ORDER BY seq LIMIT ?3) first \
@@ -41,8 +41,8 @@ impl Db<'_> {
         }
         let seq = self.counter("feed")? + 1;
         let at = change.ended_at.or(change.at).map(Timestamp::as_micros);
-        let (value, message) = (&change.value, &change.message);
-        self.prepare(TELL)?.execute((change.task.id.0, seq, at, change.to.code(), value, message))?;
+        let (reason, value, message) = (change.reason.map(Code::code), &change.value, &change.message);
+        self.prepare(TELL)?.execute((change.task.id.0, seq, at, change.to.code(), reason, value, message))?;
         self.set_counter("feed", seq)
     }
 

@@ -109,9 +109,7 @@ macro_rules! ends {
         ]
     };
 }
-pub(super) const ENDS: [&str; 2] = ends!("sm_task_ended", "state >= 6 AND events = 0 AND state = ?5");
-pub(super) const ENDS_TOLD: [&str; 2] =
-    ends!("sm_task_ended_told", "state >= 6 AND events > 0 AND state = ?5");
+pub(super) const ENDS: [&str; 2] = ends!("sm_task_ended", "state >= 6 AND state = ?5");
 
 pub(super) const LANES: &str = "SELECT no FROM sm_lane WHERE no >= ?1 AND tasks > 0 ORDER BY no";
 
@@ -124,9 +122,7 @@ pub(super) const COUNT_SENSING: &str =
 pub(super) const COUNT_RETRIES: &str = "SELECT 3, count(*) FROM \
      (SELECT 1 FROM sm_task INDEXED BY sm_task_retry WHERE state = 3 LIMIT ?1) asked";
 pub(super) const COUNT_ENDS: &str = "SELECT ?2, count(*) FROM (SELECT 1 FROM sm_task INDEXED BY sm_task_ended \
-     WHERE state >= 6 AND events = 0 AND state = ?2 LIMIT ?1) asked";
-pub(super) const COUNT_ENDS_TOLD: &str = "SELECT ?2, count(*) FROM (SELECT 1 FROM sm_task INDEXED BY sm_task_ended_told \
-     WHERE state >= 6 AND events > 0 AND state = ?2 LIMIT ?1) asked";
+     WHERE state >= 6 AND state = ?2 LIMIT ?1) asked";
 
 /// What is read of a task.
 #[derive(Debug)]
@@ -334,15 +330,15 @@ impl Db<'_> {
         Ok(wanted)
     }
 
-    /// Merges the ends of several indexes. Of each it reads a share of what is still to be found at a time.
+    /// Merges the ends of several states. Of each it reads a share of what is still to be found at a time.
     fn walk_ends(&mut self, step: &mut Step<'_>) -> Outcome<()> {
         let walk = step.walk;
         let place = walk.place::<2, 0>().map_err(Fault::Refused)?.map_or([i64::MAX; 2], |(place, _)| place);
         let since = walk.query.ended_since.map_or(i64::MIN, |at| at.as_micros());
-        let stream = |sql, code| Ends { sql, code, place, read: VecDeque::new(), is_over: false };
+        let stream =
+            |state: TaskState| Ends { code: state.code(), place, read: VecDeque::new(), is_over: false };
         let states = walk.query.possible().filter(|state| state.is_end());
-        let both = |state: TaskState| [stream(ENDS, state.code()), stream(ENDS_TOLD, state.code())];
-        let mut streams: Vec<Ends> = states.flat_map(both).collect();
+        let mut streams: Vec<Ends> = states.map(stream).collect();
         let share = walk.most.div_ceil(streams.len().max(1));
         while !step.is_full() {
             for stream in &mut streams {
@@ -364,7 +360,7 @@ impl Db<'_> {
     }
 
     fn fill(&self, stream: &mut Ends, since: i64, share: usize) -> Outcome<()> {
-        for (sql, is_last) in stream.sql.into_iter().zip([false, true]) {
+        for (sql, is_last) in ENDS.into_iter().zip([false, true]) {
             let most = share - stream.read.len();
             if most == 0 {
                 break;
@@ -392,7 +388,6 @@ impl Db<'_> {
         self.count_into(&mut sums, COUNT_RETRIES, [beyond])?;
         for state in TaskState::ALL.into_iter().filter(|state| state.is_end()) {
             self.count_into(&mut sums, COUNT_ENDS, (beyond, state.code()))?;
-            self.count_into(&mut sums, COUNT_ENDS_TOLD, (beyond, state.code()))?;
         }
         Ok(sums)
     }
@@ -414,9 +409,8 @@ impl Db<'_> {
     }
 }
 
-/// Tasks that ended, of one index.
+/// Tasks that ended in one state.
 struct Ends {
-    sql: [&'static str; 2],
     /// The state.
     code: i64,
     /// Behind what was read.

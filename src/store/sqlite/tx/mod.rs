@@ -4,7 +4,6 @@ mod attempt;
 mod audit;
 mod change;
 mod counters;
-mod event;
 mod feed;
 mod grant;
 mod history;

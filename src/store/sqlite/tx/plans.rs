@@ -5,8 +5,8 @@ use rusqlite::Connection;
 use super::super::prefix::Prefix;
 use super::super::upgrade::migrate as migrate_inside;
 use super::{
-    attempt, change, counters, event, grant, history, insert, lane, list, pool, retention, rules, run,
-    sensor, share, tick, worker,
+    attempt, change, counters, grant, history, insert, lane, list, pool, retention, rules, run, sensor,
+    share, tick, worker,
 };
 
 const HOT: &[(&str, &str)] = &[
@@ -45,7 +45,6 @@ const HOT: &[(&str, &str)] = &[
     ("forget attempts", history::FORGET),
     ("attempts", history::ATTEMPTS),
     ("delete attempts", history::DELETE_ATTEMPTS),
-    ("whether a task has events", change::HAS_EVENTS),
     ("what a move depends on", attempt::STANDING),
     ("whether attempts are recorded", attempt::RECORDS_ATTEMPTS),
     ("expired", attempt::EXPIRED),
@@ -84,11 +83,6 @@ const HOT: &[(&str, &str)] = &[
     ("changed_sensors, waiting", sensor::CHANGED_WAITING),
     ("waiting sensor", sensor::IF_WAITING),
     ("end sensor", sensor::END),
-    ("events", event::EVENTS),
-    ("old events", event::OLD),
-    ("kept by events", event::KEPT),
-    ("acknowledge", event::ACKNOWLEDGE),
-    ("count events of a task", event::COUNT),
     ("forget_workers", worker::FORGET_WORKERS),
     ("release shards", worker::RELEASE),
     ("write shard", worker::LATER_LEASE),
@@ -132,13 +126,10 @@ const HOT: &[(&str, &str)] = &[
     ("leases of holders", list::LEASES_BEHIND),
     ("ends at an instant", list::ENDS[0]),
     ("ends before an instant", list::ENDS[1]),
-    ("ends with events at an instant", list::ENDS_TOLD[0]),
-    ("ends with events before an instant", list::ENDS_TOLD[1]),
     ("lanes from one on", list::LANES),
     ("count sensors", list::COUNT_SENSING),
     ("count retries", list::COUNT_RETRIES),
     ("count ends", list::COUNT_ENDS),
-    ("count ends with events", list::COUNT_ENDS_TOLD),
 ];
 
 /// Read as a whole by intention: what was asked for, and lists as long as the answer.
@@ -199,7 +190,7 @@ fn statistics_of_the_host_change_no_plan() {
              INSERT INTO sm_run (ns, node, start, stop, status, method, id)
              SELECT no % 99 + 1, due, no, due, 0, 0, 'r' || no FROM sm_task;
              INSERT INTO sm_sensor SELECT no, 1, no % 2, no, no, 1, 1, 1, 1, NULL, NULL, NULL, 0, 0, 0, 0, 'k', '{{}}' FROM sm_task;
-             INSERT INTO sm_event (seq, no, generation, at, reason, next) SELECT no, no, 1, 0, 0, 6 FROM sm_task;
+             INSERT INTO sm_feed (seq, no, attempt, at, state, map_index, namespace, workflow, run, task) SELECT no, no, 1, 0, 6, -1, 'n', 'w', 'r', task FROM sm_task;
              INSERT INTO sm_lane (pool, slots, limits, ready) SELECT 'p', no, '[]', no % 2 FROM sm_task;
              INSERT INTO sm_task_limit (key) SELECT 'k' || no FROM sm_task;
              ANALYZE"
@@ -248,7 +239,6 @@ fn what_keeps_its_slots_is_read_from_an_index_of_only_that() {
     }
 }
 
-/// Ended tasks whose events nobody acknowledges may be many, and stay.
 #[test]
 fn what_can_be_forgotten_is_read_from_an_index_of_only_that() {
     let conn = Connection::open_in_memory().unwrap();
@@ -259,7 +249,7 @@ fn what_can_be_forgotten_is_read_from_an_index_of_only_that() {
     assert_eq!(plan, [tasks, "CORRELATED SCALAR SUBQUERY 1", sensor]);
     let sql = "SELECT sql FROM sqlite_schema WHERE name = 'sm_task_ended'";
     let index: String = conn.query_row(sql, [], |row| row.get(0)).unwrap();
-    assert!(index.ends_with("WHERE state >= 6 AND events = 0"), "{index}");
+    assert!(index.ends_with("WHERE state >= 6"), "{index}");
 }
 
 /// A list reads from the place where it goes on, and nothing before it.
@@ -300,7 +290,6 @@ fn lists_are_read_by_ranges_alone() {
         (list::LEASES_BEHIND, "INDEX sm_task_holder (holder>?)"),
         (list::ENDS[0], "INDEX sm_task_ended (state=? AND ended_at=? AND rowid<?)"),
         (list::ENDS[1], "INDEX sm_task_ended (state=? AND ended_at>? AND ended_at<?)"),
-        (list::ENDS_TOLD[1], "INDEX sm_task_ended_told (state=? AND ended_at>? AND ended_at<?)"),
     ] {
         assert_eq!(plan(&conn, sql), [format!("SEARCH sm_task USING {range}")], "{sql}");
     }

@@ -26,7 +26,7 @@ pub(super) const LATEST_BEYOND: &str =
 pub(super) const FORGET_REQUESTS_UP_TO: &str = "DELETE FROM sm_request WHERE no IN \
      (SELECT no FROM sm_request WHERE (at, id) <= (?1, ?2) ORDER BY at, id LIMIT ?3)";
 pub(super) const FORGETTABLE: &str = "SELECT no, lane FROM sm_task INDEXED BY sm_task_ended \
-     WHERE state >= 6 AND events = 0 AND state = ?4 AND ended_at < ?1 \
+     WHERE state >= 6 AND state = ?4 AND ended_at < ?1 \
        AND (ended_at < ?2 OR NOT EXISTS (SELECT 1 FROM sm_sensor sensor WHERE sensor.no = sm_task.no)) \
      ORDER BY ended_at, no LIMIT ?3";
 pub(super) const DELETE_SENSOR: &str = "DELETE FROM sm_sensor WHERE no = ?1 RETURNING changed";

@@ -19,7 +19,7 @@ CREATE TABLE sm.sensor (
     context       TEXT COLLATE "C" NOT NULL
 );
 
--- Who changes a sensor or notes an event appends to an inbox, where it has no number yet. Who holds the advisory
+-- Who changes a sensor, or ends a task of the feed, appends to an inbox, where it has no number yet. Who holds the advisory
 -- lock of numbers moves what is committed there to the tables of numbered changes and events. So what has a
 -- number becomes visible in the order of the numbers, and no one waits for who changes.
 
@@ -40,39 +40,16 @@ CREATE TABLE sm.sensor_inbox (
 CREATE INDEX sensor_inbox_of ON sm.sensor_inbox (no);
 CREATE INDEX sensor_inbox_deleted ON sm.sensor_inbox (no) WHERE kind = 2;
 
--- reason: 0 landed, 1 timed out, 2 failed, 3 cancelled, 4 execution timed out, 5 unreachable. next: a state of a
--- task.
-CREATE TABLE sm.event (
-    seq        BIGINT PRIMARY KEY,
-    no         BIGINT NOT NULL,
-    generation BIGINT NOT NULL,
-    at         BIGINT NOT NULL,
-    reason     BIGINT NOT NULL,
-    next       BIGINT NOT NULL,
-    value      TEXT,
-    message    TEXT
-) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
-CREATE INDEX event_of ON sm.event (no);
-CREATE TABLE sm.event_inbox (
-    id         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    no         BIGINT NOT NULL,
-    generation BIGINT NOT NULL,
-    at         BIGINT NOT NULL,
-    reason     BIGINT NOT NULL,
-    next       BIGINT NOT NULL,
-    value      TEXT,
-    message    TEXT
-) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
-CREATE INDEX event_inbox_of ON sm.event_inbox (no);
-
--- The feed of ends, each with the key of its task, which may be gone. state: the one that the task moved to. The identity of
--- the inbox is drawn by the statement that has locked the task's row, so what happens to one task keeps its order.
+-- The feed of ends, each with the key of its task, which may be gone. state: the one that the task moved to. reason: why
+-- its sensor ended, if this ended one: 0 landed, 1 timed out, 2 failed, 3 cancelled, 4 execution timed out,
+-- 5 unreachable. The identity of the inbox is drawn by the statement that has locked the task's row, so what happens to one task keeps its order.
 CREATE TABLE sm.feed (
     seq       BIGINT PRIMARY KEY,
     no        BIGINT NOT NULL,
     attempt   BIGINT NOT NULL,
     at        BIGINT NOT NULL,
     state     BIGINT NOT NULL,
+    reason    BIGINT,
     map_index BIGINT NOT NULL,
     namespace TEXT COLLATE "C" NOT NULL,
     workflow  TEXT COLLATE "C" NOT NULL,
@@ -87,6 +64,7 @@ CREATE TABLE sm.feed_inbox (
     attempt   BIGINT NOT NULL,
     at        BIGINT NOT NULL,
     state     BIGINT NOT NULL,
+    reason    BIGINT,
     map_index BIGINT NOT NULL,
     namespace TEXT COLLATE "C" NOT NULL,
     workflow  TEXT COLLATE "C" NOT NULL,
@@ -106,17 +84,16 @@ CREATE TABLE sm.consumer (
     until   BIGINT NOT NULL
 ) WITH (fillfactor = 50);
 
--- The last number of a sensor's change, that of an event and that of the feed; forgotten: the highest last change of a sensor that
+-- The last number of a sensor's change and that of the feed; forgotten: the highest last change of a sensor that
 -- was deleted. Who holds the advisory lock of numbers inserts a version and deletes the one before: the newest
 -- is found first, however many dead ones an old snapshot keeps.
 CREATE TABLE sm.numbers (
     version   BIGINT PRIMARY KEY,
     sensor    BIGINT NOT NULL,
-    event     BIGINT NOT NULL,
     forgotten BIGINT NOT NULL,
     feed      BIGINT NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
-INSERT INTO sm.numbers VALUES (0, 0, 0, 0, 0);
+INSERT INTO sm.numbers VALUES (0, 0, 0, 0);
 
 -- codes, shards: how it splits the shard codes. incarnation: which of the workers that had the name it is.
 CREATE TABLE sm.worker (

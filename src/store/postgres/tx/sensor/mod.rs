@@ -1,4 +1,4 @@
-//! The store's operations on sensors, and the trait that they share with events, workers and shards.
+//! The store's operations on sensors, and the trait that they share with workers and shards.
 
 pub(super) mod numbers;
 
@@ -15,9 +15,9 @@ use super::{Db, PostgresBackend, clamp, first, row};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskId};
-use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, Settings};
+use crate::sensor::{SensorInsert, SensorRecord, Settings};
 use crate::store::contract::{
-    EventNote, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
+    SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
 };
 use crate::store::sql::codes::Code;
 use crate::store::sql::records;
@@ -237,26 +237,6 @@ impl SensorTx for PostgresBackend<'_> {
             }
             Ok(answers)
         })
-    }
-
-    fn note_events(&mut self, events: &[EventNote]) -> StoreResult<()> {
-        self.tell(News::Events, |db| if events.is_empty() { Ok(()) } else { db.note_events(events) })
-    }
-
-    fn events(&mut self, after: u64, limit: usize) -> StoreResult<Vec<SensorEvent>> {
-        self.read(|db| if limit == 0 { Ok(Vec::new()) } else { db.events(after, limit) })
-    }
-
-    fn acknowledge_events(&mut self, seqs: &[u64]) -> StoreResult<usize> {
-        self.write(|db| if seqs.is_empty() { Ok(0) } else { db.acknowledge_events(seqs) })
-    }
-
-    fn forget_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
-        self.write(|db| if limit == 0 { Ok(0) } else { db.forget_events(before, limit) })
-    }
-
-    fn kept_by_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
-        self.read(|db| if limit == 0 { Ok(0) } else { db.kept_by_events(before, limit) })
     }
 
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()> {

@@ -1,8 +1,8 @@
--- Gives numbers to changes of sensors, to events and to the feed that wait for them in the inboxes, in the order in which they
--- were noted. Does nothing unless the transaction got the advisory lock of numbers in an earlier statement:
+-- Gives numbers to changes of sensors, and to events of the feed, that wait for them in the inboxes, in the order in
+-- which they were noted. Does nothing unless the transaction got the advisory lock of numbers in an earlier statement:
 -- this statement's view must be newer than what the last holder committed.
 -- $1: how many of each at most. Returns the tasks and the numbers of the changes, in their
--- order, and the number of events or of what came into the feed, whichever is more.
+-- order, and how many events got one.
 WITH
 last AS MATERIALIZED (
   SELECT * FROM sm.numbers WHERE current_setting('stationmaster.numbers', true) = 'true'
@@ -12,12 +12,6 @@ changes AS (
   DELETE FROM sm.sensor_inbox
   WHERE id = ANY (ARRAY(
     SELECT id FROM sm.sensor_inbox WHERE EXISTS (SELECT FROM last) ORDER BY id LIMIT $1::bigint))
-  RETURNING *
-),
-events AS (
-  DELETE FROM sm.event_inbox
-  WHERE id = ANY (ARRAY(
-    SELECT id FROM sm.event_inbox WHERE EXISTS (SELECT FROM last) ORDER BY id LIMIT $1::bigint))
   RETURNING *
 ),
 ends AS (
@@ -38,35 +32,28 @@ old AS (
 new AS (
   INSERT INTO sm.sensor_change (seq, no, waiting) SELECT seq, no, kind = 0 FROM latest WHERE kind <> 2
 ),
-noted AS (
-  INSERT INTO sm.event (seq, no, generation, at, reason, next, value, message)
-  SELECT last.event + row_number() OVER (ORDER BY events.id), events.no, events.generation, events.at,
-    events.reason, events.next, events.value, events.message
-  FROM events CROSS JOIN last
-),
 told AS (
-  INSERT INTO sm.feed (seq, no, attempt, at, state, map_index, namespace, workflow, run, task, value, message)
-  SELECT last.feed + row_number() OVER (ORDER BY ends.id), ends.no, ends.attempt, ends.at, ends.state, ends.map_index,
-    ends.namespace, ends.workflow, ends.run, ends.task, ends.value, ends.message
+  INSERT INTO sm.feed (seq, no, attempt, at, state, reason, map_index, namespace, workflow, run, task, value, message)
+  SELECT last.feed + row_number() OVER (ORDER BY ends.id), ends.no, ends.attempt, ends.at, ends.state, ends.reason,
+    ends.map_index, ends.namespace, ends.workflow, ends.run, ends.task, ends.value, ends.message
   FROM ends CROSS JOIN last
 ),
 moved AS MATERIALIZED (
   SELECT (SELECT count(*) FROM placed) AS changes, (SELECT max(seq) FROM placed) AS sensor,
-    (SELECT count(*) FROM events) AS events,
     (SELECT count(*) FROM ends) AS ends,
     (SELECT max(old.seq) FROM old WHERE (old.no IN (SELECT no FROM latest WHERE kind = 2)) IS TRUE) AS forgotten
 ),
 old_numbers AS (
   DELETE FROM sm.numbers
-  WHERE version = (SELECT version FROM last) AND (SELECT changes + events + ends FROM moved) > 0
+  WHERE version = (SELECT version FROM last) AND (SELECT changes + ends FROM moved) > 0
 ),
 new_numbers AS (
-  INSERT INTO sm.numbers (version, sensor, event, forgotten, feed)
-  SELECT last.version + 1, coalesce(moved.sensor, last.sensor), last.event + moved.events,
+  INSERT INTO sm.numbers (version, sensor, forgotten, feed)
+  SELECT last.version + 1, coalesce(moved.sensor, last.sensor),
     greatest(last.forgotten, moved.forgotten), last.feed + moved.ends
   FROM last CROSS JOIN moved
-  WHERE moved.changes + moved.events + moved.ends > 0
+  WHERE moved.changes + moved.ends > 0
 )
 SELECT coalesce(array_agg(placed.no ORDER BY placed.id), '{}'),
-  coalesce(array_agg(placed.seq ORDER BY placed.id), '{}'), (SELECT greatest(events, ends) FROM moved)
+  coalesce(array_agg(placed.seq ORDER BY placed.id), '{}'), (SELECT ends FROM moved)
 FROM placed

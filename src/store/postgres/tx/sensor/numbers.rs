@@ -49,7 +49,7 @@ impl Numbered {
 const NONE: &str = "SELECT ARRAY[]::bigint[], ARRAY[]::bigint[], 0::bigint";
 
 impl Db<'_> {
-    /// What follows a statement that appends so many changes or events, in the same round trip, if they get
+    /// What follows a statement that appends so many changes, in the same round trip, if they get
     /// their numbers at once. A transaction of the store's own gives them last. A host's may be open for long,
     /// and would keep everybody from numbering: it leaves that to others.
     pub(in super::super) fn numbering(&mut self, appended: usize) -> [Statement; 2] {

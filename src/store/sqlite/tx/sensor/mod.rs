@@ -1,4 +1,4 @@
-//! The store's operations on sensors, and the trait that they share with events, workers and shards.
+//! The store's operations on sensors, and the trait that they share with workers and shards.
 
 use rusqlite::{OptionalExtension, Row, Statement, params};
 
@@ -9,9 +9,9 @@ use super::{SqliteBackend, clamp, row};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
-use crate::sensor::{SensorEvent, SensorInsert, SensorRecord, SensorState};
+use crate::sensor::{SensorInsert, SensorRecord, SensorState};
 use crate::store::contract::{
-    EventNote, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
+    SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
 };
 use crate::store::sql::records;
 use crate::store::sql::statement::statement;
@@ -176,26 +176,6 @@ impl SensorTx for SqliteBackend<'_> {
             }
             Ok(ended)
         })
-    }
-
-    fn note_events(&mut self, events: &[EventNote]) -> StoreResult<()> {
-        self.write(|db| db.note_events(events))
-    }
-
-    fn events(&mut self, after: u64, limit: usize) -> StoreResult<Vec<SensorEvent>> {
-        self.read(|db| db.events(after, limit))
-    }
-
-    fn acknowledge_events(&mut self, seqs: &[u64]) -> StoreResult<usize> {
-        self.write(|db| db.acknowledge_events(seqs))
-    }
-
-    fn forget_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
-        self.write(|db| db.forget_events(before, limit))
-    }
-
-    fn kept_by_events(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize> {
-        self.read(|db| db.kept_by_events(before, limit))
     }
 
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()> {

@@ -178,7 +178,7 @@ BEGIN
   SELECT count(*) INTO moved
   FROM sm._move(
     held.nos, held.epochs, held.allowed, held.states, held.dues, held.keeps, held.forgive, NULL, held.ended_at,
-    held.states, held.messages, held.texts, array_fill(at, ARRAY[wanted])
+    held.states, held.messages, held.texts, array_fill(at, ARRAY[wanted]), NULL
   );
   IF moved <> wanted THEN
     RAISE EXCEPTION 'stationmaster: tasks changed while they were locked' USING ERRCODE = 'serialization_failure';

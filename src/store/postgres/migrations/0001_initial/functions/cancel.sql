@@ -12,8 +12,9 @@ DECLARE
   told CONSTANT TEXT := sm._escaped(cancel.message);
   known RECORD;
   stands RECORD;
-  ended RECORD;
+  registered_at BIGINT;
   instant BIGINT;
+  reason BIGINT;
 BEGIN
   IF to_state IS NULL OR (cancel.deadline IS NOT NULL AND to_state <> 9) THEN
     RAISE EXCEPTION
@@ -86,18 +87,18 @@ BEGIN
     END IF;
     UPDATE sm.sensor SET state = 1
     WHERE sensor.no = known.no AND sensor.epoch = stands.epoch AND sensor.state = 0
-    RETURNING sensor.generation, sensor.registered_at INTO ended;
+    RETURNING sensor.registered_at INTO registered_at;
     IF FOUND THEN
-      instant := greatest(instant, ended.registered_at);
+      instant := greatest(instant, registered_at);
       INSERT INTO sm.sensor_inbox (no, kind) VALUES (known.no, 1);
-      -- 3: cancelled.
-      INSERT INTO sm.event_inbox (no, generation, at, reason, next, value, message)
-      VALUES (known.no, ended.generation, instant, 3, to_state, NULL, told);
+      -- Cancelled.
+      reason := 3;
     END IF;
   END IF;
   PERFORM sm._move(
     ARRAY[known.no], ARRAY[stands.epoch], ARRAY[1::bigint << stands.state::int], ARRAY[to_state], NULL,
-    ARRAY[0::bigint], ARRAY[0::bigint], NULL, ARRAY[instant], NULL, ARRAY[told], NULL, NULL);
+    ARRAY[0::bigint], ARRAY[0::bigint], NULL, ARRAY[instant], NULL, ARRAY[told], NULL, NULL,
+    ARRAY[reason]);
   IF NOT FOUND THEN
     RAISE EXCEPTION 'stationmaster: a task changed while it was locked' USING ERRCODE = 'serialization_failure';
   END IF;
