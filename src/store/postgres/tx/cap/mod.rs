@@ -92,6 +92,6 @@ impl Db<'_> {
     }
 
     pub(super) fn caps(&mut self) -> Outcome<Vec<(Subject, WaitingCap)>> {
-        self.one(ask!(CAPS))?.iter().map(|row| Ok(records::cap(row)?)).collect()
+        self.one(ask!(CAPS))?.iter().map(records::cap).collect()
     }
 }
