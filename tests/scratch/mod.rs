@@ -51,7 +51,7 @@ impl Scratch {
     pub fn empty(&self) {
         let schema = &self.0;
         let tables = "attempt beat consumer delta event event_inbox family feed feed_inbox idle lane lane_use lease level limit_use namespace numbers pause pool \
-                      pool_use rate_use ready request run run_beat sensor sensor_change sensor_inbox serving shard task task_limit tick turn \
+                      note pool_use rate_use ready request run run_beat sensor sensor_change sensor_inbox serving shard task task_limit tick turn \
                       worker";
         let delete: String =
             tables.split(' ').map(|table| format!("DELETE FROM \"{schema}\".{table};")).collect();
