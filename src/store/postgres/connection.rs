@@ -137,15 +137,15 @@ impl Connection {
         &mut self,
         options: &PostgresOptions,
         liveness: &Liveness,
-        opening: Opening,
-        stale: Option<&Timekeeper>,
+        begin: Begin<'_>,
         batch: &[Statement],
         touch: Touch,
         then: Then,
     ) -> Reply {
         if self.route == Route::Direct {
-            return self.run(options, liveness, Some(Begin { opening, stale }), batch, then).await;
+            return self.run(options, liveness, Some(begin), batch, then).await;
         }
+        let Begin { opening, stale } = begin;
         if let Some(time) = stale {
             time.measure(&self.client).await.map_err(Failure::of_waiting)?;
             liveness.heard();

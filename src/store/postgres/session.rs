@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::connection::{Connection, Driving};
+use super::connection::{Begin, Connection, Driving};
 use super::dial::{Dialer, Role};
 use super::error::{Failure, commit_error, is_of_standby, open_commit};
 use super::holder::end_stopped;
@@ -130,7 +130,9 @@ impl Session {
         let along = connection.along(then);
         let begin = async {
             let stale = time.is_stale().then_some(time);
-            let done = connection.begin(options, &self.liveness, opening, stale, batch, touch, along).await;
+            let done = connection
+                .begin(options, &self.liveness, Begin { opening, stale }, batch, touch, along)
+                .await;
             if !matches!(done, Err(Failure::Lost(_))) {
                 connection.ended().await?;
             }

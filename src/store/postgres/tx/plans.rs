@@ -466,7 +466,7 @@ fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
     on("linear", async |client, schema| {
         let mut prepare = String::new();
         for (name, sql, nulls) in
-            [("fold", fold::FOLD, 1), ("promote", promote::PROMOTE, 2), ("grant", tick::GRANT, 20)]
+            [("fold", fold::FOLD, 1), ("promote", promote::PROMOTE, 2), ("grant", tick::GRANT, 21)]
         {
             let nulls = vec!["NULL"; nulls].join(", ");
             prepare.push_str(&format!(
@@ -503,7 +503,7 @@ fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
                 "fold(10000)".to_owned(),
                 "promote(1, 10000)".to_owned(),
                 format!(
-                    "\"grant\"('{numbers}', 'h', 9, 1, 'q', NULL, '{lanes}', '{zeros}', '{zeros}', '{zeros}', '{zeros}', '{{}}', '{{}}', 1, 1, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}')"
+                    "\"grant\"('{numbers}', 'h', 9, 1, 'q', NULL, '{lanes}', '{zeros}', '{zeros}', '{zeros}', '{zeros}', '{{}}', '{{}}', 1, 1, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', 0)"
                 ),
             ] {
                 let answer = client
