@@ -111,8 +111,10 @@ pub enum Command {
         keys: Vec<LimitKey>,
     },
     /// Says why tasks do not run
-    #[command(after_help = "Examples:\n  stationmaster --db jobs.db explain prod nightly 2026-01-31 load\n  \
-        stationmaster --db jobs.db --json tasks --state waiting | stationmaster --db jobs.db explain -")]
+    #[command(
+        after_help = "Examples:\n  stationmaster --db jobs.db explain prod nightly 2026-01-31 load\n  \
+        stationmaster --db jobs.db --json tasks --state waiting | stationmaster --db jobs.db explain -"
+    )]
     Explain(Keys),
     /// Shows what the next tick would admit, and why the rest waits. Changes nothing
     #[command(after_help = "Example:\n  stationmaster --db jobs.db preview --budget 10 --serves gpu")]
@@ -201,6 +203,11 @@ pub enum Command {
     /// Compares all counters with what they count. Reads every task
     #[command(after_help = "Example:\n  stationmaster --db jobs.db audit || echo 'look at it'")]
     Audit,
+    /// Serves pages that show the store in a browser
+    #[cfg(feature = "dashboard")]
+    #[command(after_help = "Examples:\n  stationmaster --db jobs.db serve\n  \
+        stationmaster --db jobs.db serve --allow-changes --listen 127.0.0.1:9000")]
+    Serve(crate::serve::Serve),
     /// Cancels tasks: at once what waits, within a grace what runs
     #[command(after_help = "Examples:\n  stationmaster --db jobs.db cancel prod nightly 2026-01-31 load\n  \
         stationmaster --db jobs.db cancel --state waiting --queue gpu --message 'no GPUs today' --yes")]
@@ -242,7 +249,9 @@ pub enum Command {
         sure: Sure,
     },
     /// Changes what waiting tasks ask for
-    #[command(after_help = "Example:\n  stationmaster --db jobs.db change --state waiting --queue gpu --set-queue cpu")]
+    #[command(
+        after_help = "Example:\n  stationmaster --db jobs.db change --state waiting --queue gpu --set-queue cpu"
+    )]
     Change {
         #[command(flatten)]
         pick: Pick,
@@ -252,7 +261,9 @@ pub enum Command {
         sure: Sure,
     },
     /// Deletes tasks that wait or ended
-    #[command(after_help = "Example:\n  stationmaster --db jobs.db delete --state failed --namespace test --yes")]
+    #[command(
+        after_help = "Example:\n  stationmaster --db jobs.db delete --state failed --namespace test --yes"
+    )]
     Delete {
         #[command(flatten)]
         pick: Pick,

@@ -11,7 +11,9 @@ pub fn is_sure(yes: bool, question: &str) -> Result<bool, Failure> {
         return Ok(true);
     }
     if !io::stdin().is_terminal() || !err.is_terminal() {
-        let text = format!("{question} There is no terminal to ask on: say --yes if you mean it. Nothing was changed.");
+        let text = format!(
+            "{question} There is no terminal to ask on: say --yes if you mean it. Nothing was changed."
+        );
         return Err(Failure::Usage(text));
     }
     write!(err, "{question} [y/N] ")?;

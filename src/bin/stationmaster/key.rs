@@ -107,7 +107,8 @@ fn lines(input: impl BufRead) -> Result<Vec<TaskKey>, Failure> {
             continue;
         }
         let value = json(&line)?;
-        let is_cursor = value.as_object().is_some_and(|fields| fields.len() == 1 && fields.contains_key("next"));
+        let is_cursor =
+            value.as_object().is_some_and(|fields| fields.len() == 1 && fields.contains_key("next"));
         if !is_cursor {
             keys.push(task_of(&value)?);
         }

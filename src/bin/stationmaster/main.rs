@@ -8,6 +8,8 @@ mod failure;
 mod key;
 mod open;
 mod screen;
+#[cfg(feature = "dashboard")]
+mod serve;
 mod show;
 mod text;
 mod times;
@@ -40,6 +42,10 @@ fn main() -> ExitCode {
 
 /// Runs the command. Returns false if it found nothing, or did not do everything.
 fn run(cli: &Cli) -> Result<bool, Failure> {
+    #[cfg(feature = "dashboard")]
+    if let Command::Serve(serve) = &cli.command {
+        return serve::run(serve, &cli.options);
+    }
     let style = Style::new(&cli.options);
     let edits = matches!(
         cli.command,
@@ -57,7 +63,9 @@ fn run(cli: &Cli) -> Result<bool, Failure> {
     };
     if edits {
         if cli.options.watch.is_some() {
-            return Err(Failure::Usage("what changes something is not shown again: leave out --watch".into()));
+            return Err(Failure::Usage(
+                "what changes something is not shown again: leave out --watch".into(),
+            ));
         }
         let opened = open::open(&cli.options, access)?;
         return edit::run(&cli.command, &opened, style);

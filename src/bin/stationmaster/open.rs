@@ -16,31 +16,36 @@ pub enum Access {
     /// Reads for as long as it takes.
     ReadsAll,
     Changes,
+    /// Reads for several people at once.
+    #[cfg(feature = "dashboard")]
+    Pages,
 }
 
 /// A store, and the clock that decides leases in it.
 pub struct Opened {
     pub store: Arc<dyn Store>,
-    clock: Box<dyn Fn() -> Timestamp>,
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Opened {
     #[allow(dead_code, reason = "a build may have no store")]
     fn new(store: impl Store + 'static, clock: impl Clock + 'static) -> Self {
-        Self { store: Arc::new(store), clock: Box::new(move || clock.now()) }
+        Self { store: Arc::new(store), clock: Arc::new(clock) }
     }
 
     pub fn now(&self) -> Timestamp {
-        (self.clock)()
+        self.clock.now()
     }
 }
 
 pub fn open(options: &Options, access: Access) -> Result<Opened, Failure> {
     let Some(db) = &options.db else {
-        let text = "name the store: --db FILE, --db postgres://USER@HOST/DATABASE, or the variable STATIONMASTER_DB";
+        let text =
+            "name the store: --db FILE, --db postgres://USER@HOST/DATABASE, or the variable STATIONMASTER_DB";
         return Err(Failure::Usage(text.into()));
     };
-    let is_server = ["postgres://", "postgresql://", "host=", "dbname="].iter().any(|begin| db.starts_with(begin));
+    let is_server =
+        ["postgres://", "postgresql://", "host=", "dbname="].iter().any(|begin| db.starts_with(begin));
     if is_server { postgres(db, options, access) } else { sqlite(db, options) }
 }
 
@@ -56,6 +61,8 @@ fn postgres(db: &str, options: &Options, access: Access) -> Result<Opened, Failu
         Access::Reads => with.connections(1).wake(Wake::Never),
         Access::ReadsAll => with.connections(1).wake(Wake::Never).statement_timeout(Duration::ZERO),
         Access::Changes => with.connections(2),
+        #[cfg(feature = "dashboard")]
+        Access::Pages => with.connections(2).wake(Wake::Never),
     };
     let store = PostgresStore::connect(db, with)?;
     let clock = store.clock();

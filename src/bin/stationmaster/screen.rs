@@ -32,16 +32,13 @@ impl Style {
             When::Always => true,
             When::Never => false,
             When::Auto => {
-                is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+                is_terminal
+                    && !is_set("NO_COLOR")
+                    && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
             }
         };
         let terminal = || if is_terminal { Table::new().width() } else { None };
-        Self {
-            json: options.json,
-            colour,
-            width: options.width.or_else(terminal),
-            payload: options.payload,
-        }
+        Self { json: options.json, colour, width: options.width.or_else(terminal), payload: options.payload }
     }
 }
 

@@ -52,10 +52,7 @@ mod tests {
     fn what_terminals_act_on_is_escaped() {
         let hostile = "a\u{1b}[2J\u{9b}31m\r\n\t\u{7f}\u{202e}b\u{200b}\u{2028}c\u{0}";
         let shown = visible(hostile);
-        assert_eq!(
-            shown,
-            "a\\u{1b}[2J\\u{9b}31m\\r\\n\\t\\u{7f}\\u{202e}b\\u{200b}\\u{2028}c\\0"
-        );
+        assert_eq!(shown, "a\\u{1b}[2J\\u{9b}31m\\r\\n\\t\\u{7f}\\u{202e}b\\u{200b}\\u{2028}c\\0");
         let json = serde_json::to_string(hostile).unwrap();
         let shown = visible_json(&json);
         assert!(shown.chars().all(|char| (' '..='~').contains(&char)), "{shown}");

@@ -88,12 +88,9 @@ fn retry(tx: &mut Tx<'_>, now: stationmaster::Timestamp, keys: &[TaskKey]) -> Re
     let is_up = |cleared: &Cleared| *cleared == Cleared::NotEnded(TaskState::UpForRetry);
     let up: Vec<TaskKey> =
         keys.iter().zip(&cleared).filter(|(_, cleared)| is_up(cleared)).map(|(key, _)| key.clone()).collect();
-    let mut ready = if up.is_empty() {
-        Vec::new()
-    } else {
-        tx.change(now, &up, |task| task.not_before = None)?
-    }
-    .into_iter();
+    let mut ready =
+        if up.is_empty() { Vec::new() } else { tx.change(now, &up, |task| task.not_before = None)? }
+            .into_iter();
     let done = |cleared: Cleared| match cleared {
         Cleared::Ready => Done::new(true, "ready again", cleared),
         Cleared::NotEnded(TaskState::UpForRetry) => match ready.next() {

@@ -45,7 +45,8 @@ pub fn apply(
                     match task {
                         Some(task) => known.push(task),
                         None => {
-                            let nothing = Done { done: false, text: super::UNKNOWN.into(), result: json!("unknown") };
+                            let nothing =
+                                Done { done: false, text: super::UNKNOWN.into(), result: json!("unknown") };
                             done.push((key.clone(), nothing));
                         }
                     }
@@ -100,11 +101,7 @@ fn query(pick: &Pick, screen: &Screen) -> std::result::Result<Option<TaskQuery>,
 }
 
 /// Returns the first tasks of the list.
-fn listed(
-    opened: &Opened,
-    query: &TaskQuery,
-    limit: usize,
-) -> std::result::Result<Vec<TaskRecord>, Failure> {
+fn listed(opened: &Opened, query: &TaskQuery, limit: usize) -> std::result::Result<Vec<TaskRecord>, Failure> {
     let mut found = Vec::new();
     let page = Page { limit, after: None, all: false };
     show::walk(opened.store.as_ref(), query, &page, |tasks| found.extend(tasks))?;

@@ -4,7 +4,7 @@ use serde_json::json;
 use stationmaster::admission::{Drain, Subject};
 use stationmaster::error::Invalid;
 
-use crate::args::{Subjects, SubjectKind, Sure};
+use crate::args::{SubjectKind, Subjects, Sure};
 use crate::ask::is_sure;
 use crate::failure::Failure;
 use crate::open::Opened;
@@ -40,8 +40,7 @@ pub fn set(
         screen.write()?;
         return Ok(false);
     }
-    let changed =
-        opened.store.write(|tx| if pause { tx.pause(&subjects) } else { tx.resume(&subjects) })?;
+    let changed = opened.store.write(|tx| if pause { tx.pause(&subjects) } else { tx.resume(&subjects) })?;
     // After the commit: a pause waits for the ticks before it, and so whoever sees it sees what they granted.
     let drains = opened.store.read(|tx| tx.drain(&subjects))?;
     if screen.is_json() {

@@ -22,10 +22,17 @@ pub fn show(store: &dyn Store, screen: &mut Screen) -> Found {
 
 fn text(what: &Discrepancy) -> String {
     match what {
-        Discrepancy::Pool { pool, counted, held } => format!("pool {pool}: counts {counted} slots, and {held} are held"),
-        Discrepancy::Limit { key, counted, held } => format!("limit {key}: counts {counted}, and tasks count {held}"),
+        Discrepancy::Pool { pool, counted, held } => {
+            format!("pool {pool}: counts {counted} slots, and {held} are held")
+        }
+        Discrepancy::Limit { key, counted, held } => {
+            format!("limit {key}: counts {counted}, and tasks count {held}")
+        }
         Discrepancy::Lane { lane, counted, held } => {
-            format!("queue {}, pool {}: counts {counted} ready tasks of a kind, of {held}", lane.queue, lane.pool)
+            format!(
+                "queue {}, pool {}: counts {counted} ready tasks of a kind, of {held}",
+                lane.queue, lane.pool
+            )
         }
         Discrepancy::LaneTasks { lane, counted, held } => {
             format!("queue {}, pool {}: counts {counted} tasks of a kind, of {held}", lane.queue, lane.pool)

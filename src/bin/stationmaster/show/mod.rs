@@ -83,7 +83,9 @@ impl<'a> View<'a> {
     pub fn show(&mut self, store: &dyn Store, screen: &mut Screen) -> Found {
         match self.command {
             Command::Tasks { count: true, filter, .. } => tasks::count(store, screen, filter),
-            Command::Tasks { filter, page, .. } => tasks::list(store, screen, &filter.query(screen.now), page),
+            Command::Tasks { filter, page, .. } => {
+                tasks::list(store, screen, &filter.query(screen.now), page)
+            }
             Command::Task(_) => task::show(store, screen, &self.tasks),
             Command::Pools { names } => pools::show(store, screen, names),
             Command::Queues { names } => queues::show(store, screen, names),
@@ -101,7 +103,11 @@ impl<'a> View<'a> {
             Command::Active { from, to, namespace, workflow, status, count, page } => {
                 let window = runs::Window { from: *from, to: *to, namespace, workflow, status };
                 let query = window.query(screen.now);
-                if *count { runs::count(store, screen, &query) } else { runs::active(store, screen, query, page) }
+                if *count {
+                    runs::count(store, screen, &query)
+                } else {
+                    runs::active(store, screen, query, page)
+                }
             }
             Command::Feed { consumers: true, .. } => feed::consumers(store, screen),
             Command::Feed { limit, .. } => feed::list(store, screen, &mut self.after, *limit),

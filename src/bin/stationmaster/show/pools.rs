@@ -53,12 +53,15 @@ pub fn show(store: &dyn Store, screen: &mut Screen, names: &[PoolName]) -> Found
         let heads =
             ["pool", "slots", "open", "running", "queued", "ready", "sensing", "paused", "description"];
         let rows = known.iter().map(|(pool, stats, is_paused)| {
-            let count = |of: fn(&PoolStats) -> i64| stats.as_ref().map_or_else(|| field(""), |it| number(of(it)));
+            let count =
+                |of: fn(&PoolStats) -> i64| stats.as_ref().map_or_else(|| field(""), |it| number(of(it)));
             let is_full = pool.open().is_some_and(|open| open <= 0);
             vec![
                 field(&pool.spec.name),
                 number(pool.spec.slots),
-                pool.open().map_or_else(|| number("unlimited"), number).tint(is_full.then_some(Color::Yellow)),
+                pool.open()
+                    .map_or_else(|| number("unlimited"), number)
+                    .tint(is_full.then_some(Color::Yellow)),
                 count(|stats| stats.running),
                 count(|stats| stats.queued),
                 count(|stats| stats.scheduled),
@@ -69,7 +72,8 @@ pub fn show(store: &dyn Store, screen: &mut Screen, names: &[PoolName]) -> Found
         });
         screen.table(&heads, rows.collect::<Vec<_>>());
     }
-    let missing: Vec<_> = names.iter().filter(|name| !known.iter().any(|(pool, ..)| pool.spec.name == **name)).collect();
+    let missing: Vec<_> =
+        names.iter().filter(|name| !known.iter().any(|(pool, ..)| pool.spec.name == **name)).collect();
     if !screen.is_json() {
         missing.iter().for_each(|name| screen.say(&format!("pool {}: does not exist.", visible(name))));
     }

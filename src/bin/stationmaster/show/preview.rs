@@ -29,8 +29,12 @@ pub fn show(
     let preview = store.read(|tx| tx.preview(at, &order))?;
     let found = !preview.granted.is_empty() || !preview.refusals.is_empty();
     if screen.is_json() {
-        let granted: Vec<_> =
-            preview.granted.iter().map(|task| screen.record(task)).collect::<Result<_, _>>().map_err(output)?;
+        let granted: Vec<_> = preview
+            .granted
+            .iter()
+            .map(|task| screen.record(task))
+            .collect::<Result<_, _>>()
+            .map_err(output)?;
         screen.line(&json!({
             "at": at,
             "granted": granted,
@@ -49,9 +53,8 @@ pub fn show(
     }
     if !preview.refusals.is_empty() {
         screen.say("\nIt would leave:");
-        let row = |refusal: &Refusal| {
-            vec![number(refusal.tasks), field(&refusal.reason), needs(&refusal.lane)]
-        };
+        let row =
+            |refusal: &Refusal| vec![number(refusal.tasks), field(&refusal.reason), needs(&refusal.lane)];
         screen.table(&["tasks", "why", "needs"], preview.refusals.iter().map(row));
     }
     if let Some(due) = preview.next_due {

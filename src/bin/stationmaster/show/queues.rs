@@ -21,7 +21,9 @@ pub fn show(store: &dyn Store, screen: &mut Screen, names: &[QueueName]) -> Foun
     let now = screen.now;
     // What nobody has told of, and nothing waits in, is no queue.
     let servers = |name: &QueueName| {
-        told.iter().filter(|serving| serving.includes(name) && now < serving.until()).collect::<Vec<&Serving>>()
+        told.iter()
+            .filter(|serving| serving.includes(name) && now < serving.until())
+            .collect::<Vec<&Serving>>()
     };
     let is_paused = |name: &QueueName| paused.contains(&Subject::Queue(name.clone()));
     if screen.is_json() {
@@ -35,7 +37,10 @@ pub fn show(store: &dyn Store, screen: &mut Screen, names: &[QueueName]) -> Foun
             screen.line(&line);
         }
     } else if wanted.is_empty() {
-        return nothing(screen, "There is no such queue: nothing waits or runs in it, and no one serves it by name.");
+        return nothing(
+            screen,
+            "There is no such queue: nothing waits or runs in it, and no one serves it by name.",
+        );
     } else {
         let rows = wanted.iter().map(|queue| {
             let served = servers(&queue.name);

@@ -95,7 +95,11 @@ pub fn of(store: &dyn Store, screen: &mut Screen, keys: &[RunKey]) -> Found {
         match run {
             None if screen.is_json() => screen.line(&json!({ "key": key, "run": null })),
             None => {
-                screen.say(&format!("{}/{}: there is no such run.", visible(&key.namespace), visible(&key.id)));
+                screen.say(&format!(
+                    "{}/{}: there is no such run.",
+                    visible(&key.namespace),
+                    visible(&key.id)
+                ));
             }
             Some(run) if screen.is_json() => {
                 let line = screen.record(run).map_err(output)?;
@@ -131,7 +135,10 @@ fn sheet(screen: &mut Screen, run: &RunRecord) {
         ("stopped", screen.maybe_when(run.stop)),
         ("took", field(took(run, screen.now))),
         ("last heartbeat", screen.maybe_when(run.heartbeat)),
-        ("suspended", maybe(Some(run.suspended.len()).filter(|times| *times > 0).map(|times| format!("{times} times")))),
+        (
+            "suspended",
+            maybe(Some(run.suspended.len()).filter(|times| *times > 0).map(|times| format!("{times} times"))),
+        ),
         ("attributes", maybe(run.attributes.as_ref().filter(|_| payload))),
     ];
     screen.sheet(lines);
@@ -170,7 +177,8 @@ fn text_of(place: &RunPlace) -> std::io::Result<String> {
 }
 
 fn place_of(text: &str) -> Result<RunPlace, Stop> {
-    let byte = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    let byte =
+        |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
     let json: Option<Vec<u8>> = text.as_bytes().chunks(2).map(byte).collect();
     let refused = || Stop::Other(Failure::Usage("--after takes what a page named as its next one".into()));
     serde_json::from_slice(&json.ok_or_else(refused)?).map_err(|_| refused())

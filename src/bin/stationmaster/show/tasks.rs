@@ -111,7 +111,9 @@ fn note(task: &TaskRecord, now: stationmaster::Timestamp) -> String {
         notes.extend(lease.cancel_at.map(|at| format!("to be cancelled until {}", when(at, now))));
     } else {
         notes.extend(task.due.map(|due| format!("not before {}", when(due, now))));
-        notes.extend(task.message.clone().filter(|_| task.state.is_end() || task.state == TaskState::UpForRetry));
+        notes.extend(
+            task.message.clone().filter(|_| task.state.is_end() || task.state == TaskState::UpForRetry),
+        );
     }
     if task.attempt > 1 {
         notes.push(format!("attempt {}", task.attempt));

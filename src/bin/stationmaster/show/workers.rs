@@ -128,7 +128,13 @@ pub fn of(store: &dyn Store, screen: &mut Screen, name: &Holder, limit: usize) -
         screen.say("\nLeases:");
         let row = |task: &TaskRecord| {
             let until = screen.maybe_when(task.lease.as_ref().map(|lease| lease.expires_at));
-            vec![number(task.id.0), key(&task.key), state(task.state), screen.maybe_when(task.queued_at), until]
+            vec![
+                number(task.id.0),
+                key(&task.key),
+                state(task.state),
+                screen.maybe_when(task.queued_at),
+                until,
+            ]
         };
         let rows: Vec<_> = leases.iter().map(row).collect();
         screen.table(&["number", "task", "state", "granted", "lease until"], rows);
