@@ -85,7 +85,8 @@ fn sqlite(db: &str, options: &Options) -> Result<Opened, Failure> {
     Ok(Opened::new(SqliteStore::open(db, SqliteOptions::new().prefix(prefix))?, SystemClock))
 }
 
-/// Refuses a file that opening would create, or add tables to.
+/// Refuses a file that opening would create, or add tables to: the store is of whoever uses it, and a typing error in
+/// the name must leave nothing behind.
 #[cfg(feature = "sqlite")]
 fn refuse_to_create(db: &str, prefix: &stationmaster::store::sqlite::Prefix) -> Result<(), Failure> {
     use stationmaster::store::sqlite::migrations_sql_from;

@@ -67,6 +67,11 @@ pub fn maybe(text: Option<impl Display>) -> Field {
     text.map_or_else(|| field(""), field)
 }
 
+/// Returns a cell of JSON, which stays what can be typed.
+pub fn json(json: &str) -> Field {
+    Field { text: visible_json(json), tint: None, is_number: false }
+}
+
 /// Returns a cell of a number.
 pub fn number(number: impl Display) -> Field {
     Field { is_number: true, ..field(number) }
@@ -121,13 +126,17 @@ impl Screen {
         self.text.push('\n');
     }
 
-    /// Adds a table for people.
+    /// Adds a table for people. Columns without any text are left out, so that the others have their room.
     pub fn table(&mut self, heads: &[&str], rows: impl IntoIterator<Item = Vec<Field>>) {
+        let rows: Vec<Vec<Field>> = rows.into_iter().collect();
+        let has_text =
+            |at: &usize| rows.iter().any(|row| row.get(*at).is_some_and(|field| !field.text.is_empty()));
+        let columns: Vec<usize> = (0..heads.len()).filter(has_text).collect();
         let mut table = self.plain();
-        let head = |head: &&str| Cell::new(head.to_uppercase()).add_attribute(Attribute::Bold);
-        table.set_header(heads.iter().map(head));
-        for row in rows {
-            table.add_row(row.into_iter().map(cell));
+        let head = |at: &usize| Cell::new(heads[*at].to_uppercase()).add_attribute(Attribute::Bold);
+        table.set_header(columns.iter().map(head));
+        for row in &rows {
+            table.add_row(columns.iter().filter_map(|at| row.get(*at)).map(cell));
         }
         self.add(&mut table);
     }
@@ -136,7 +145,7 @@ impl Screen {
     pub fn sheet(&mut self, lines: impl IntoIterator<Item = (&'static str, Field)>) {
         let mut table = self.plain();
         for (name, value) in lines.into_iter().filter(|(_, value)| !value.text.is_empty()) {
-            table.add_row([Cell::new(name).add_attribute(Attribute::Bold), cell(value)]);
+            table.add_row([Cell::new(name).add_attribute(Attribute::Bold), cell(&value)]);
         }
         self.add(&mut table);
     }
@@ -193,8 +202,8 @@ impl Screen {
     }
 }
 
-fn cell(field: Field) -> Cell {
-    let mut cell = Cell::new(field.text);
+fn cell(field: &Field) -> Cell {
+    let mut cell = Cell::new(&field.text);
     if let Some(tint) = field.tint {
         cell = cell.fg(tint);
     }

@@ -51,7 +51,8 @@ pub fn run(command: &Command, opened: &Opened, style: Style) -> std::result::Res
             })
         }
         Command::Delete { pick, sure } => pick::apply(opened, style, pick, sure, "Delete", |tx, keys| {
-            Ok(tx.delete(keys)?.into_iter().map(|done| changed(done, "deleted")).collect())
+            let done = tx.delete(keys)?;
+            Ok(done.into_iter().map(|done| changed(done, "deleted")).collect())
         }),
         Command::Pause { subjects, sure } => subjects::set(opened, style, subjects, sure, true),
         Command::Resume { subjects, sure } => subjects::set(opened, style, subjects, sure, false),

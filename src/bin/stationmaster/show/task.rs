@@ -12,7 +12,7 @@ use super::sensors::sheet as sensor_sheet;
 use super::tasks::needs;
 use super::{Found, output};
 use crate::key::typed;
-use crate::screen::{Screen, field, maybe, number, state};
+use crate::screen::{Screen, field, json as json_field, maybe, number, state};
 use crate::text::visible;
 
 struct Life {
@@ -68,12 +68,14 @@ fn sheet(screen: &mut Screen, life: &Life) {
     let task = &life.task;
     let lease = task.lease.as_ref();
     let payload = screen.shows_payloads();
+    // The state and the instant below say the rest.
+    let is_asked = matches!(life.why, Explanation::Refused(_) | Explanation::Fits);
     let lines = [
         ("task", field(&task.key)),
-        ("typed as", field(typed(&task.key))),
+        ("typed as", json_field(&typed(&task.key))),
         ("number", field(task.id.0)),
         ("state", state(task.state)),
-        ("why", field(why(&life.why, life.position))),
+        ("waits for", maybe(is_asked.then(|| why(&life.why, life.position)))),
         ("message", maybe(task.message.as_ref())),
         ("needs", needs(&task.lane)),
         ("priority", field(task.priority)),
@@ -84,7 +86,7 @@ fn sheet(screen: &mut Screen, life: &Life) {
         ("cancelled until", screen.maybe_when(lease.and_then(|lease| lease.cancel_at))),
         ("not before", screen.maybe_when(task.due)),
         ("enqueued", screen.when(task.enqueued_at)),
-        ("ready", screen.when(task.ready_at)),
+        ("ready", screen.maybe_when(Some(task.ready_at).filter(|_| task.due.is_none()))),
         ("granted", screen.maybe_when(task.queued_at)),
         ("started", screen.maybe_when(task.started_at)),
         ("ended", screen.maybe_when(task.ended_at)),

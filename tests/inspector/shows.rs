@@ -1,0 +1,338 @@
+//! Each command that shows something, as tables and as JSON.
+
+use crate::world::{HOSTILE, Shown, World, hostile, worlds};
+
+/// The arguments, the code, and what lines of a wide table have, in this order.
+type Case = (&'static [&'static str], i32, &'static [&'static [&'static str]]);
+
+const CASES: &[Case] = &[
+    (
+        &["tasks"],
+        0,
+        &[
+            &["TASK", "STATE", "SINCE", "NEEDS", "NOTE"],
+            &["prod/nightly/r1/later", "scheduled", "not before", "in 1h 59m"],
+            &["prod/films/r/1/render[3]", "scheduled", "queue gpu"],
+            &["prod/nightly/r1/load", "running", "db: 1", "held by worker-1, lease until"],
+            &["prod/nightly/r1/done", "success"],
+            &["prod/nightly/r1/wait", "sensing"],
+            &["prod/nightly/r1/again", "up_for_retry", "not before", "busy"],
+            &["prod/nightly/r1/fail", "failed", "(30m", "no route to"],
+        ],
+    ),
+    (&["tasks", "--state", "leased", "--pool", "db"], 0, &[&["TASK"], &["nightly/r1/load", "worker-1"]]),
+    (&["tasks", "--state", "failed", "--ended-since", "1h"], 0, &[&["TASK"], &["nightly/r1/fail"]]),
+    (&["tasks", "--state", "failed", "--ended-since", "10m"], 1, &[&["No task is like this."]]),
+    (&["tasks", "--count"], 0, &[&["STATE", "TASKS"], &["scheduled", "4"], &["running", "1"]]),
+    (
+        &["tasks", "--limit", "2"],
+        0,
+        &[&["TASK"], &["later"], &["owned"], &["There is more: add --all, or --after"]],
+    ),
+    (&["tasks", "--limit", "9"], 0, &[&["nightly/r1/fail"]]),
+    (
+        &["task", "prod", "nightly", "r1", "load"],
+        0,
+        &[
+            &["task", "prod/nightly/r1/load"],
+            &["typed as", "[\"prod\",\"nightly\",\"r1\",\"load\"]"],
+            &["state", "running"],
+            &["held by", "worker-1"],
+            &["lease until", "in 59m"],
+        ],
+    ),
+    (
+        &["task", "prod", "nightly", "r1", "fail"],
+        0,
+        &[
+            &["message", "no route to host"],
+            &["Attempts that did not succeed:"],
+            &["1", "worker-1", "failed"],
+        ],
+    ),
+    (&["task", "prod", "nightly", "r1", "wait"], 0, &[&["Sensor:"], &["kind", "http"], &["every", "1m 30s"]]),
+    (&["task", "prod", "films", "r/1", "render", "3"], 0, &[&["waits for", "queue gpu: no one serves it"]]),
+    (&["task", "prod", "films", "r/1", "render"], 1, &[&["there is no such task"]]),
+    (
+        &["pools"],
+        0,
+        &[
+            &["POOL", "SLOTS", "OPEN", "RUNNING"],
+            &["db", "1", "0", "1", "0", "1", "0", "one at a time 漢字\\u{1b}"],
+            &["default_pool", "128"],
+        ],
+    ),
+    (&["pools", "db", "none"], 1, &[&["db"], &["pool none: does not exist."]]),
+    (
+        &["queues"],
+        0,
+        &[
+            &["QUEUE", "READY", "WAITING", "LEASED", "SENSING", "SERVED BY"],
+            &["default", "1", "3", "1", "1", "worker-1, until", "in 1h"],
+            &["gpu", "2", "2", "0", "0", "no one"],
+        ],
+    ),
+    (&["queues", "gpu"], 0, &[&["QUEUE"], &["gpu"]]),
+    (&["queues", "none"], 1, &[&["There is no such queue"]]),
+    (
+        &["limits"],
+        0,
+        &[&["LIMIT", "USED", "MAX", "RATE"], &["api", "80 in 1m, 1 at once"], &["tenant/*", "2"]],
+    ),
+    (
+        &["limits", "tenant/acme", "none"],
+        1,
+        &[&["tenant/acme", "0", "2"], &["limit none: no one mentioned it."]],
+    ),
+    (
+        &["explain", "prod", "nightly", "r1", "check"],
+        0,
+        &[
+            &["TASK", "WHY"],
+            &["nightly/r1/check", "pool db: 0 open of 1, needs 1; first in its pool's order"],
+        ],
+    ),
+    (&["explain", "prod", "nightly", "r1", "later"], 0, &[&["TASK"], &["later", "not before", "in 1h 59m"]]),
+    (
+        &["explain", "[\"prod\",\"nightly\",\"r1\",\"none\"]", "[\"prod\",\"films\",\"r/1\",\"render\",3]"],
+        0,
+        &[&["none", "there is no such task"], &["render[3]", "no one serves it; tasks that wait in it: 2"]],
+    ),
+    (&["explain", "prod", "nightly", "r1", "none"], 1, &[&["there is no such task"]]),
+    (
+        &["preview"],
+        0,
+        &[
+            &["It would admit:"],
+            &["prod/films/r/1/render[3]", "queue gpu"],
+            &["It would leave:"],
+            &["1", "pool db: 0 open of 1, needs 1", "db: 1, limit tenant/acme"],
+        ],
+    ),
+    (
+        &["preview", "--serves", "default"],
+        0,
+        &[&["It would admit nothing."], &["pool db"], &["The next task is due"]],
+    ),
+    (&["preview", "--at", "+3h", "--serves", "default"], 0, &[&["It would admit:"], &["nightly/r1/later"]]),
+    (
+        &["sensors"],
+        0,
+        &[&["TASK", "KIND", "SINCE"], &["nightly/r1/wait", "http", "(30m", "in 23h", "1m 30s"]],
+    ),
+    (&["sensors", "prod", "nightly", "r1", "wait"], 0, &[&["task", "nightly/r1/wait"], &["fingerprint"]]),
+    (&["sensors", "prod", "nightly", "r1", "load"], 1, &[&["it has no sensor"]]),
+    (&["sensors", "--queue", "gpu"], 1, &[&["No task waits as a sensor like this."]]),
+    (&["sensors", "--events"], 1, &[&["Every end of a sensor was acknowledged."]]),
+    (
+        &["workers"],
+        0,
+        &[
+            &["WORKER", "ADMITS FOR", "POKES"],
+            &["poker-1", "shards, until", "in 59m"],
+            &["worker-1", "default, until"],
+        ],
+    ),
+    (
+        &["workers", "worker-1"],
+        0,
+        &[&["worker", "worker-1"], &["admits for", "default"], &["Leases:"], &["nightly/r1/load", "running"]],
+    ),
+    (&["workers", "none"], 1, &[&["No one of this name"]]),
+    (
+        &["runs", "prod", "old"],
+        0,
+        &[&["run", "prod/old"], &["status", "failed"], &["by", "manual"], &["took", "1h"]],
+    ),
+    (&["runs", "prod", "none"], 1, &[&["there is no such run"]]),
+    (
+        &["active"],
+        0,
+        &[
+            &["RUN", "WORKFLOW", "STATUS", "STARTED"],
+            &["prod/nightly-1", "nightly", "running", "(2h", "ann, manual"],
+            &["prod/漢字\\u{1b}]0;owned", "running", "(1h"],
+        ],
+    ),
+    (&["active", "--from", "10h", "--to", "8h"], 0, &[&["RUN"], &["prod/old", "failed", "ago"]]),
+    (&["active", "--from", "10h", "--status", "failed"], 0, &[&["RUN"], &["prod/old"]]),
+    (
+        &["active", "--from", "10h", "--limit", "1"],
+        0,
+        &[&["prod/old"], &["There is more: add --all, or --after 7b"]],
+    ),
+    (&["active", "--from", "10h", "--count"], 0, &[&["3"]]),
+    (&["active", "--from", "20h", "--to", "19h"], 1, &[&["No run was active."]]),
+    (
+        &["feed"],
+        0,
+        &[
+            &["SEQ", "TASK", "AT", "BECAME"],
+            &["1", "nightly/r1/fail", "failed"],
+            &["2", "nightly/r1/done", "success"],
+        ],
+    ),
+    (&["feed", "--after", "2"], 1, &[&["The feed has nothing after event 2."]]),
+    (&["feed", "--consumers"], 0, &[&["CONSUMER"], &["billing", "0"]]),
+    (&["audit"], 0, &[&["Every counter equals what it counts."]]),
+];
+
+/// How many columns the text takes.
+fn columns(line: &str) -> usize {
+    line.chars().map(|char| if ('\u{1100}'..='\u{ffdc}').contains(&char) { 2 } else { 1 }).sum()
+}
+
+/// Checks that nothing in it does anything to a terminal.
+fn is_harmless(text: &str) {
+    for char in text.chars().filter(|char| *char != '\n') {
+        assert!(!char.is_control() && char != '\u{202e}', "{char:?} in {text}");
+    }
+    for secret in ["secret.sql", "select 'secret'", "example.org", "secret rows", "{\"secret"] {
+        assert!(!text.contains(secret), "{secret} in {text}");
+    }
+}
+
+#[test]
+fn each_command_shows_tables_of_any_width() {
+    let mut missing = Vec::new();
+    for world in worlds() {
+        for (args, code, wanted) in CASES {
+            let shown = world.show(&[&["--width", "200"], *args].concat()).ends(*code);
+            is_harmless(&shown);
+            let mut lines = shown.lines();
+            for parts in *wanted {
+                if !lines.any(|line| has_in_order(line, parts)) {
+                    missing.push(format!("{} {args:?}: {parts:?} is not in\n{shown}", world.name));
+                    break;
+                }
+            }
+            let narrow = world.show(&[&["--width", "60"], *args].concat()).ends(*code);
+            is_harmless(&narrow);
+            if wanted[0].len() > 1 {
+                for line in narrow.lines().filter(|line| !line.starts_with("There is more")) {
+                    assert!(columns(line) <= 60, "{} {args:?}: {line}\n{narrow}", world.name);
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+fn has_in_order(line: &str, parts: &[&str]) -> bool {
+    let mut rest = line;
+    parts.iter().all(|part| match rest.find(part) {
+        Some(at) => {
+            rest = &rest[at + part.len()..];
+            true
+        }
+        None => false,
+    })
+}
+
+#[test]
+fn each_command_shows_lines_of_json() {
+    for world in worlds() {
+        for (args, code, _) in CASES {
+            let shown = world.json(args);
+            is_harmless(&shown.out);
+            for line in Shown::lines(shown, *code) {
+                assert!(line.is_object(), "{} {args:?}: {line}", world.name);
+            }
+        }
+        names_of_fields(&world);
+    }
+}
+
+/// The names that programs rely on.
+fn names_of_fields(world: &World) {
+    let load = world.json(&["task", "prod", "nightly", "r1", "load"]).line(0);
+    assert_eq!(load["task"]["state"], "running");
+    assert_eq!(load["task"]["lease"]["holder"], "worker-1");
+    assert_eq!(load["why"]["not_waiting"], "running");
+    assert_eq!(load["key"]["task"], "load");
+    let check = world.json(&["explain", "prod", "nightly", "r1", "check"]).line(0);
+    assert_eq!(check["why"]["refused"]["reason"], "pool_full");
+    assert_eq!(
+        (&check["position"]["before"], &check["text"]),
+        (&0.into(), &"pool db: 0 open of 1, needs 1".into())
+    );
+    let failed = world.json(&["tasks", "--state", "failed"]).line(0);
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.starts_with(&format!("no route to host {HOSTILE} (")), "byte for byte: {message}");
+    assert!(failed.get("payload").is_none() && failed["attempt"] == 1);
+    let hostile = world.json(&["tasks", "--namespace", HOSTILE]).line(0);
+    assert_eq!(hostile["key"], serde_json::to_value(crate::world::hostile()).unwrap());
+    let pools = world.json(&["pools"]).lines(0);
+    assert_eq!(
+        (&pools[0]["name"], &pools[0]["slots"], &pools[0]["running"]),
+        (&"db".into(), &1.into(), &1.into())
+    );
+    let queues = world.json(&["queues"]).lines(0);
+    assert_eq!((&queues[0]["served_by"][0], &queues[1]["name"]), (&"worker-1".into(), &"gpu".into()));
+    let workers = world.json(&["workers"]).lines(0);
+    assert_eq!(
+        (&workers[0]["name"], &workers[1]["serves"][0]["queues"][0]),
+        (&"poker-1".into(), &"default".into())
+    );
+    assert!(!workers[0]["shards"].as_array().unwrap().is_empty());
+    let preview = world.json(&["preview"]).line(0);
+    assert_eq!(preview["granted"].as_array().unwrap().len(), 2);
+    assert_eq!(preview["refusals"][0]["reason"]["reason"], "pool_full");
+    let pages = world.json(&["tasks", "--limit", "2"]).lines(0);
+    assert_eq!(pages.len(), 3);
+    let next = pages[2]["next"].as_str().unwrap();
+    let more = world.json(&["tasks", "--after", next]).lines(0);
+    assert_eq!(more.len(), 7, "the rest");
+    assert_eq!(world.json(&["tasks", "--all"]).lines(0).len(), 9);
+    let runs = world.json(&["active", "--from", "10h", "--limit", "1"]).lines(0);
+    let rest =
+        world.json(&["active", "--from", "10h", "--after", runs[1]["next"].as_str().unwrap()]).lines(0);
+    assert_eq!((rest.len(), &rest[0]["key"]["id"]), (2, &"nightly-1".into()));
+    let events = world.json(&["feed"]).lines(0);
+    assert_eq!((&events[0]["seq"], &events[1]["state"]), (&1.into(), &"success".into()));
+}
+
+#[test]
+fn payloads_are_shown_when_asked_for() {
+    for world in worlds() {
+        let shown = world.show(&["--payload", "task", "prod", "nightly", "r1", "load"]).ends(0);
+        assert!(shown.contains("copy secret.sql"), "{shown}");
+        let shown = world.show(&["tasks", "--payload"]).ends(0);
+        assert!(shown.contains("PAYLOAD") && shown.contains("select 'secret'"), "{shown}");
+        let line = world.json(&["--payload", "task", "prod", "nightly", "r1", "done"]).line(0);
+        assert_eq!(line["task"]["value"], "secret rows");
+        let line = world.json(&["--payload", "sensors"]).line(0);
+        assert!(line["context"].to_string().contains("https://example.org/secret"), "{line}");
+        let shown = world.show(&["--payload", "runs", "prod", "nightly-1"]).ends(0);
+        assert!(shown.contains("{\"secret\":1}"), "{shown}");
+        let shown = world.show(&["--payload", "feed"]).ends(0);
+        assert!(shown.contains("secret rows"), "{shown}");
+    }
+}
+
+#[test]
+fn a_hostile_key_is_found_as_it_is_typed() {
+    for world in worlds() {
+        let shown = world.show(&["task", HOSTILE, HOSTILE, HOSTILE, HOSTILE]).ends(0);
+        let typed = shown.lines().find_map(|line| line.strip_prefix("typed as")).unwrap().trim().to_owned();
+        let again = world.json(&["task", &typed]).line(0);
+        assert_eq!(again["key"], serde_json::to_value(hostile()).unwrap());
+        // What it printed about a task names the task to it.
+        let line = world.json(&["tasks", "--namespace", HOSTILE]).out;
+        let told = world.feed(&["--json", "explain", "-"], &line).line(0);
+        assert_eq!(told["key"], again["key"]);
+        let run = world.json(&["runs", "prod", HOSTILE]).line(0);
+        assert_eq!(run["user"], HOSTILE);
+    }
+}
+
+#[test]
+fn an_audit_that_finds_something_says_so() {
+    for world in worlds() {
+        world.spoil();
+        let shown = world.show(&["audit"]).ends(1);
+        assert!(shown.contains("pool db: counts 4 slots, and 1 are held"), "{shown}");
+        let line = world.json(&["audit"]).line(1);
+        assert_eq!((&line["pool"]["pool"], &line["pool"]["counted"]), (&"db".into(), &4.into()));
+    }
+}
