@@ -45,23 +45,26 @@ async fn do_it(app: &Arc<App>, request: Request) -> Result<(Change, String), Tro
         return Err(forbidden(why));
     }
     let shared = Arc::clone(app);
-    let done = app
-        .blocking(move || {
-            let order = Order::of(&params)?;
-            let result = order.apply(&shared.board, &who)?;
-            Ok((Change { who, verb: order.verb(), subject: order.subject(), result }, order.back()))
-        })
-        .await;
-    // Also after a failure: it may have been committed.
-    app.cache.clear();
-    let (change, back) = done?;
+    app.blocking(move || {
+        let order = Order::of(&params)?;
+        let done = order.apply(&shared.board, &who);
+        // Also after a failure: it may have been committed.
+        shared.cache.clear();
+        let change = Change { who, verb: order.verb(), subject: order.subject(), result: done? };
+        // Here, because the one who asked may be gone by now.
+        tell(&shared.board, &change);
+        Ok((change, order.back()))
+    })
+    .await
+}
+
+fn tell(board: &Dashboard, change: &Change) {
     #[cfg(feature = "tracing")]
     tracing::info!(target: "stationmaster::dashboard", who = %change.who, verb = change.verb,
         subject = %change.subject, result = %change.result, "changed");
-    if let Some(log) = &app.board.log {
-        log(&change);
+    if let Some(log) = &board.log {
+        log(change);
     }
-    Ok((change, back))
 }
 
 /// What a form asks for.

@@ -27,11 +27,16 @@ pub(super) struct App {
     pub(super) board: Dashboard,
     pub(super) secret: Secret,
     pub(super) cache: Cache,
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
 }
 
 pub(super) fn router(board: Dashboard) -> Router {
-    let app = App { board, secret: Secret::new(), cache: Cache::default(), turns: Semaphore::new(AT_ONCE) };
+    let app = App {
+        board,
+        secret: Secret::new(),
+        cache: Cache::default(),
+        turns: Arc::new(Semaphore::new(AT_ONCE)),
+    };
     let mut router = Router::new()
         .route("/", get(first))
         .route("/change", post(change::answer))
@@ -129,7 +134,12 @@ impl App {
     ) -> Result<T, Trouble> {
         // The semaphore is never closed, and the work does not panic; neither is worth a panic here.
         let failed = || Trouble::new(StatusCode::INTERNAL_SERVER_ERROR, "The page could not be computed.");
-        let _turn = self.turns.acquire().await.map_err(|_| failed())?;
+        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| failed())?;
+        let work = move || {
+            // A reader that goes away does not end the work, so the turn stays with it.
+            let _turn = turn;
+            work()
+        };
         tokio::task::spawn_blocking(work).await.map_err(|_| failed())?
     }
 }

@@ -10,12 +10,21 @@ use crate::time::Timestamp;
 /// Returns the text with every character that is not plainly visible written as an escape: `\n`, `\u{202e}`. The
 /// templates escape what HTML acts on; this is about names that look like other names.
 pub(super) fn visible(text: impl Display) -> String {
-    let text = text.to_string();
+    escaped(&text.to_string(), |_| false)
+}
+
+/// Returns a text of several lines like [`visible`], with its lines.
+pub(super) fn visible_lines(text: &str) -> String {
+    escaped(text, |char| matches!(char, '\n' | '\t'))
+}
+
+fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
         match char {
             // Escaped in Rust's literals only.
             '"' | '\'' | '\\' => shown.push(char),
+            char if stays(char) => shown.push(char),
             _ => shown.extend(char.escape_debug()),
         }
     }
@@ -88,5 +97,6 @@ mod tests {
     #[test]
     fn what_is_not_visible_is_escaped() {
         assert_eq!(visible("a\u{202e}b\n\"é漢🚂\""), "a\\u{202e}b\\n\"é漢🚂\"");
+        assert_eq!(visible_lines("a\u{202e}b\n\tc\r"), "a\\u{202e}b\n\tc\\r");
     }
 }

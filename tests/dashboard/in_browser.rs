@@ -34,7 +34,8 @@ fn a_browser_shows_the_pages_and_keeps_them_up_to_date() {
         assert_eq!(browser.eval("location.pathname"), format!("/ops/{name}"));
         // Nothing is wider than the page itself, also on a phone.
         for width in [1280, 360] {
-            let size = json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500 });
+            let size =
+                json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500 });
             browser.call("Emulation.setDeviceMetricsOverride", size);
             let wide = browser.eval("document.documentElement.scrollWidth");
             assert_eq!(wide, width, "{name}");
@@ -73,7 +74,10 @@ fn a_browser_shows_the_pages_and_keeps_them_up_to_date() {
     browser.wait("document.querySelector('#list').innerText.includes('a-new-one')");
     assert_eq!(browser.eval("window.loaded"), 1);
     assert_eq!(browser.eval("document.querySelector('#queue').value"), "half typed");
-    assert_eq!(browser.eval("document.activeElement.tagName + document.activeElement.closest('#list').id"), "Alist");
+    assert_eq!(
+        browser.eval("document.activeElement.tagName + document.activeElement.closest('#list').id"),
+        "Alist"
+    );
     assert_eq!(browser.text("#live-status"), "", "an update is not spoken");
     browser.eval("document.querySelector('#live-button').click()");
     assert_eq!(browser.text("#live-status"), "Updates are paused.");
@@ -99,12 +103,20 @@ fn a_browser_shows_the_pages_and_keeps_them_up_to_date() {
     assert!(browser.text("#why").contains("pool db: paused"), "{}", browser.text("#why"));
 
     // Hostile names are text.
-    browser.open(&format!("{base}ops/task?namespace=prod&workflow=nightly&run=2026-01-31&task={}", escaped(HOSTILE)));
+    browser.open(&format!(
+        "{base}ops/task?namespace=prod&workflow=nightly&run=2026-01-31&task={}",
+        escaped(HOSTILE)
+    ));
     assert!(browser.text("h1").contains("<script>window.pwned=1</script>"), "{}", browser.text("h1"));
     assert!(browser.text("#facts").contains("<img src=x"), "{}", browser.text("#facts"));
     browser.open(&format!("{base}ops/runs?zoom=7d"));
     assert!(browser.text("#runs").contains("<script>"));
-    assert_eq!(browser.eval("window.pwned === undefined && document.querySelectorAll('main img, main script').length === 0"), true);
+    assert_eq!(
+        browser.eval(
+            "window.pwned === undefined && document.querySelectorAll('main img, main script').length === 0"
+        ),
+        true
+    );
 
     // Without JavaScript everything can still be read.
     browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": true }));

@@ -33,7 +33,13 @@ fn task_page(name: &str) -> String {
 }
 
 fn of_task<'a>(verb: &'a str, name: &'a str) -> Vec<(&'a str, &'a str)> {
-    vec![("verb", verb), ("namespace", "prod"), ("workflow", "nightly"), ("run", "2026-01-31"), ("task", name)]
+    vec![
+        ("verb", verb),
+        ("namespace", "prod"),
+        ("workflow", "nightly"),
+        ("run", "2026-01-31"),
+        ("task", name),
+    ]
 }
 
 #[test]
@@ -47,20 +53,23 @@ fn every_page_says_what_is_in_the_store() {
             assert!(answer.body.contains(text), "{page} does not say {text}: {}", answer.body);
         }
     };
-    says("/overview", &[
-        "pool db: 0 open of 2, needs 1",
-        "<td>58</td>",
-        "2 running, 0 granted",
-        "load-00",
-        "waits to be tried again",
-        "worker-1",
-        "3 in 1m",
-    ]);
+    says(
+        "/overview",
+        &[
+            "pool db: 0 open of 2, needs 1",
+            "<td>58</td>",
+            "2 running, 0 granted",
+            "load-00",
+            "waits to be tried again",
+            "worker-1",
+            "3 in 1m",
+        ],
+    );
     says("/tasks?state=failed", &["prod/nightly/2026-01-31/fails", " on this page, the last"]);
-    says("/task?namespace=prod&workflow=nightly&run=2026-01-31&task=load-59", &[
-        "pool db: 0 open of 2, needs 1",
-        "57 ready tasks",
-    ]);
+    says(
+        "/task?namespace=prod&workflow=nightly&run=2026-01-31&task=load-59",
+        &["pool db: 0 open of 2, needs 1", "57 ready tasks"],
+    );
     says(&task_page("retries"), &["no route to host", "up for retry", "not before"]);
     says(&task_page("senses"), &["file_exists", "Poked every", "30s"]);
     says("/runs?zoom=24h", &["prod/open", "prod/ended", "2 runs were active"]);
@@ -120,7 +129,10 @@ fn hostile_names_are_text_everywhere() {
     let mut shown = 0;
     for page in pages {
         let body = server.get(page).body;
-        assert!(!body.contains("<script>window") && !body.contains("<img") && !body.contains('\u{202e}'), "{page}");
+        assert!(
+            !body.contains("<script>window") && !body.contains("<img") && !body.contains('\u{202e}'),
+            "{page}"
+        );
         shown += usize::from(body.contains("&lt;script&gt;window"));
     }
     assert!(shown >= 5, "{shown} pages show a hostile name");
@@ -149,7 +161,8 @@ fn every_answer_keeps_the_page_to_itself() {
     for path in PAGES.into_iter().chain(others) {
         let answer = server.get(path);
         let policy = answer.header("content-security-policy").unwrap();
-        for part in ["default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"] {
+        for part in ["default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"]
+        {
             assert!(policy.contains(part), "{path}: {policy}");
         }
         assert!(!policy.contains("unsafe"));
@@ -211,7 +224,11 @@ fn a_form_of_another_site_is_refused() {
     for (why, headers, fields) in [
         ("no cookie", vec![], &with[..]),
         ("no mark", vec![("Cookie", cookie)], &pause[..]),
-        ("another's mark", vec![("Cookie", "stationmaster_form=0123456789abcdef0123456789abcdef")], &with[..]),
+        (
+            "another's mark",
+            vec![("Cookie", "stationmaster_form=0123456789abcdef0123456789abcdef")],
+            &with[..],
+        ),
         ("another origin", vec![("Cookie", cookie), ("Origin", "http://evil.example")], &with[..]),
         ("no origin", vec![("Cookie", cookie), ("Origin", "null")], &with[..]),
         ("another site", vec![("Cookie", cookie), ("Sec-Fetch-Site", "cross-site")], &with[..]),
@@ -246,10 +263,7 @@ fn changes_are_made_told_and_shown_at_once() {
     let task = world.task("load-41");
     assert_eq!(task.state, TaskState::Cancelled);
     assert_eq!(task.message.unwrap(), "cancelled by ann\n<b> on the dashboard: not today");
-    assert_eq!(
-        last(),
-        "ann\\n<b>: cancel task prod/nightly/2026-01-31/load-41: cancelled; it was scheduled"
-    );
+    assert_eq!(last(), "ann\\n<b>: cancel task prod/nightly/2026-01-31/load-41: cancelled; it was scheduled");
     assert!(server.get(&page).body.contains("state cancelled"), "what was shown before is forgotten");
 
     let done = server.submit(&page, &of_task("retry", "load-41"));
@@ -280,7 +294,8 @@ fn it_works_under_any_path() {
     let board = || Dashboard::new(world.shared()).allow_changes(|_| Some("ann".into())).router();
     let app = Router::new().nest("/ops/jobs", board()).nest("/other", board());
     let server = Server::new(app);
-    for (at, to) in [("/ops/jobs", "jobs/overview"), ("/other", "other/overview"), ("/ops/jobs/", "overview")] {
+    for (at, to) in [("/ops/jobs", "jobs/overview"), ("/other", "other/overview"), ("/ops/jobs/", "overview")]
+    {
         let answer = server.get(at);
         assert_eq!((answer.status, answer.header("location")), (303, Some(to)), "{at}");
     }
@@ -297,8 +312,8 @@ fn it_works_under_any_path() {
 
 #[test]
 fn a_page_that_many_ask_for_is_computed_once() {
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[derive(Debug)]
     struct Counted(MemoryStore, AtomicUsize);
@@ -322,9 +337,8 @@ fn a_page_that_many_ask_for_is_computed_once() {
     let alone = store.1.swap(0, Ordering::SeqCst);
     assert_eq!(alone, 1);
     let at = server.at;
-    let askers: Vec<_> = (0..20)
-        .map(|_| std::thread::spawn(move || send(at, "GET", "/audit?x=1", &[], "").status))
-        .collect();
+    let askers: Vec<_> =
+        (0..20).map(|_| std::thread::spawn(move || send(at, "GET", "/audit?x=1", &[], "").status)).collect();
     assert!(askers.into_iter().all(|asker| asker.join().unwrap() == 200));
     assert_eq!(store.1.load(Ordering::SeqCst), 1);
 }

@@ -83,7 +83,8 @@ fn with_a_token_it_lets_in_who_has_it() {
     for known in [basic, &format!("Bearer {TOKEN}")] {
         assert_eq!(served.get(&[("Authorization", known)]).status, 200, "{known}");
     }
-    for other in ["", "Bearer", &format!("Bearer {TOKEN}0"), &format!("Bearer {}", &TOKEN[1..]), &basic[..60]] {
+    for other in ["", "Bearer", &format!("Bearer {TOKEN}0"), &format!("Bearer {}", &TOKEN[1..]), &basic[..60]]
+    {
         let answer = served.get(&[("Authorization", other)]);
         assert_eq!(answer.status, 401, "{other}");
         assert!(answer.header("www-authenticate").unwrap().starts_with("Basic"));
@@ -105,7 +106,12 @@ fn it_listens_to_others_with_a_good_token_only() {
         assert!(String::from_utf8_lossy(&refused(command).stderr).contains("16 or more"));
     }
     let mut with = Command::new(env!("CARGO_BIN_EXE_stationmaster"));
-    with.env_clear().env("STATIONMASTER_TOKEN", TOKEN).arg("--db").arg(world.file()).arg("serve").args(anyone);
+    with.env_clear()
+        .env("STATIONMASTER_TOKEN", TOKEN)
+        .arg("--db")
+        .arg(world.file())
+        .arg("serve")
+        .args(anyone);
     let served = Served::new(with);
     let at = SocketAddr::from(([127, 0, 0, 1], served.at.port()));
     let bearer = format!("Bearer {TOKEN}");

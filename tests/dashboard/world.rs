@@ -18,7 +18,8 @@ use stationmaster::store::{SqliteStore, Store};
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
 
 /// What would show if a page took a name for markup.
-pub const HOSTILE: &str = "<script>window.pwned=1</script>\"'><img src=x onerror=\"window.pwned=1\">&amp;\u{202e}";
+pub const HOSTILE: &str =
+    "<script>window.pwned=1</script>\"'><img src=x onerror=\"window.pwned=1\">&amp;\u{202e}";
 pub const SECRET: &str = "a-payload-nobody-asked-for";
 
 pub struct World {
@@ -102,9 +103,13 @@ impl World {
             .write(|tx| {
                 let run = |id: &str, hours: u64| {
                     let key = RunKey::new("prod", id)?;
-                    Ok::<_, stationmaster::Error>(RunRecord::open(key, now - Duration::from_secs(hours * 3_600)))
+                    Ok::<_, stationmaster::Error>(RunRecord::open(
+                        key,
+                        now - Duration::from_secs(hours * 3_600),
+                    ))
                 };
-                let ended = run("ended", 5)?.closed(now - Duration::from_secs(3 * 3_600), RunStatus::Completed);
+                let ended =
+                    run("ended", 5)?.closed(now - Duration::from_secs(3 * 3_600), RunStatus::Completed);
                 let old = run(HOSTILE, 30)?.user(HOSTILE);
                 let old = old.closed(now - Duration::from_secs(28 * 3_600), RunStatus::Failed);
                 tx.record_runs(&[run("open", 2)?, ended, old], StopBeforeStart::Reject)

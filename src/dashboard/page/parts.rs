@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::Look;
 use crate::dashboard::params::{link, of_task};
-use crate::dashboard::words::{absolute, iso, number, relative, visible};
+use crate::dashboard::words::{absolute, iso, number, relative, visible, visible_lines};
 use crate::id::TaskKey;
 use crate::task::TaskState;
 use crate::time::Timestamp;
@@ -130,7 +130,7 @@ pub(super) fn payload(look: &Look<'_>, text: Option<&str>) -> Markup {
     html! {
         @match text {
             None | Some("") => "–",
-            Some(text) if look.shows_payloads => pre { (text) },
+            Some(text) if look.shows_payloads => pre { (visible_lines(text)) },
             Some(text) => span.hidden-text { (number(text.len())) " bytes, hidden" },
         }
     }

@@ -9,7 +9,7 @@ use super::{Look, Page};
 use crate::admission::queue::Serving;
 use crate::dashboard::params::link;
 use crate::dashboard::trouble::Trouble;
-use crate::dashboard::words::{number, short, visible};
+use crate::dashboard::words::{number, short, visible, visible_lines};
 use crate::feed::Consumer;
 use crate::fingerprint::Fingerprint;
 use crate::sensor::{SensorEvent, SensorRecord};
@@ -127,7 +127,7 @@ fn events_of(look: &Look<'_>, events: &[SensorEvent]) -> Markup {
             when(event.at, look.now),
             html! { (event.ending.reason.as_str().replace('_', " ")) },
             state(event.ending.to),
-            html! { @if let Some(message) = &event.ending.message { span.message { (message) } } },
+            html! { @if let Some(message) = &event.ending.message { span.message { (visible_lines(message)) } } },
         ]
     };
     let rows = events.iter().map(row).collect();

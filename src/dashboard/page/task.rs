@@ -6,7 +6,7 @@ use super::parts::{maybe_when, payload, section, sheet, state, table, when};
 use super::{Look, Page};
 use crate::dashboard::params::{link, of_task};
 use crate::dashboard::trouble::Trouble;
-use crate::dashboard::words::{number, short, visible};
+use crate::dashboard::words::{number, short, visible, visible_lines};
 use crate::ops::{Explanation, Position};
 use crate::run::{RunKey, RunRecord};
 use crate::sensor::SensorRecord;
@@ -116,7 +116,7 @@ fn now_of(look: &Look<'_>, life: &Life) -> Markup {
         lines.push(("Took", html! { (short(to.saturating_duration_since(from))) }));
     }
     if let Some(message) = &task.message {
-        lines.push(("Message", html! { span.message { (message) } }));
+        lines.push(("Message", html! { span.message { (visible_lines(message)) } }));
     }
     if task.value.is_some() {
         lines.push(("Value", payload(look, task.value.as_deref())));
@@ -175,7 +175,7 @@ fn attempts(look: &Look<'_>, attempts: &[PastAttempt]) -> Markup {
             maybe_when(from, look.now),
             html! { @if let Some(from) = from { (short(past.ended_at.saturating_duration_since(from))) } },
             html! { @if past.by_holder { "its holder" } @else { "the store" } },
-            html! { @if let Some(message) = &past.message { span.message { (message) } } },
+            html! { @if let Some(message) = &past.message { span.message { (visible_lines(message)) } } },
         ]
     };
     let rows = attempts.iter().map(row).collect();
