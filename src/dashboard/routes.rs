@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{OriginalUri, Request, State};
-use axum::http::{HeaderValue, StatusCode, Uri, header, request::Parts};
+use axum::http::{HeaderValue, StatusCode, header, request::Parts};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::sync::Semaphore;
@@ -65,11 +65,7 @@ async fn first(OriginalUri(asked): OriginalUri) -> Response {
     }
 }
 
-async fn other(asked: OriginalUri, uri: Uri) -> Response {
-    // A router that is mounted at a folder gets the folder's own address here.
-    if matches!(uri.path(), "" | "/") {
-        return first(asked).await;
-    }
+async fn other() -> Response {
     let trouble = Trouble::missing("There is no such page.");
     html(trouble.status, page::trouble(&trouble))
 }

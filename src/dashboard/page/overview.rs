@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use maud::{Markup, html};
 
-use super::parts::{Part, bar, maybe_when, pause, section, state, table, task, when};
+use super::parts::{Part, bar, legend, maybe_when, pause, section, state, table, task, when};
 use super::{Look, Page};
 use crate::admission::limits::{LimitRecord, LimitSpec, Rate};
 use crate::admission::{QueueRecord, Subject};
@@ -136,6 +136,7 @@ fn pools_of(
     let rows = pools.iter().zip(stats).map(row).collect();
     html! {
         (table("Pools, in slots", &["Pool", "In use", "Used", "Open", "Waiting", ""], rows, "There is no pool."))
+        (legend(&[("running", "running"), ("queued", "granted"), ("sensing", "kept by sensors")]))
         @if pools.len() == MOST { p.note { "The first " (MOST) " pools by name." } }
     }
 }
@@ -164,16 +165,17 @@ fn queues_of(look: &Look<'_>, mut queues: Vec<QueueRecord>, paused: &HashSet<Sub
             html! { (number(queue.leased)) },
             html! { (number(queue.sensing)) },
             html! {
-                @if is_served { "until " (maybe_when(queue.served_until, look.now)) }
+                @if is_served { (maybe_when(queue.served_until, look.now)) }
                 @else { span.tag.warn { "no one serves it" } }
             },
             pause(look, "queue", name.as_str(), is_paused),
         ]
     };
     let rows: Vec<_> = queues.iter().map(row).collect();
-    let heads = ["Queue", "Tasks", "Waiting", "Leased", "Sensing", "Served", ""];
+    let heads = ["Queue", "Tasks", "Waiting", "Leased", "Sensing", "Served until", ""];
     html! {
         (table("Queues, the busiest first", &heads, rows, "No task is in a queue."))
+        (legend(&[("running", "leased"), ("sensing", "sensing"), ("scheduled", "waiting")]))
         @if all > MOST { p.note { "There are " (number(all - MOST)) " queues more." } }
     }
 }

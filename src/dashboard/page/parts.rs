@@ -67,6 +67,11 @@ pub(super) fn bar(parts: &[Part], total: Option<i64>) -> Markup {
     }
 }
 
+/// What the colours of bars mean.
+pub(super) fn legend(parts: &[(&str, &str)]) -> Markup {
+    html! { p.legend { @for (class, name) in parts { span class={ "state " (class) } { (name) } } } }
+}
+
 /// A table of which wide parts can be scrolled, with its name.
 pub(super) fn table(caption: &str, heads: &[&str], rows: Vec<Vec<Markup>>, empty: &str) -> Markup {
     html! {

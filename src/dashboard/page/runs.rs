@@ -57,7 +57,7 @@ impl Window {
             .find(|(name, ..)| *name == zoom)
             .ok_or_else(|| Trouble::bad("zoom: 1h, 6h, 24h, 7d, 30d or 90d"))?;
         let (length, width) = (length as i64, width as i64);
-        let now = look.now.as_micros().div_euclid(1_000_000);
+        let now = look.now.as_micros().div_euclid(1_000_000).max(0);
         let until = match look.params.get("until") {
             None => now,
             Some(until) => {

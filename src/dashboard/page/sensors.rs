@@ -57,7 +57,9 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     let pokers_of = html! {
         (table("Workers of sensors", &["Worker", "Shards", "Lease ends"], rows.collect(),
                "No worker pokes sensors."))
-        @if orphans > 0 && all > 0 {
+        @if pokers.is_empty() && all > 0 {
+            p.notice { "Sensors wait, and no worker pokes them." }
+        } @else if orphans > 0 && all > 0 {
             p.notice { (number(orphans)) " shards have no worker: their sensors are not poked." }
         }
     };
@@ -91,9 +93,9 @@ fn sharing(all: u64, sensors: &[SensorRecord]) -> Markup {
     });
     html! {
         (sheet(vec![
-            ("Waiting", html! { (number(all)) " sensors" }),
+            ("Waiting", html! { (number(all)) }),
             ("Looked at", html! { (number(sensors.len())) @if sensors.len() == SAMPLE { ", the first of the list" } }),
-            ("Poke for", html! { (number(targets)) " different things" }),
+            ("Different things", html! { (number(targets)) }),
         ]))
         (table("Kinds, among those looked at", &["Kind", "Sensors", "Different things", "Sensors for a poke"],
                rows.collect(), "No sensor waits."))

@@ -157,7 +157,7 @@ fn list(look: &Look<'_>, tasks: &[TaskRecord], next: Option<&str>) -> Markup {
             html! { (record.priority) },
             html! { (record.attempt) },
             maybe_when(Some(record.enqueued_at), look.now),
-            maybe_when(record.ended_at.or(record.started_at).or(record.due), look.now),
+            maybe_when(record.due.or(record.ended_at).or(record.started_at), look.now),
         ]
     };
     let rows: Vec<_> = tasks.iter().map(row).collect();
