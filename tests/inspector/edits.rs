@@ -119,6 +119,13 @@ fn many_tasks_are_changed_in_pages() {
         assert_eq!(done.len(), 1_100);
         let left = world.json(&["tasks", "--state", "waiting", "--queue", "bulk", "--all"]).lines(0);
         assert_eq!(left.len(), 103);
+        // No more than the limit, although all of them are on the page that is held.
+        let queue = ["--queue", "bulk", "--state", "waiting"];
+        let shown = world
+            .json(&[&["change"][..], &queue, &["--limit", "3", "--set-priority", "5", "--yes"]].concat());
+        assert_eq!(shown.lines(0).len(), 3);
+        let changed = world.json(&[&["tasks", "--all"][..], &queue].concat()).lines(0);
+        assert_eq!(changed.iter().filter(|task| task["priority"] == 5).count(), 3);
     }
 }
 

@@ -19,10 +19,10 @@ pub fn wait(length: Duration) -> bool {
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut watched, Some(&timeout)) {
             Ok(0) => return true,
-            Ok(_) => return false,
+            Ok(_) if watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) => return false,
             Err(error) if error == rustix::io::Errno::INTR => {}
-            // A file cannot be polled everywhere.
-            Err(_) => {
+            // Not everything can be polled everywhere.
+            Ok(_) | Err(_) => {
                 std::thread::sleep(left);
                 return true;
             }

@@ -110,6 +110,9 @@ fn listed(opened: &Opened, query: &TaskQuery, limit: usize) -> std::result::Resu
 
 /// Changes those of the tasks that the user agreed to that are still as the query wants them. Each page is held, so
 /// no task changes between the look and the change. What joined the list since is left alone.
+///
+/// The walk ends a page behind the length of the list that the user saw: to look for a task that left the list must
+/// not hold, page by page, all that is in it.
 fn held(
     opened: &Opened,
     query: TaskQuery,
@@ -117,26 +120,27 @@ fn held(
     verb: &mut impl FnMut(&mut Tx<'_>, &[TaskKey]) -> Result<Vec<Done>>,
 ) -> std::result::Result<Vec<(TaskKey, Done)>, Failure> {
     let mut left: HashSet<TaskId> = agreed.iter().map(|task| task.id).collect();
-    let (mut query, mut all) = (query.limit(AT_ONCE), Vec::new());
-    while !left.is_empty() {
-        let (ids, keys, answers, next) = opened.store.write(|tx| {
+    let (mut query, mut all, mut seen) = (query.limit(AT_ONCE), Vec::new(), 0);
+    while !left.is_empty() && seen < agreed.len() + AT_ONCE {
+        let (ids, keys, answers, length, next) = opened.store.write(|tx| {
             let page = tx.hold_tasks(&query)?;
             let ours: Vec<&TaskRecord> = page.tasks.iter().filter(|task| left.contains(&task.id)).collect();
             let ids: HashSet<TaskId> = ours.iter().map(|task| task.id).collect();
             let keys: Vec<TaskKey> = ours.iter().map(|task| task.key.clone()).collect();
             let answers = if keys.is_empty() { Vec::new() } else { verb(tx, &keys)? };
-            Ok((ids, keys, answers, page.next.clone()))
+            Ok((ids, keys, answers, page.tasks.len(), page.next.clone()))
         })?;
         left.retain(|id| !ids.contains(id));
         all.extend(keys.into_iter().zip(answers));
+        seen += length;
         match next {
             Some(next) => query = query.after(next),
             None => break,
         }
     }
     let moved = agreed.iter().filter(|task| left.contains(&task.id)).map(|task| {
-        let text = "left as it is: it changed since it was listed";
-        (task.key.clone(), Done { done: false, text: text.into(), result: json!("changed_since") })
+        let text = "left as it is: it is no longer where it was listed";
+        (task.key.clone(), Done { done: false, text: text.into(), result: json!("no_longer_listed") })
     });
     all.extend(moved);
     Ok(all)

@@ -111,14 +111,21 @@ fn note(task: &TaskRecord, now: stationmaster::Timestamp) -> String {
         notes.extend(lease.cancel_at.map(|at| format!("to be cancelled until {}", when(at, now))));
     } else {
         notes.extend(task.due.map(|due| format!("not before {}", when(due, now))));
-        notes.extend(
-            task.message.clone().filter(|_| task.state.is_end() || task.state == TaskState::UpForRetry),
-        );
+        let is_told = task.state.is_end() || task.state == TaskState::UpForRetry;
+        notes.extend(task.message.as_deref().filter(|_| is_told).map(shortened));
     }
     if task.attempt > 1 {
         notes.push(format!("attempt {}", task.attempt));
     }
     notes.join("; ")
+}
+
+/// Returns the first 200 characters. All about a task is shown by another command.
+fn shortened(message: &str) -> String {
+    match message.char_indices().nth(200) {
+        Some((at, _)) => format!("{}…", &message[..at]),
+        None => message.to_owned(),
+    }
 }
 
 /// Returns the queue and what else is not the default.
