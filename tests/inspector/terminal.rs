@@ -125,6 +125,22 @@ fn a_question_is_answered_on_the_terminal() {
 }
 
 #[test]
+fn a_grace_begins_with_the_answer() {
+    for world in worlds() {
+        let args = ["--json", "cancel", "prod", "nightly", "r1", "load", "--grace", "1s"];
+        let mut terminal = Terminal::start(&world, 100, &args, &[]);
+        thread::sleep(Duration::from_millis(1_500));
+        terminal.master.write_all(b"y\n").unwrap();
+        let (code, shown) = terminal.ends();
+        assert_eq!(code, 0, "{shown}");
+        assert!(
+            shown.contains("asked_until"),
+            "a grace that ended while the question stood would end it: {shown}"
+        );
+    }
+}
+
+#[test]
 fn a_watch_shows_changes_and_ends_with_its_reader() {
     for world in worlds() {
         let mut command = world.command(&["--json", "tasks", "--count", "--watch=200ms"]);

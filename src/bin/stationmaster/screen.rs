@@ -150,10 +150,12 @@ impl Screen {
         self.add(&mut table);
     }
 
-    /// Adds a sentence for people. Its text must be visible.
+    /// Adds a sentence for people, which programs do not read. Its text must be visible.
     pub fn say(&mut self, sentence: &str) {
-        self.text.push_str(sentence);
-        self.text.push('\n');
+        if !self.style.json {
+            self.text.push_str(sentence);
+            self.text.push('\n');
+        }
     }
 
     /// Returns an instant, absolute and relative.

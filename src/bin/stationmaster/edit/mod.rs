@@ -33,19 +33,21 @@ impl Done {
 const UNKNOWN: &str = "there is no such task";
 
 pub fn run(command: &Command, opened: &Opened, style: Style) -> std::result::Result<bool, Failure> {
-    let now = opened.now();
+    // Each verb takes the instant at which it runs: a person may think about the question for long.
     match command {
         Command::Cancel { pick, grace, message, sure } => {
             pick::apply(opened, style, pick, sure, "Cancel", |tx, keys| {
+                let now = opened.now();
                 let done = tx.cancel(now, *grace, keys, message)?;
                 Ok(done.into_iter().map(|done| cancelled(done, now)).collect())
             })
         }
         Command::Retry { pick, sure } => {
-            pick::apply(opened, style, pick, sure, "Run again", |tx, keys| retry(tx, now, keys))
+            pick::apply(opened, style, pick, sure, "Run again", |tx, keys| retry(tx, opened.now(), keys))
         }
         Command::Change { pick, edit, sure } => {
             pick::apply(opened, style, pick, sure, "Change", |tx, keys| {
+                let now = opened.now();
                 let done = tx.change(now, keys, |task| change(task, edit, now))?;
                 Ok(done.into_iter().map(|done| changed(done, "changed")).collect())
             })

@@ -37,7 +37,10 @@ pub fn apply(
     let known = match &query {
         Some(query) => listed(opened, query, pick.limit)?,
         None => {
-            let keys = keys_of::tasks(&pick.key)?;
+            let mut keys = keys_of::tasks(&pick.key)?;
+            // Named twice, it is one task.
+            let mut named = HashSet::new();
+            keys.retain(|key| named.insert(key.clone()));
             let mut known = Vec::new();
             for keys in keys.chunks(AT_ONCE) {
                 let tasks = opened.store.read(|tx| tx.tasks(keys))?;
@@ -74,20 +77,36 @@ pub fn apply(
         screen.write()?;
         return Ok(false);
     }
-    match query {
+    let ended = match query {
         None => {
             let keys: Vec<TaskKey> = known.into_iter().map(|task| task.key).collect();
-            for keys in keys.chunks(AT_ONCE) {
-                let answers = opened.store.write(|tx| verb(tx, keys))?;
-                done.extend(keys.iter().cloned().zip(answers));
-            }
+            by_key(opened, &keys, &mut verb, &mut done)
         }
-        Some(query) => done.extend(held(opened, query, &known, &mut verb)?),
-    }
+        Some(query) => held(opened, query, &known, &mut verb, &mut done),
+    };
+    // What was committed before a failure is told, too.
     let all = done.iter().all(|(_, done)| done.done);
-    report(&mut screen, &done);
-    screen.write()?;
-    Ok(all)
+    if ended.is_ok() || !done.is_empty() {
+        report(&mut screen, &done);
+        screen.write()?;
+    }
+    ended.map(|()| all)
+}
+
+/// What was done about tasks, in the order in which it was.
+type All = Vec<(TaskKey, Done)>;
+
+fn by_key(
+    opened: &Opened,
+    keys: &[TaskKey],
+    verb: &mut impl FnMut(&mut Tx<'_>, &[TaskKey]) -> Result<Vec<Done>>,
+    done: &mut All,
+) -> std::result::Result<(), Failure> {
+    for keys in keys.chunks(AT_ONCE) {
+        let answers = opened.store.write(|tx| verb(tx, keys))?;
+        done.extend(keys.iter().cloned().zip(answers));
+    }
+    Ok(())
 }
 
 /// Returns the query for the tasks, or `None` if they are named by key.
@@ -118,9 +137,10 @@ fn held(
     query: TaskQuery,
     agreed: &[TaskRecord],
     verb: &mut impl FnMut(&mut Tx<'_>, &[TaskKey]) -> Result<Vec<Done>>,
-) -> std::result::Result<Vec<(TaskKey, Done)>, Failure> {
+    all: &mut All,
+) -> std::result::Result<(), Failure> {
     let mut left: HashSet<TaskId> = agreed.iter().map(|task| task.id).collect();
-    let (mut query, mut all, mut seen) = (query.limit(AT_ONCE), Vec::new(), 0);
+    let (mut query, mut seen) = (query.limit(AT_ONCE), 0);
     while !left.is_empty() && seen < agreed.len() + AT_ONCE {
         let (ids, keys, answers, length, next) = opened.store.write(|tx| {
             let page = tx.hold_tasks(&query)?;
@@ -143,7 +163,7 @@ fn held(
         (task.key.clone(), Done { done: false, text: text.into(), result: json!("no_longer_listed") })
     });
     all.extend(moved);
-    Ok(all)
+    Ok(())
 }
 
 /// Tells what was done about each task.
