@@ -36,7 +36,10 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     })?;
     let (pools, stats, queues, limits, families, paused) = look.store.read(|tx| {
         let mut pools = tx.all_pools()?;
-        pools.truncate(MOST);
+        if pools.len() > MOST {
+            pools.sort_by_key(|pool| std::cmp::Reverse(pool.used));
+            pools.truncate(MOST);
+        }
         let names: Vec<PoolName> = pools.iter().map(|pool| pool.spec.name.clone()).collect();
         let stats = tx.pool_stats(&names)?;
         Ok((pools, stats, tx.queues()?, tx.all_limits()?, tx.families()?, tx.paused()?))
@@ -137,7 +140,7 @@ fn pools_of(
     html! {
         (table("Pools, in slots", &["Pool", "In use", "Used", "Open", "Waiting", ""], rows, "There is no pool."))
         (legend(&[("running", "running"), ("queued", "granted"), ("sensing", "kept by sensors")]))
-        @if pools.len() == MOST { p.note { "The first " (MOST) " pools by name." } }
+        @if pools.len() == MOST { p.note { "At most " (MOST) " pools, those with the most slots in use." } }
     }
 }
 
