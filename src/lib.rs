@@ -138,6 +138,8 @@
 
 mod base;
 mod core;
+#[cfg(feature = "dashboard")]
+pub mod dashboard;
 #[cfg(any(doc, doctest))]
 pub mod guide;
 pub mod ops;

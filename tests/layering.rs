@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-const LAYERS: [(&str, &[&str]); 6] = [
+const LAYERS: [(&str, &[&str]); 7] = [
     ("vocabulary", &["base"]),
     ("pure core", &["core"]),
     ("storage", &["store"]),
     ("operations", &["ops"]),
     ("services", &["service", "tokio", "guide"]),
+    ("dashboard", &["dashboard"]),
     ("test support", &["testing"]),
 ];
 

@@ -199,6 +199,11 @@ pub enum Command {
     /// Compares all counters with what they count. Reads every task
     #[command(after_help = "Example:\n  stationmaster --db jobs.db audit || echo 'look at it'")]
     Audit,
+    /// Serves pages that show the store in a browser
+    #[cfg(feature = "dashboard")]
+    #[command(after_help = "Examples:\n  stationmaster --db jobs.db serve\n  \
+        stationmaster --db jobs.db serve --allow-changes --listen 127.0.0.1:9000")]
+    Serve(crate::serve::Serve),
     /// Cancels tasks: at once what waits, within a grace what runs
     #[command(after_help = "Examples:\n  stationmaster --db jobs.db cancel prod nightly 2026-01-31 load\n  \
         stationmaster --db jobs.db cancel --state waiting --queue gpu --message 'no GPUs today' --yes")]

@@ -8,6 +8,8 @@ mod failure;
 mod key;
 mod open;
 mod screen;
+#[cfg(feature = "dashboard")]
+mod serve;
 mod show;
 mod text;
 mod times;
@@ -40,6 +42,10 @@ fn main() -> ExitCode {
 
 /// Runs the command. Returns false if it found nothing, or did not do everything.
 fn run(cli: &Cli) -> Result<bool, Failure> {
+    #[cfg(feature = "dashboard")]
+    if let Command::Serve(serve) = &cli.command {
+        return serve::run(serve, &cli.options);
+    }
     let style = Style::new(&cli.options);
     let edits = matches!(
         cli.command,

@@ -16,22 +16,25 @@ pub enum Access {
     /// Reads for as long as it takes.
     ReadsAll,
     Changes,
+    /// Reads for several people at once.
+    #[cfg(feature = "dashboard")]
+    Pages,
 }
 
 /// A store, and the clock that decides leases in it.
 pub struct Opened {
     pub store: Arc<dyn Store>,
-    clock: Box<dyn Fn() -> Timestamp>,
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Opened {
     #[allow(dead_code, reason = "a build may have no store")]
     fn new(store: impl Store + 'static, clock: impl Clock + 'static) -> Self {
-        Self { store: Arc::new(store), clock: Box::new(move || clock.now()) }
+        Self { store: Arc::new(store), clock: Arc::new(clock) }
     }
 
     pub fn now(&self) -> Timestamp {
-        (self.clock)()
+        self.clock.now()
     }
 }
 
@@ -58,6 +61,8 @@ fn postgres(db: &str, options: &Options, access: Access) -> Result<Opened, Failu
         Access::Reads => with.connections(1).wake(Wake::Never),
         Access::ReadsAll => with.connections(1).wake(Wake::Never).statement_timeout(Duration::ZERO),
         Access::Changes => with.connections(2),
+        #[cfg(feature = "dashboard")]
+        Access::Pages => with.connections(2).wake(Wake::Never),
     };
     let store = PostgresStore::connect(db, with)?;
     let clock = store.clock();

@@ -1,0 +1,56 @@
+//! What was computed a moment ago, for those who ask for the same.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use parking_lot::Mutex;
+
+/// What an address leads to, as everybody with the same rights gets it.
+#[derive(Debug)]
+pub(super) struct Rendered {
+    pub(super) status: StatusCode,
+    pub(super) body: String,
+}
+
+type Slot = Arc<tokio::sync::Mutex<Option<(Instant, Arc<Rendered>)>>>;
+
+/// The rendered pages, by address.
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    slots: Mutex<HashMap<String, (Instant, Slot)>>,
+}
+
+impl Cache {
+    /// Returns what is at most `age` old, and otherwise computes it. Others who ask meanwhile wait for the same.
+    pub(super) async fn get(
+        &self,
+        address: String,
+        age: Duration,
+        compute: impl Future<Output = Rendered>,
+    ) -> Arc<Rendered> {
+        let slot = {
+            let mut slots = self.slots.lock();
+            let now = Instant::now();
+            // A slot that somebody waits for is kept: a second one would compute the same at the same time.
+            slots.retain(|_, (until, slot)| now < *until || Arc::strong_count(slot) > 1);
+            Arc::clone(&slots.entry(address).or_insert_with(|| (now + age, Slot::default())).1)
+        };
+        let mut place = slot.lock().await;
+        if let Some((at, rendered)) = &*place
+            && at.elapsed() < age
+        {
+            return Arc::clone(rendered);
+        }
+        let rendered = Arc::new(compute.await);
+        *place = Some((Instant::now(), Arc::clone(&rendered)));
+        rendered
+    }
+
+    /// Forgets everything, because the store was changed.
+    pub(super) fn clear(&self) {
+        self.slots.lock().clear();
+    }
+}

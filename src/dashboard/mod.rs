@@ -1,0 +1,145 @@
+//! Pages that show a store in a browser: a router of [`axum`] that a host mounts in its own web service, under any
+//! path and behind its own authentication. `stationmaster serve` runs the same router alone.
+//!
+//! Nothing can be changed until [`Dashboard::allow_changes`] says who changes it. Payloads, values, contexts of sensors
+//! and attributes of runs are hidden until [`Dashboard::show_payloads`]. A host that mounts it lets through only
+//! whom it knows: the pages show the names of all tasks.
+//!
+//! Pages are HTML without anything from elsewhere. They can be read without JavaScript; with it they stay up to date.
+//! A page that many people keep open is computed once a second at most, by at most four threads that ask the store.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::sync::Arc;
+//! use stationmaster::dashboard::{Dashboard, axum};
+//! use stationmaster::store::MemoryStore;
+//!
+//! let store = Arc::new(MemoryStore::new());
+//! let app: axum::Router = axum::Router::new().nest("/ops", Dashboard::new(store).router());
+//! # drop(app);
+//! ```
+
+mod answer;
+mod cache;
+mod change;
+mod forgery;
+mod page;
+mod params;
+mod routes;
+mod trouble;
+mod words;
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The version of axum that the router is made with.
+pub use axum;
+use axum::http::request::Parts;
+
+use crate::clock::{Clock, SystemClock};
+use crate::store::Store;
+
+type Who = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
+type Log = Arc<dyn Fn(&Change) + Send + Sync>;
+
+/// Builds the router of the pages of a store.
+///
+/// # Examples
+///
+/// A host that knows its users by a header that its proxy sets:
+///
+/// ```
+/// use std::sync::Arc;
+/// use stationmaster::dashboard::Dashboard;
+/// use stationmaster::store::MemoryStore;
+///
+/// let router = Dashboard::new(Arc::new(MemoryStore::new()))
+///     .allow_changes(|request| Some(request.headers.get("x-user")?.to_str().ok()?.to_owned()))
+///     .log(|change| eprintln!("{change}"))
+///     .router();
+/// # drop(router);
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct Dashboard {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    who: Option<Who>,
+    log: Option<Log>,
+    shows_payloads: bool,
+}
+
+impl fmt::Debug for Dashboard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dashboard")
+            .field("store", &self.store)
+            .field("allows_changes", &self.who.is_some())
+            .field("shows_payloads", &self.shows_payloads)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A change that somebody made on a page, as [`Dashboard::log`] is told of it. Its `Display` is one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// Who made it, as [`Dashboard::allow_changes`] named them.
+    pub who: String,
+    /// What was asked for: `cancel`, `retry`, `pause` or `resume`.
+    pub verb: &'static str,
+    /// The task, queue, pool, limit or family that it was asked for.
+    pub subject: String,
+    /// What the store answered.
+    pub result: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use words::visible;
+
+        let Self { who, verb, subject, result } = self;
+        write!(f, "{}: {verb} {}: {}", visible(who), visible(subject), visible(result))
+    }
+}
+
+impl Dashboard {
+    /// Creates pages of this store that change nothing and hide payloads.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, clock: Arc::new(SystemClock), who: None, log: None, shows_payloads: false }
+    }
+
+    /// Sets the clock that decides leases in the store. The default is the machine's.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Lets those whom `who` names cancel and retry tasks, and pause and resume queues, pools and limits. `who` is
+    /// called with the request that asks for it, after the host's own authentication; it returns `None` for people
+    /// who may only look.
+    ///
+    /// A change needs a form of these pages from the same browser, and a request from the same site.
+    pub fn allow_changes(mut self, who: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.who = Some(Arc::new(who));
+        self
+    }
+
+    /// Sets what is told of each change, after it was made. With the feature `tracing` each change is an event of
+    /// target `stationmaster::dashboard`, too. The message of a cancelled task names who cancelled it.
+    pub fn log(mut self, log: impl Fn(&Change) + Send + Sync + 'static) -> Self {
+        self.log = Some(Arc::new(log));
+        self
+    }
+
+    /// Shows payloads and values of tasks, contexts of sensors and attributes of runs, or hides them.
+    pub fn show_payloads(mut self, shows: bool) -> Self {
+        self.shows_payloads = shows;
+        self
+    }
+
+    /// Returns the router. Mount it with `nest`, or serve it as it is.
+    pub fn router(self) -> axum::Router {
+        routes::router(self)
+    }
+}

@@ -1,0 +1,109 @@
+//! Whether the store is well.
+
+use maud::{Markup, html};
+
+use super::parts::{section, sheet, state, table, task, when};
+use super::{Look, Page};
+use crate::dashboard::trouble::Trouble;
+use crate::dashboard::words::{number, visible};
+use crate::store::contract::Discrepancy;
+use crate::task::{TaskQuery, TaskRecord};
+
+/// How many leased and waiting tasks are looked at.
+const SAMPLE: usize = 1_000;
+const SHOWN: usize = 20;
+
+pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
+    let (leased, waiting) = (TaskQuery::leased().limit(SAMPLE), TaskQuery::waiting().limit(SAMPLE));
+    let (counts, next, mut leased, mut waiting) = look.store.read(|tx| {
+        let counts = tx.count_tasks(super::overview::COUNTED)?;
+        Ok((counts, tx.next_expiry()?, tx.list_tasks(&leased)?.tasks, tx.list_tasks(&waiting)?.tasks))
+    })?;
+    let (of_leased, of_waiting) = (leased.len(), waiting.len());
+    leased.sort_by_key(|task| task.lease.as_ref().map(|lease| lease.expires_at));
+    waiting.retain(TaskRecord::is_ready);
+    waiting.sort_by_key(|task| task.ready_at);
+    let info = look.store.info();
+    let facts = html! {
+        (sheet(vec![
+            ("Store", html! { (visible(info.backend)) }),
+            ("Next lease ends", html! { @match next { Some(at) => (when(at, look.now)), None => "no task is leased" } }),
+            ("Counters", html! { a href="audit" { "Compare them with every task" } }),
+        ]))
+        @if next.is_some_and(|at| at < look.now) {
+            p.notice { "A lease has expired and was not ended yet: does upkeep run?" }
+        }
+    };
+    let main = html! {
+        (section("facts", "Store", &facts))
+        (section("states", "Tasks by state", &super::overview::states(&counts)))
+        (section("expiring", "Leases that end next", &expiring(look, &leased, of_leased)))
+        (section("oldest", "Longest ready", &oldest(look, &waiting, of_waiting)))
+    };
+    Ok(Page { title: "Health".into(), under: "health", is_live: true, main })
+}
+
+fn note(of: usize, what: &str) -> Markup {
+    html! { @if of == SAMPLE { p.note { "Among the first " (number(SAMPLE)) " " (what) " tasks of the list." } } }
+}
+
+fn expiring(look: &Look<'_>, leased: &[TaskRecord], of: usize) -> Markup {
+    let row = |record: &TaskRecord| {
+        let lease = record.lease.as_ref();
+        vec![
+            task(&record.key),
+            state(record.state),
+            html! { @if let Some(lease) = lease { (visible(&lease.holder)) } },
+            html! {
+                @if let Some(lease) = lease {
+                    (when(lease.expires_at, look.now))
+                    @if lease.expires_at <= look.now { " " span.tag.warn { "expired" } }
+                }
+            },
+        ]
+    };
+    let rows = leased.iter().take(SHOWN).map(row).collect();
+    html! {
+        (table("Leases, the next to end first", &["Task", "State", "Holder", "Ends"], rows, "No task is leased."))
+        (note(of, "leased"))
+    }
+}
+
+fn oldest(look: &Look<'_>, waiting: &[TaskRecord], of: usize) -> Markup {
+    let row = |record: &TaskRecord| {
+        vec![
+            task(&record.key),
+            html! { (visible(&record.lane.queue)) },
+            html! { (visible(&record.lane.pool)) },
+            when(record.ready_at, look.now),
+        ]
+    };
+    let rows = waiting.iter().take(SHOWN).map(row).collect();
+    html! {
+        (table("Ready tasks, the longest waiting first", &["Task", "Queue", "Pool", "Ready since"], rows,
+               "No task is ready and waits."))
+        (note(of, "waiting"))
+    }
+}
+
+pub(super) fn audit(look: &Look<'_>) -> Result<Page, Trouble> {
+    let found = look.store.read(|tx| tx.audit())?;
+    let row = |one: &Discrepancy| {
+        let (what, is, should) = match one {
+            Discrepancy::Pool { pool, counted, held } => (format!("pool {pool}"), *counted, *held),
+            Discrepancy::Limit { key, counted, held } => (format!("limit {key}"), *counted, *held),
+            other => return vec![html! { (visible(format!("{other:?}"))) }, html! {}, html! {}],
+        };
+        vec![html! { (visible(what)) }, html! { (number(is)) }, html! { (number(should)) }]
+    };
+    let rows: Vec<_> = found.iter().take(1_000).map(row).collect();
+    let main = html! {
+        p.notice id="verdict" {
+            @if found.is_empty() { "Every counter is equal to what it counts." }
+            @else { (number(found.len())) " counters differ from what they count. A correct store has none." }
+        }
+        @if !rows.is_empty() { (table("What differs", &["What", "Counter", "Counted now"], rows, "")) }
+        p { "As of " (when(look.now, look.now)) ". " a href="health" { "Back to health" } }
+    };
+    Ok(Page { title: "Audit".into(), under: "health", is_live: false, main })
+}

@@ -1,0 +1,263 @@
+//! What runs, what waits, and why.
+
+use std::collections::{BTreeMap, HashSet};
+
+use maud::{Markup, html};
+
+use super::parts::{Part, bar, legend, maybe_when, pause, section, state, table, task, when};
+use super::{Look, Page};
+use crate::admission::limits::{LimitRecord, LimitSpec, Rate};
+use crate::admission::{QueueRecord, Subject};
+use crate::dashboard::params::link;
+use crate::dashboard::trouble::Trouble;
+use crate::dashboard::words::{number, short, visible};
+use crate::id::{PoolName, TaskKey};
+use crate::ops::Explanation;
+use crate::pool::{PoolRecord, PoolStats};
+use crate::task::{TaskCount, TaskQuery, TaskRecord, TaskState};
+
+/// How many waiting tasks are asked why they wait.
+const SAMPLE: usize = 500;
+/// How far the tasks of a state are counted.
+pub(super) const COUNTED: usize = 10_000;
+/// How many running tasks, reasons, pools, queues and limits are shown.
+const SHOWN: usize = 20;
+const MOST: usize = 100;
+
+pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
+    let running = TaskQuery::leased().limit(SHOWN);
+    let waiting = TaskQuery::waiting().limit(SAMPLE);
+    let (counts, leased, sample, why) = look.store.read(|tx| {
+        let (counts, leased) = (tx.count_tasks(COUNTED)?, tx.list_tasks(&running)?.tasks);
+        let sample = tx.list_tasks(&waiting)?.tasks;
+        let keys: Vec<TaskKey> = sample.iter().map(|task| task.key.clone()).collect();
+        let why = if keys.is_empty() { Vec::new() } else { tx.explain(look.now, &keys)? };
+        Ok((counts, leased, sample, why))
+    })?;
+    let (pools, stats, queues, limits, families, paused) = look.store.read(|tx| {
+        let mut pools = tx.all_pools()?;
+        if pools.len() > MOST {
+            pools.sort_by_key(|pool| std::cmp::Reverse(pool.used));
+            pools.truncate(MOST);
+        }
+        let names: Vec<PoolName> = pools.iter().map(|pool| pool.spec.name.clone()).collect();
+        let stats = tx.pool_stats(&names)?;
+        Ok((pools, stats, tx.queues()?, tx.all_limits()?, tx.families()?, tx.paused()?))
+    })?;
+    let paused: HashSet<Subject> = paused.into_iter().collect();
+    let main = html! {
+        (section("states", "Tasks", &states(&counts)))
+        (section("why", "Why tasks wait", &reasons(&sample, &why)))
+        (section("pools", "Pools", &pools_of(look, &pools, &stats, &paused)))
+        (section("queues", "Queues", &queues_of(look, queues, &paused)))
+        (section("limits", "Limits and rates", &limits_of(look, limits, &families, &paused)))
+        (section("running", "Granted and running", &leases(look, &leased)))
+    };
+    Ok(Page { title: "Overview".into(), under: "overview", is_live: true, main })
+}
+
+/// How many tasks are in each state, each number a link to them.
+pub(super) fn states(counts: &[TaskCount]) -> Markup {
+    html! {
+        ul.tiles {
+            @for count in counts {
+                li {
+                    a href=(link("tasks", [("state", count.state.as_str())])) {
+                        span.figure { (number(count.tasks)) @if count.is_at_least { "+" } }
+                        (state(count.state))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The reasons that the most tasks of the sample share.
+fn reasons(sample: &[TaskRecord], why: &[Explanation]) -> Markup {
+    let mut found: BTreeMap<String, (usize, &TaskKey)> = BTreeMap::new();
+    for (task, why) in sample.iter().zip(why) {
+        let text = match why {
+            Explanation::NotBefore(_) if task.state == TaskState::UpForRetry => {
+                "waits to be tried again".into()
+            }
+            Explanation::NotBefore(_) => "waits for an instant".into(),
+            why => why.to_string(),
+        };
+        found.entry(text).or_insert((0, &task.key)).0 += 1;
+    }
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by(|(left, (more, _)), (right, (less, _))| less.cmp(more).then_with(|| left.cmp(right)));
+    let kinds = found.len();
+    let rows = found
+        .into_iter()
+        .take(SHOWN)
+        .map(|(text, (count, key))| vec![html! { (visible(text)) }, html! { (number(count)) }, task(key)]);
+    html! {
+        @if sample.len() == SAMPLE {
+            p.note { "Of the first " (number(SAMPLE)) " waiting tasks in the order of the list; there may be more." }
+        }
+        (table("Reasons, those of the most tasks first", &["Reason", "Tasks", "For example"], rows.collect(),
+               "No task waits."))
+        @if kinds > SHOWN { p.note { "There are " (number(kinds - SHOWN)) " reasons more." } }
+    }
+}
+
+fn pools_of(
+    look: &Look<'_>,
+    pools: &[PoolRecord],
+    stats: &[Option<PoolStats>],
+    paused: &HashSet<Subject>,
+) -> Markup {
+    let row = |(pool, stats): (&PoolRecord, &Option<PoolStats>)| {
+        let name = &pool.spec.name;
+        let is_paused = paused.contains(&Subject::Pool(name.clone()));
+        let total = pool.spec.slots.total().map(i64::from);
+        let waits = stats.map_or(0, |stats| stats.scheduled);
+        let slots = stats.map_or_else(
+            || vec![Part { class: "running", name: "used", count: pool.used }],
+            |stats| {
+                let other = pool.used.saturating_sub(stats.running).saturating_sub(stats.queued);
+                vec![
+                    Part { class: "running", name: "running", count: stats.running },
+                    Part { class: "queued", name: "granted", count: stats.queued },
+                    Part { class: "sensing", name: "kept by sensors", count: other.max(0) },
+                ]
+            },
+        );
+        vec![
+            html! {
+                a href=(link("tasks", [("pool", name.as_str())])) { (visible(name)) }
+                @if is_paused { " " span.tag.warn { "paused" } }
+            },
+            bar(&slots, total),
+            html! { (number(pool.used)) " of " @match total { Some(total) => (number(total)), None => "unlimited" } },
+            html! { @match pool.open() { Some(open) => (number(open)), None => "–" } },
+            html! { (number(waits)) },
+            pause(look, "pool", name.as_str(), is_paused),
+        ]
+    };
+    let rows = pools.iter().zip(stats).map(row).collect();
+    html! {
+        (table("Pools, in slots", &["Pool", "In use", "Used", "Open", "Waiting", ""], rows, "There is no pool."))
+        (legend(&[("running", "running"), ("queued", "granted"), ("sensing", "kept by sensors")]))
+        @if pools.len() == MOST { p.note { "At most " (MOST) " pools, those with the most slots in use." } }
+    }
+}
+
+fn queues_of(look: &Look<'_>, mut queues: Vec<QueueRecord>, paused: &HashSet<Subject>) -> Markup {
+    let all = queues.len();
+    queues.sort_by_key(|queue| std::cmp::Reverse(queue.waiting + queue.leased));
+    queues.truncate(MOST);
+    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let row = |queue: &QueueRecord| {
+        let name = &queue.name;
+        let is_paused = paused.contains(&Subject::Queue(name.clone()));
+        let is_served = queue.served_until.is_some_and(|until| look.now < until);
+        let parts = [
+            Part { class: "running", name: "leased", count: count(queue.leased) },
+            Part { class: "sensing", name: "sensing", count: count(queue.sensing) },
+            Part { class: "scheduled", name: "waiting", count: count(queue.waiting) },
+        ];
+        vec![
+            html! {
+                a href=(link("tasks", [("queue", name.as_str())])) { (visible(name)) }
+                @if is_paused { " " span.tag.warn { "paused" } }
+            },
+            bar(&parts, None),
+            html! { (number(queue.waiting)) " (" (number(queue.ready)) " ready)" },
+            html! { (number(queue.leased)) },
+            html! { (number(queue.sensing)) },
+            html! {
+                @if is_served { (maybe_when(queue.served_until, look.now)) }
+                @else { span.tag.warn { "no one serves it" } }
+            },
+            pause(look, "queue", name.as_str(), is_paused),
+        ]
+    };
+    let rows: Vec<_> = queues.iter().map(row).collect();
+    let heads = ["Queue", "Tasks", "Waiting", "Leased", "Sensing", "Served until", ""];
+    html! {
+        (table("Queues, the busiest first", &heads, rows, "No task is in a queue."))
+        (legend(&[("running", "leased"), ("sensing", "sensing"), ("scheduled", "waiting")]))
+        @if all > MOST { p.note { "There are " (number(all - MOST)) " queues more." } }
+    }
+}
+
+fn rate(rate: Option<Rate>) -> Markup {
+    html! {
+        @match rate {
+            Some(rate) => {
+                (number(rate.starts())) " in " (short(rate.period()))
+                @if rate.most_at_once() > 1 { ", " (number(rate.most_at_once())) " at once" }
+            }
+            None => "–",
+        }
+    }
+}
+
+fn limits_of(
+    look: &Look<'_>,
+    mut limits: Vec<LimitRecord>,
+    families: &[LimitSpec],
+    paused: &HashSet<Subject>,
+) -> Markup {
+    let all = limits.len() + families.len();
+    // Those with the least left first.
+    limits.sort_by_cached_key(|limit| (limit.open().unwrap_or(i64::MAX), limit.key.clone()));
+    let family = |spec: &LimitSpec| {
+        let is_paused = paused.contains(&spec.subject());
+        vec![
+            html! { (visible(&spec.key)) "*" @if is_paused { " " span.tag.warn { "paused" } } },
+            html! { "each key of the family" },
+            html! { @match spec.max { Some(max) => { "at most " (number(max)) }, None => "–" } },
+            rate(spec.rate),
+            pause(look, "family", spec.key.as_str(), is_paused),
+        ]
+    };
+    let single = |limit: &LimitRecord| {
+        let is_paused = paused.contains(&Subject::Key(limit.key.clone()));
+        let used = [Part { class: "running", name: "used", count: limit.used }];
+        vec![
+            html! {
+                a href=(link("tasks", [("limit_key", limit.key.as_str())])) { (visible(&limit.key)) }
+                @if is_paused { " " span.tag.warn { "paused" } }
+            },
+            html! { @if let Some(max) = limit.max { (bar(&used, Some(max.into()))) } },
+            html! { (number(limit.used)) @if let Some(max) = limit.max { " of " (number(max)) } },
+            rate(limit.rate),
+            pause(look, "limit", limit.key.as_str(), is_paused),
+        ]
+    };
+    let rows: Vec<_> = families.iter().map(family).chain(limits.iter().map(single)).take(MOST).collect();
+    html! {
+        (table("Limits, the tightest first", &["Limit", "In use", "Used", "Rate", ""], rows, "No limit is defined."))
+        @if all > MOST { p.note { "There are " (number(all - MOST)) " limits more." } }
+    }
+}
+
+fn leases(look: &Look<'_>, leased: &[TaskRecord]) -> Markup {
+    let row = |record: &TaskRecord| {
+        let lease = record.lease.as_ref();
+        vec![
+            task(&record.key),
+            state(record.state),
+            html! { (record.attempt) },
+            html! { @if let Some(lease) = lease { (visible(&lease.holder)) } },
+            maybe_when(record.started_at.or(record.queued_at), look.now),
+            html! {
+                @if let Some(lease) = lease {
+                    (when(lease.expires_at, look.now))
+                    @if lease.cancel_at.is_some() { " " span.tag.warn { "cancelled" } }
+                }
+            },
+        ]
+    };
+    let rows = leased.iter().map(row).collect();
+    let heads = ["Task", "State", "Attempt", "Holder", "Since", "Lease ends"];
+    html! {
+        (table("Tasks that hold a lease, by holder", &heads, rows, "No task holds a lease."))
+        @if leased.len() == SHOWN {
+            p.note { "The first " (SHOWN) ". " a href=(link("tasks", [("state", "leased")])) { "All of them" } }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What several pages show.
+
+use maud::{Markup, html};
+
+use super::Look;
+use crate::dashboard::params::{link, of_task};
+use crate::dashboard::words::{absolute, iso, number, relative, visible, visible_lines};
+use crate::id::TaskKey;
+use crate::task::TaskState;
+use crate::time::Timestamp;
+
+/// Returns the address of a task's page.
+pub(in crate::dashboard) fn task_link(key: &TaskKey) -> String {
+    let params = of_task(key);
+    link("task", params.iter().map(|(name, value)| (*name, value.as_str())))
+}
+
+/// A task's name, which leads to its page.
+pub(super) fn task(key: &TaskKey) -> Markup {
+    html! { a href=(task_link(key)) { (visible(key)) } }
+}
+
+/// An instant, relative in the text and absolute in the tip.
+pub(super) fn when(at: Timestamp, now: Timestamp) -> Markup {
+    html! { time datetime=(iso(at)) title=(absolute(at)) { (relative(at, now)) } }
+}
+
+pub(super) fn maybe_when(at: Option<Timestamp>, now: Timestamp) -> Markup {
+    html! { @match at { Some(at) => (when(at, now)), None => "–" } }
+}
+
+pub(super) fn state(state: TaskState) -> Markup {
+    html! { span class={ "state " (state) } { (state.as_str().replace('_', " ")) } }
+}
+
+/// One part of a bar.
+pub(super) struct Part {
+    pub(super) class: &'static str,
+    pub(super) name: &'static str,
+    pub(super) count: i64,
+}
+
+/// A bar of parts of a total, with its numbers in words for those who do not see it.
+pub(super) fn bar(parts: &[Part], total: Option<i64>) -> Markup {
+    let sum: i64 = parts.iter().map(|part| part.count.max(0)).sum();
+    let whole = total.unwrap_or(sum).max(sum).max(1);
+    let mut at = 0.0;
+    let rects: Vec<(f64, f64, &str)> = parts
+        .iter()
+        .map(|part| {
+            let width = part.count.max(0) as f64 * 100.0 / whole as f64;
+            at += width;
+            (at - width, width, part.class)
+        })
+        .collect();
+    let words: Vec<String> =
+        parts.iter().map(|part| format!("{} {}", number(part.count), part.name)).collect();
+    html! {
+        svg.bar viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label=(words.join(", ")) {
+            rect.rest x="0" y="0" width="100" height="10" {}
+            @for (x, width, class) in rects {
+                @if width > 0.0 {
+                    rect class=(class) x=(format!("{x:.2}")) y="0" width=(format!("{width:.2}")) height="10" {}
+                }
+            }
+        }
+    }
+}
+
+/// What the colours of bars mean.
+pub(super) fn legend(parts: &[(&str, &str)]) -> Markup {
+    html! { p.legend { @for (class, name) in parts { span class={ "state " (class) } { (name) } } } }
+}
+
+/// A table of which wide parts can be scrolled, with its name.
+pub(super) fn table(caption: &str, heads: &[&str], rows: Vec<Vec<Markup>>, empty: &str) -> Markup {
+    html! {
+        @if rows.is_empty() {
+            p.empty { (empty) }
+        } @else {
+            div.scroll tabindex="0" role="region" aria-label=(caption) {
+                table {
+                    caption { (caption) }
+                    thead { tr { @for head in heads { th scope="col" { (head) } } } }
+                    tbody {
+                        @for row in rows {
+                            tr {
+                                @for (at, field) in row.into_iter().enumerate() {
+                                    @if at == 0 { th scope="row" { (field) } } @else { td { (field) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Names and what they stand for.
+pub(super) fn sheet(lines: Vec<(&str, Markup)>) -> Markup {
+    html! {
+        dl.sheet { @for (name, value) in lines { div { dt { (name) } dd { (value) } } } }
+    }
+}
+
+/// A part of a page that is replaced when it changed.
+pub(super) fn section(id: &str, title: &str, body: &Markup) -> Markup {
+    html! {
+        section id=(id) data-live aria-labelledby={ (id) "-title" } {
+            h2 id={ (id) "-title" } { (title) }
+            (body)
+        }
+    }
+}
+
+/// A button that pauses or resumes, if the reader may.
+pub(super) fn pause(look: &Look<'_>, kind: &str, name: &str, is_paused: bool) -> Markup {
+    let verb = if is_paused { "resume" } else { "pause" };
+    html! {
+        @if let Some(mark) = look.mark {
+            form.inline method="post" action="change" {
+                input type="hidden" name="mark" value=(mark);
+                input type="hidden" name="verb" value=(verb);
+                input type="hidden" name="kind" value=(kind);
+                input type="hidden" name="name" value=(name);
+                button aria-label={ (verb) " " (kind) " " (visible(name)) } { (verb) }
+            }
+        }
+    }
+}
+
+/// A text that is hidden unless the host shows payloads.
+pub(super) fn payload(look: &Look<'_>, text: Option<&str>) -> Markup {
+    html! {
+        @match text {
+            None | Some("") => "–",
+            Some(text) if look.shows_payloads => pre { (visible_lines(text)) },
+            Some(text) => span.hidden-text { (number(text.len())) " bytes, hidden" },
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What waits for something outside, and who looks after it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use maud::{Markup, html};
+
+use super::parts::{maybe_when, section, sheet, state, table, task, when};
+use super::{Look, Page};
+use crate::admission::queue::Serving;
+use crate::dashboard::params::link;
+use crate::dashboard::trouble::Trouble;
+use crate::dashboard::words::{number, short, visible, visible_lines};
+use crate::feed::Consumer;
+use crate::fingerprint::Fingerprint;
+use crate::sensor::{SensorEvent, SensorRecord};
+use crate::task::{TaskQuery, TaskState};
+
+/// How many sensors are looked at for the figures by kind.
+const SAMPLE: usize = 1_000;
+const SHOWN: usize = 50;
+
+#[derive(Default)]
+struct Kind {
+    sensors: usize,
+    targets: BTreeSet<Fingerprint>,
+}
+
+pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
+    let query = TaskQuery::sensing().limit(SAMPLE);
+    let (all, sensors) = look.store.read(|tx| {
+        let counts = tx.count_tasks(super::overview::COUNTED)?;
+        let all =
+            counts.iter().find(|count| count.state == TaskState::Sensing).map_or(0, |count| count.tasks);
+        let keys = tx.list_tasks(&query)?.keys();
+        let sensors = if keys.is_empty() { Vec::new() } else { tx.sensors(&keys)? };
+        Ok((all, sensors.into_iter().flatten().collect::<Vec<SensorRecord>>()))
+    })?;
+    let (events, consumers, serving, workers) = look.store.read(|tx| {
+        Ok((tx.events(0, SHOWN)?, tx.consumers()?, tx.serving()?, tx.sensor_workers(look.now)?))
+    })?;
+    let (pokers, shards) = workers;
+    let held = |name: &crate::id::Holder| {
+        shards
+            .iter()
+            .filter(|shard| shard.holder.as_ref() == Some(name) && look.now < shard.expires_at)
+            .count()
+    };
+    let rows = pokers.iter().map(|worker| {
+        vec![
+            html! { (visible(&worker.name)) },
+            html! { (held(&worker.name)) " of " (worker.shards) },
+            when(worker.expires_at, look.now),
+        ]
+    });
+    let orphans =
+        shards.iter().filter(|shard| shard.holder.is_none() || shard.expires_at <= look.now).count();
+    let pokers_of = html! {
+        (table("Workers of sensors", &["Worker", "Shards", "Lease ends"], rows.collect(),
+               "No worker pokes sensors."))
+        @if pokers.is_empty() && all > 0 {
+            p.notice { "Sensors wait, and no worker pokes them." }
+        } @else if orphans > 0 && all > 0 {
+            p.notice { (number(orphans)) " shards have no worker: their sensors are not poked." }
+        }
+    };
+    let main = html! {
+        (section("sharing", "Sharing", &sharing(all, &sensors)))
+        (section("pokers", "Workers and shards", &pokers_of))
+        (section("sensors", "Registered", &registered(look, &sensors)))
+        (section("events", "Ends that no one has acknowledged", &events_of(look, &events)))
+        (section("serving", "Admitters", &admitters(look, &serving)))
+        (section("consumers", "Consumers of the feed", &consumers_of(look, &consumers)))
+    };
+    Ok(Page { title: "Sensors".into(), under: "sensors", is_live: true, main })
+}
+
+fn sharing(all: u64, sensors: &[SensorRecord]) -> Markup {
+    let mut kinds: BTreeMap<&str, Kind> = BTreeMap::new();
+    for sensor in sensors {
+        let kind = kinds.entry(sensor.kind.as_str()).or_default();
+        kind.sensors += 1;
+        kind.targets.insert(sensor.fingerprint);
+    }
+    let targets: usize = kinds.values().map(|kind| kind.targets.len()).sum();
+    let rows = kinds.iter().map(|(name, kind)| {
+        let (sensors, targets) = (kind.sensors, kind.targets.len());
+        vec![
+            html! { (visible(name)) },
+            html! { (number(sensors)) },
+            html! { (number(targets)) },
+            html! { (format!("{:.1}", sensors as f64 / targets.max(1) as f64)) },
+        ]
+    });
+    html! {
+        (sheet(vec![
+            ("Waiting", html! { (number(all)) }),
+            ("Looked at", html! { (number(sensors.len())) @if sensors.len() == SAMPLE { ", the first of the list" } }),
+            ("Different things", html! { (number(targets)) }),
+        ]))
+        (table("Kinds, among those looked at", &["Kind", "Sensors", "Different things", "Sensors for a poke"],
+               rows.collect(), "No sensor waits."))
+    }
+}
+
+fn registered(look: &Look<'_>, sensors: &[SensorRecord]) -> Markup {
+    let row = |sensor: &SensorRecord| {
+        vec![
+            task(&sensor.task),
+            html! { (visible(&sensor.kind)) },
+            when(sensor.registered_at, look.now),
+            when(sensor.times_out_at, look.now),
+            html! { (short(sensor.settings.interval)) },
+        ]
+    };
+    let rows = sensors.iter().take(SHOWN).map(row).collect();
+    html! {
+        (table("Sensors that wait", &["Task", "Kind", "Registered", "Times out", "Every"], rows, "No sensor waits."))
+        @if sensors.len() > SHOWN {
+            p.note { "The first " (SHOWN) ". " a href=(link("tasks", [("state", "sensing")])) { "All of them" } }
+        }
+    }
+}
+
+fn events_of(look: &Look<'_>, events: &[SensorEvent]) -> Markup {
+    let row = |event: &SensorEvent| {
+        vec![
+            html! { (number(event.seq)) },
+            task(&event.task),
+            when(event.at, look.now),
+            html! { (event.ending.reason.as_str().replace('_', " ")) },
+            state(event.ending.to),
+            html! { @if let Some(message) = &event.ending.message { span.message { (visible_lines(message)) } } },
+        ]
+    };
+    let rows = events.iter().map(row).collect();
+    let heads = ["Number", "Task", "Ended", "How", "Became", "Message"];
+    table("Events that wait for the host", &heads, rows, "Every end of a sensor was acknowledged.")
+}
+
+fn admitters(look: &Look<'_>, serving: &[Serving]) -> Markup {
+    let row = |one: &Serving| {
+        let queues = one.queues.as_ref().map_or_else(
+            || "all queues".to_owned(),
+            |queues| queues.iter().map(visible).collect::<Vec<_>>().join(", "),
+        );
+        vec![
+            html! { a href=(link("tasks", [("state", "leased"), ("holder", one.holder.as_str())])) { (visible(&one.holder)) } },
+            html! { (queues) },
+            html! {
+                (when(one.until(), look.now))
+                @if one.until() <= look.now { " " span.tag.warn { "no longer counts" } }
+            },
+        ]
+    };
+    let rows = serving.iter().take(SHOWN * 2).map(row).collect();
+    table(
+        "Who admits tasks, and for which queues",
+        &["Holder", "Serves", "Until"],
+        rows,
+        "No one admits tasks.",
+    )
+}
+
+fn consumers_of(look: &Look<'_>, consumers: &[Consumer]) -> Markup {
+    let row = |one: &Consumer| {
+        vec![
+            html! { (visible(&one.name)) @if one.dropped { " " span.tag.warn { "dropped" } } },
+            html! { (number(one.cursor)) },
+            maybe_when(Some(one.seen_at), look.now),
+            html! { (number(one.lost)) },
+        ]
+    };
+    let rows = consumers.iter().map(row).collect();
+    table(
+        "Who reads the feed",
+        &["Consumer", "Read up to", "Last seen", "Lost"],
+        rows,
+        "No one reads the feed.",
+    )
+}

@@ -1,0 +1,44 @@
+//! Why a page cannot be shown.
+
+use axum::http::StatusCode;
+
+use crate::error::{Error, Invalid};
+
+/// A reason, with the status of the answer.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) status: StatusCode,
+    pub(super) text: String,
+}
+
+impl Trouble {
+    pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self { status, text: text.into() }
+    }
+
+    pub(super) fn bad(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, text)
+    }
+
+    pub(super) fn missing(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, text)
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        match &error {
+            Error::Invalid(_) => Self::bad(error.to_string()),
+            error if error.is_retryable() => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("The store is busy: {error}"))
+            }
+            error => Self::new(StatusCode::INTERNAL_SERVER_ERROR, format!("The store failed: {error}")),
+        }
+    }
+}
+
+impl From<Invalid> for Trouble {
+    fn from(error: Invalid) -> Self {
+        Self::bad(error.to_string())
+    }
+}

@@ -1,0 +1,102 @@
+//! Names, instants, lengths and numbers as pages show them.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::time::Timestamp;
+
+/// Returns the text with every character that is not plainly visible written as an escape: `\n`, `\u{202e}`. The
+/// templates escape what HTML acts on; this is about names that look like other names.
+pub(super) fn visible(text: impl Display) -> String {
+    escaped(&text.to_string(), |_| false)
+}
+
+/// Returns a text of several lines like [`visible`], with its lines.
+pub(super) fn visible_lines(text: &str) -> String {
+    escaped(text, |char| matches!(char, '\n' | '\t'))
+}
+
+fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            // Escaped in Rust's literals only.
+            '"' | '\'' | '\\' => shown.push(char),
+            char if stays(char) => shown.push(char),
+            _ => shown.extend(char.escape_debug()),
+        }
+    }
+    shown
+}
+
+/// Returns an instant in UTC, to the second.
+pub(super) fn absolute(at: Timestamp) -> String {
+    DateTime::<Utc>::from(at).format("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+/// Returns an instant as the attribute `datetime` takes it.
+pub(super) fn iso(at: Timestamp) -> String {
+    DateTime::<Utc>::from(at).format("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+pub(super) fn relative(at: Timestamp, now: Timestamp) -> String {
+    match (now.saturating_duration_since(at), at.saturating_duration_since(now)) {
+        (Duration::ZERO, Duration::ZERO) => "now".into(),
+        (Duration::ZERO, ahead) => format!("in {}", short(ahead)),
+        (ago, _) => format!("{} ago", short(ago)),
+    }
+}
+
+/// Returns a length in its two largest units.
+pub(super) fn short(length: Duration) -> String {
+    let seconds = length.as_secs();
+    let two = |large: u64, unit: &str, small: u64, part: &str| match small {
+        0 => format!("{large}{unit}"),
+        _ => format!("{large}{unit} {small}{part}"),
+    };
+    match seconds {
+        0 => format!("{}ms", length.as_millis()),
+        1..60 => format!("{seconds}s"),
+        60..3_600 => two(seconds / 60, "m", seconds % 60, "s"),
+        3_600..86_400 => two(seconds / 3_600, "h", seconds % 3_600 / 60, "m"),
+        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
+    }
+}
+
+/// Returns a number with its thousands apart.
+pub(super) fn number(number: impl Display) -> String {
+    let text = number.to_string();
+    let digits = text.trim_start_matches('-').len();
+    let sign = text.len() - digits;
+    let mut shown = String::with_capacity(text.len() + digits / 3);
+    for (at, char) in text.chars().enumerate() {
+        if at > sign && (text.len() - at).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(char);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_lengths_are_readable() {
+        assert_eq!(
+            [0, 999, 1_000, -1_000, 1_234_567].map(number),
+            ["0", "999", "1,000", "-1,000", "1,234,567"]
+        );
+        let shown = |seconds| short(Duration::from_secs(seconds));
+        assert_eq!([59, 60, 61, 3_600, 90_061].map(shown), ["59s", "1m", "1m 1s", "1h", "1d 1h"]);
+    }
+
+    #[test]
+    fn what_is_not_visible_is_escaped() {
+        assert_eq!(visible("a\u{202e}b\n\"é漢🚂\""), "a\\u{202e}b\\n\"é漢🚂\"");
+        assert_eq!(visible_lines("a\u{202e}b\n\tc\r"), "a\\u{202e}b\n\tc\\r");
+    }
+}

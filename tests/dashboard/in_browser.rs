@@ -1,0 +1,129 @@
+//! A browser opens every page, searches, zooms, waits for news, and changes something.
+
+use serde_json::json;
+use stationmaster::TaskState;
+use stationmaster::admission::Subject;
+use stationmaster::dashboard::Dashboard;
+use stationmaster::dashboard::axum::Router;
+
+use crate::browser::{Browser, find};
+use crate::http::{Server, escaped};
+use crate::world::{HOSTILE, World};
+
+#[test]
+fn a_browser_shows_the_pages_and_keeps_them_up_to_date() {
+    let Some(program) = find() else {
+        eprintln!("SKIPPED: no Chromium was found, so no browser opened the dashboard");
+        return;
+    };
+    let world = World::new();
+    let board = |may: bool| {
+        let board = Dashboard::new(world.shared()).show_payloads(true);
+        if may { board.allow_changes(|_| Some("ann".into())).router() } else { board.router() }
+    };
+    let server = Server::new(Router::new().nest("/ops", board(true)).nest("/look", board(false)));
+    let base = format!("http://{}/", server.at);
+    let mut browser = Browser::start(&program);
+
+    // Every page by its link, from the folder's own address.
+    browser.open(&format!("{base}ops"));
+    assert_eq!(browser.eval("location.pathname"), "/ops/overview");
+    for name in ["tasks", "runs", "sensors", "health", "audit", "overview"] {
+        browser.follow(&format!("a[href={name}]"));
+        assert_eq!(browser.eval("document.querySelectorAll('h1').length"), 1, "{name}");
+        assert_eq!(browser.eval("location.pathname"), format!("/ops/{name}"));
+        // Nothing is wider than the page itself, also on a phone.
+        for width in [1280, 360] {
+            let size =
+                json!({ "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500 });
+            browser.call("Emulation.setDeviceMetricsOverride", size);
+            let fits = "document.documentElement.scrollWidth <= innerWidth";
+            assert_eq!(browser.eval(fits), true, "{name} at {width}");
+        }
+        browser.call("Emulation.clearDeviceMetricsOverride", json!({}));
+    }
+    let bars = "[...document.querySelectorAll('svg.bar')].every(bar => bar.getAttribute('aria-label'))";
+    assert_eq!(browser.eval(bars), true);
+    let named = "[...document.querySelectorAll('input:not([type=hidden]), select')].every(field => field.labels.length)";
+    assert_eq!(browser.eval("getComputedStyle(document.body).margin"), "0px", "the styles are applied");
+
+    // Search.
+    browser.follow("header a[href=tasks]");
+    assert_eq!(browser.eval(named), true);
+    browser.eval("document.querySelector('#state').value = 'failed'");
+    browser.follow("form.search button");
+    let found = browser.text("#list");
+    assert!(found.contains("fails") && !found.contains("load-"), "{found}");
+    browser.eval("for (const [id, value] of Object.entries({namespace: 'prod', workflow: 'nightly', run: '2026-01-31', task: 'load-07'})) document.getElementById(id).value = value");
+    browser.follow("form.search button");
+    assert!(browser.text("h1").contains("load-07"), "a task that is named in full is shown");
+    assert!(browser.text("#facts").contains("pool db: 0 open of 2"), "{}", browser.text("#facts"));
+
+    // Zoom.
+    browser.follow("header a[href=runs]");
+    assert!(!browser.text("#runs").contains("<script>"), "the run of 30 hours ago");
+    assert_eq!(browser.eval("document.querySelectorAll('#active-chart rect.column').length"), 72);
+    browser.follow("nav.zoom a[href^='runs?zoom=90d']");
+    assert_eq!(browser.eval("document.querySelectorAll('#active-chart rect.column').length"), 90);
+    assert!(browser.text("#runs").contains("3 runs were active"), "{}", browser.text("#runs"));
+
+    // News without loading again; what somebody uses stays.
+    browser.open(&format!("{base}ops/tasks?state=waiting&namespace=prod"));
+    browser.eval("window.loaded = 1; document.querySelector('#queue').value = 'half typed'; document.querySelector('#list a').focus(); window.focused = document.activeElement.textContent");
+    world.enqueue("a-new-one");
+    browser.wait("document.querySelector('#list').innerText.includes('a-new-one')");
+    assert_eq!(browser.eval("window.loaded"), 1);
+    assert_eq!(browser.eval("document.querySelector('#queue').value"), "half typed");
+    assert_eq!(
+        browser.eval("document.activeElement.tagName + document.activeElement.closest('#list').id"),
+        "Alist"
+    );
+    assert_eq!(browser.text("#live-status"), "", "an update is not spoken");
+    browser.eval("document.querySelector('#live-button').click()");
+    assert_eq!(browser.text("#live-status"), "Updates are paused.");
+
+    // Who may only look finds nothing to press.
+    browser.open(&format!("{base}look/overview"));
+    assert_eq!(browser.eval("document.querySelectorAll('main button').length"), 0);
+
+    // Cancel and pause.
+    let page = format!("{base}ops/task?namespace=prod&workflow=nightly&run=2026-01-31&task=load-08");
+    browser.open(&page);
+    browser.eval("document.querySelector('#actions summary').click(); document.querySelector('#message').value = 'typed'");
+    browser.follow("#actions button.danger");
+    assert!(browser.text("#result").contains("cancelled; it was scheduled"), "{}", browser.text("main"));
+    assert_eq!(world.state("load-08"), TaskState::Cancelled);
+    assert!(world.task("load-08").message.unwrap().ends_with("typed"));
+    browser.follow("main a");
+    assert!(browser.text("#facts").contains("cancelled"));
+    browser.open(&format!("{base}ops/overview"));
+    browser.follow("button[aria-label='pause pool db']");
+    assert_eq!(world.store.read(|tx| tx.paused()).unwrap(), [Subject::Pool("db".parse().unwrap())]);
+    browser.follow("main a");
+    assert!(browser.text("#why").contains("pool db: paused"), "{}", browser.text("#why"));
+
+    // Hostile names are text.
+    browser.open(&format!(
+        "{base}ops/task?namespace=prod&workflow=nightly&run=2026-01-31&task={}",
+        escaped(HOSTILE)
+    ));
+    assert!(browser.text("h1").contains("<script>window.pwned=1</script>"), "{}", browser.text("h1"));
+    assert!(browser.text("#facts").contains("<img src=x"), "{}", browser.text("#facts"));
+    browser.open(&format!("{base}ops/runs?zoom=7d"));
+    assert!(browser.text("#runs").contains("<script>"));
+    assert_eq!(
+        browser.eval(
+            "window.pwned === undefined && document.querySelectorAll('main img, main script').length === 0"
+        ),
+        true
+    );
+
+    // Without JavaScript everything can still be read.
+    browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": true }));
+    browser.open(&format!("{base}ops/overview"));
+    browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": false }));
+    assert!(browser.text("#pools").contains("db"));
+
+    let complaints = browser.complaints(&base);
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}

@@ -1,0 +1,10 @@
+//! The dashboard over real sockets, and in a real browser where there is one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod browser;
+mod http;
+mod in_browser;
+mod pages;
+#[cfg(feature = "cli")]
+mod serve;
+mod world;

@@ -1,0 +1,347 @@
+//! What the pages say, and whom they obey.
+
+use std::sync::{Arc, Mutex};
+
+use stationmaster::TaskState;
+use stationmaster::admission::Subject;
+use stationmaster::dashboard::Dashboard;
+use stationmaster::dashboard::axum::Router;
+
+use crate::http::{Answer, Server, escaped, form, send};
+use crate::world::{HOSTILE, SECRET, World};
+
+const PAGES: [&str; 11] = [
+    "/overview",
+    "/tasks",
+    "/tasks?state=waiting&pool=db",
+    "/runs",
+    "/runs?zoom=1h",
+    "/runs?zoom=90d&status=running",
+    "/sensors",
+    "/health",
+    "/audit",
+    "/task?namespace=prod&workflow=nightly&run=2026-01-31&task=load-00",
+    "/task?namespace=prod&workflow=nightly&run=2026-01-31&task=senses",
+];
+
+fn read_only(world: &World) -> Server {
+    Server::new(Dashboard::new(world.shared()).router())
+}
+
+fn task_page(name: &str) -> String {
+    format!("/task?namespace=prod&workflow=nightly&run=2026-01-31&task={}", escaped(name))
+}
+
+fn of_task<'a>(verb: &'a str, name: &'a str) -> Vec<(&'a str, &'a str)> {
+    vec![
+        ("verb", verb),
+        ("namespace", "prod"),
+        ("workflow", "nightly"),
+        ("run", "2026-01-31"),
+        ("task", name),
+    ]
+}
+
+#[test]
+fn every_page_says_what_is_in_the_store() {
+    let world = World::new();
+    let server = read_only(&world);
+    let says = |page: &str, texts: &[&str]| {
+        let answer = server.get(page);
+        assert_eq!(answer.status, 200, "{page}: {}", answer.body);
+        for text in texts {
+            assert!(answer.body.contains(text), "{page} does not say {text}: {}", answer.body);
+        }
+    };
+    says(
+        "/overview",
+        &[
+            "pool db: 0 open of 2, needs 1",
+            "<td>58</td>",
+            "2 running, 0 granted",
+            "load-00",
+            "waits to be tried again",
+            "worker-1",
+            "3 in 1m",
+        ],
+    );
+    says("/tasks?state=failed", &["prod/nightly/2026-01-31/fails", " on this page, the last"]);
+    says(
+        "/task?namespace=prod&workflow=nightly&run=2026-01-31&task=load-59",
+        &["pool db: 0 open of 2, needs 1", "57 ready tasks"],
+    );
+    says(&task_page("retries"), &["no route to host", "up for retry", "not before"]);
+    says(&task_page("senses"), &["file_exists", "Poked every", "30s"]);
+    says("/runs?zoom=24h", &["prod/open", "prod/ended", "2 runs were active"]);
+    says("/runs?zoom=7d", &["3 runs were active"]);
+    says("/sensors", &["file_exists", "worker-1", "all queues", "no worker pokes them"]);
+    says("/health", &["sqlite", "load-00", "Ready tasks"]);
+    says("/audit", &["Every counter is equal"]);
+}
+
+#[test]
+fn a_list_goes_on_over_its_pages() {
+    let world = World::new();
+    let server = read_only(&world);
+    let first = server.get("/tasks?state=waiting&queue=default");
+    let link = first.body.split("rel=\"next\" href=\"").nth(1).expect("more than a page waits");
+    let link = link.split('"').next().unwrap().replace("&amp;", "&");
+    assert!(link.contains("queue=default"), "filters go along: {link}");
+    let second = server.get(&format!("/{link}"));
+    let names = |answer: &Answer| answer.body.matches("load-").count();
+    // Each name is once in a link and once in its text.
+    assert_eq!((names(&first) + names(&second)) / 2, 58);
+    assert!(!second.body.contains("rel=\"next\""));
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused_with_a_reason() {
+    let world = World::new();
+    let server = read_only(&world);
+    for (path, status, text) in [
+        ("/nothing", 404, "no such page"),
+        ("/task?namespace=prod", 400, "The name of the workflow is missing"),
+        (task_page("missing").as_str(), 404, "There is no task"),
+        ("/tasks?state=odd", 400, "no such state"),
+        ("/tasks?workflow=nightly", 400, "names no namespace"),
+        ("/tasks?after=zzz", 400, ""),
+        ("/tasks?namespace=a%00b", 400, "NUL"),
+        ("/runs?zoom=2y", 400, "zoom"),
+        ("/runs?until=soon", 400, "until"),
+        ("/runs?until=99999999999999999999", 400, "until"),
+    ] {
+        let answer = server.get(path);
+        assert_eq!(answer.status, status, "{path}");
+        assert!(answer.body.contains(text), "{path}: {}", answer.body);
+    }
+    assert_eq!(server.get("/runs?until=-9223372036854775808&zoom=90d").status, 200);
+    assert_eq!(server.get("/runs?until=9223372036854775807").status, 200);
+}
+
+#[test]
+fn hostile_names_are_text_everywhere() {
+    let world = World::new();
+    let board = Dashboard::new(world.shared()).show_payloads(true).allow_changes(|_| Some(HOSTILE.into()));
+    let server = Server::new(board.router());
+    let hostile = task_page(HOSTILE);
+    let pools = format!("/tasks?pool={}", escaped(HOSTILE));
+    let pages =
+        PAGES.into_iter().chain([hostile.as_str(), pools.as_str(), "/runs?zoom=7d", "/tasks?state=failed"]);
+    let mut shown = 0;
+    for page in pages {
+        let body = server.get(page).body;
+        assert!(!body.contains("<script>window") && !body.contains("<img"), "{page}");
+        // A form sends a name as it is; nobody reads it there.
+        let read: String =
+            body.split("value=\"").map(|part| part.split_once('"').map_or("", |(_, rest)| rest)).collect();
+        assert!(!read.contains('\u{202e}'), "{page}");
+        shown += usize::from(body.contains("&lt;script&gt;window"));
+    }
+    assert!(shown >= 5, "{shown} pages show a hostile name");
+    let done = server.submit("/overview", &[("verb", "pause"), ("kind", "pool"), ("name", HOSTILE)]);
+    assert!(done.status == 200 && !done.body.contains("<img"), "{}", done.body);
+}
+
+#[test]
+fn payloads_are_hidden_unless_asked_for() {
+    let world = World::new();
+    let page = task_page("load-00");
+    let hidden = read_only(&world).get(&page).body;
+    assert!(!hidden.contains(SECRET) && hidden.contains("26 bytes, hidden"), "{hidden}");
+    assert!(!read_only(&world).get(&task_page("senses")).body.contains("/data/ready"));
+    let server = Server::new(Dashboard::new(world.shared()).show_payloads(true).router());
+    assert!(server.get(&page).body.contains(SECRET));
+    assert!(server.get(&task_page("senses")).body.contains("/data/ready"));
+}
+
+#[test]
+fn every_answer_keeps_the_page_to_itself() {
+    let world = World::new();
+    let server = read_only(&world);
+    let others = ["/", "/style.css", "/script.js", "/icon.svg", "/nothing", "/tasks?state=odd"];
+    let mut bytes = 0;
+    for path in PAGES.into_iter().chain(others) {
+        let answer = server.get(path);
+        let policy = answer.header("content-security-policy").unwrap();
+        for part in ["default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"]
+        {
+            assert!(policy.contains(part), "{path}: {policy}");
+        }
+        assert!(!policy.contains("unsafe"));
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{path}");
+        assert_eq!(answer.header("referrer-policy"), Some("same-origin"), "{path}");
+        assert_eq!(answer.header("cache-control"), Some("no-store"), "{path}");
+        assert_eq!(answer.header("set-cookie"), None, "{path}: who only looks needs none");
+        if path.contains('.') {
+            bytes += answer.body.len();
+        }
+        // What the policy forbids would not work.
+        assert!(!answer.body.contains(" style=\"") && !answer.body.contains(" onclick="), "{path}");
+    }
+    assert!(bytes > 1_000 && bytes < 50_000, "{bytes} bytes of files");
+}
+
+#[test]
+fn nothing_changes_unless_the_host_says_who_changes_it() {
+    let world = World::new();
+    let server = read_only(&world);
+    for page in PAGES {
+        let body = server.get(page).body;
+        assert!(!body.contains("method=\"post\"") && !body.contains("name=\"mark\""), "{page}");
+    }
+    let answer = server.post(&[], &of_task("cancel", "load-40"));
+    assert_eq!(answer.status, 403);
+    assert_eq!(world.state("load-40"), TaskState::Scheduled);
+    // One may change something, the others may not.
+    let board = Dashboard::new(world.shared())
+        .allow_changes(|parts| (parts.headers.get("x-user")? == "ann").then(|| "ann".into()));
+    let server = Server::new(board.router());
+    let page = task_page("load-40");
+    let of = |user: &str| send(server.at, "GET", &page, &[("X-User", user)], "");
+    assert!(of("ann").mark().is_some());
+    assert!(of("bob").mark().is_none(), "a page with forms is not shown to those who may not use them");
+    let ann = of("ann");
+    let cookie = ann.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let mark = ann.mark().unwrap();
+    let fields = [&of_task("cancel", "load-40")[..], &[("mark", &mark)]].concat();
+    assert_eq!(server.post(&[("X-User", "bob"), ("Cookie", &cookie)], &fields).status, 403);
+    assert_eq!(world.state("load-40"), TaskState::Scheduled);
+    assert_eq!(server.post(&[("X-User", "ann"), ("Cookie", &cookie)], &fields).status, 200);
+    assert_eq!(world.state("load-40"), TaskState::Cancelled);
+}
+
+#[test]
+fn a_form_of_another_site_is_refused() {
+    let world = World::new();
+    let server = Server::new(Dashboard::new(world.shared()).allow_changes(|_| Some("ann".into())).router());
+    let page = server.get("/overview");
+    let set = page.header("set-cookie").unwrap();
+    assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict"), "{set}");
+    let cookie = set.split(';').next().unwrap();
+    let mark = page.mark().unwrap();
+    let pause = [("verb", "pause"), ("kind", "pool"), ("name", "db")];
+    let with = [&pause[..], &[("mark", &mark)]].concat();
+    let paused = || world.store.read(|tx| tx.paused()).unwrap();
+    let own = format!("http://{}", server.at);
+    for (why, headers, fields) in [
+        ("no cookie", vec![], &with[..]),
+        ("no mark", vec![("Cookie", cookie)], &pause[..]),
+        (
+            "another's mark",
+            vec![("Cookie", "stationmaster_form=0123456789abcdef0123456789abcdef")],
+            &with[..],
+        ),
+        ("another origin", vec![("Cookie", cookie), ("Origin", "http://evil.example")], &with[..]),
+        ("no origin", vec![("Cookie", cookie), ("Origin", "null")], &with[..]),
+        ("another site", vec![("Cookie", cookie), ("Sec-Fetch-Site", "cross-site")], &with[..]),
+    ] {
+        assert_eq!(server.post(&headers, fields).status, 403, "{why}");
+        assert!(paused().is_empty(), "{why}");
+    }
+    let get = send(server.at, "GET", &format!("/change?{}", form(&with)), &[("Cookie", cookie)], "");
+    assert_eq!(get.status, 405, "a link changes nothing");
+    assert_eq!(server.post(&[("Cookie", cookie), ("Origin", &own)], &with).status, 200);
+    assert_eq!(paused(), [Subject::Pool("db".parse().unwrap())]);
+    let long = "x".repeat(40_000);
+    let too_long = [&with[..], &[("message", &long)]].concat();
+    assert_eq!(server.post(&[("Cookie", cookie)], &too_long).status, 413);
+}
+
+#[test]
+fn changes_are_made_told_and_shown_at_once() {
+    let world = World::new();
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&told);
+    let board = Dashboard::new(world.shared())
+        .allow_changes(|_| Some("ann\n<b>".into()))
+        .log(move |change| log.lock().unwrap().push(change.to_string()));
+    let server = Server::new(board.router());
+    let last = || told.lock().unwrap().last().unwrap().clone();
+
+    let page = task_page("load-41");
+    let cancel = [&of_task("cancel", "load-41")[..], &[("message", "not today"), ("grace", "0")]].concat();
+    let done = server.submit(&page, &cancel);
+    assert!(done.status == 200 && done.body.contains("cancelled; it was scheduled"), "{}", done.body);
+    let task = world.task("load-41");
+    assert_eq!(task.state, TaskState::Cancelled);
+    assert_eq!(task.message.unwrap(), "cancelled by ann\n<b> on the dashboard: not today");
+    assert_eq!(last(), "ann\\n<b>: cancel task prod/nightly/2026-01-31/load-41: cancelled; it was scheduled");
+    assert!(server.get(&page).body.contains("state cancelled"), "what was shown before is forgotten");
+
+    let done = server.submit(&page, &of_task("retry", "load-41"));
+    assert!(done.body.contains("ready again"), "{}", done.body);
+    assert_eq!(world.state("load-41"), TaskState::Scheduled);
+    server.submit(&page, &of_task("retry", "retries"));
+    assert!(world.task("retries").is_ready(), "it need not wait for its retry");
+
+    let running = server.submit(&page, &[&of_task("cancel", "load-00")[..], &[("grace", "60")]].concat());
+    assert!(running.body.contains("asked to stop"), "{}", running.body);
+    assert!(world.task("load-00").lease.unwrap().cancel_at.is_some());
+
+    let pause = |verb: &str| server.submit(&page, &[("verb", verb), ("kind", "queue"), ("name", "default")]);
+    assert!(pause("pause").body.contains("paused; "));
+    assert!(server.get("/overview").body.contains("queue default: paused"), "it is the reason of the others");
+    assert!(pause("resume").body.contains("resumed"));
+    assert_eq!(last(), "ann\\n<b>: resume queue default: resumed");
+    let told_before = told.lock().unwrap().len();
+    for bad in [&[("verb", "drop")][..], &[("verb", "pause"), ("kind", "door")], &[("verb", "cancel")]] {
+        assert_eq!(server.submit(&page, bad).status, 400);
+    }
+    assert_eq!(told.lock().unwrap().len(), told_before);
+}
+
+#[test]
+fn it_works_under_any_path() {
+    let world = World::new();
+    let board = || Dashboard::new(world.shared()).allow_changes(|_| Some("ann".into())).router();
+    let app = Router::new().nest("/ops/jobs", board()).nest("/other", board());
+    let server = Server::new(app);
+    for (at, to) in [("/ops/jobs", "jobs/overview"), ("/other", "other/overview")] {
+        let answer = server.get(at);
+        assert_eq!((answer.status, answer.header("location")), (303, Some(to)), "{at}");
+    }
+    let alone = Server::new(board());
+    assert_eq!(alone.get("/").header("location"), Some("overview"));
+    let page = server.get("/ops/jobs/overview");
+    assert_eq!(page.status, 200);
+    assert_eq!(server.get("/ops/jobs/style.css").status, 200);
+    assert_eq!(server.get("/style.css").status, 404);
+    for link in page.body.split("href=\"").skip(1) {
+        assert!(!link.starts_with('/') && !link.starts_with("http"), "relative: {link:.60}");
+    }
+    assert!(page.body.contains("action=\"change\""));
+    assert!(!page.header("set-cookie").unwrap().contains("Path"), "its folder, whatever a proxy makes of it");
+}
+
+#[test]
+fn a_page_that_many_ask_for_is_computed_once() {
+    use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[derive(Debug)]
+    struct Counted(MemoryStore, AtomicUsize);
+    impl Store for Counted {
+        fn info(&self) -> StoreInfo {
+            self.0.info()
+        }
+        fn transact(
+            &self,
+            mode: TxMode,
+            body: &mut dyn FnMut(&mut Tx<'_>) -> stationmaster::Result<()>,
+        ) -> stationmaster::Result<()> {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            self.0.transact(mode, body)
+        }
+    }
+    let store = Arc::new(Counted(MemoryStore::new(), AtomicUsize::new(0)));
+    let server = Server::new(Dashboard::new(store.clone()).router());
+    server.get("/audit");
+    let alone = store.1.swap(0, Ordering::SeqCst);
+    assert_eq!(alone, 1);
+    let at = server.at;
+    let askers: Vec<_> =
+        (0..20).map(|_| std::thread::spawn(move || send(at, "GET", "/audit?x=1", &[], "").status)).collect();
+    assert!(askers.into_iter().all(|asker| asker.join().unwrap() == 200));
+    assert_eq!(store.1.load(Ordering::SeqCst), 1);
+}
