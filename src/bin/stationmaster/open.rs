@@ -46,7 +46,7 @@ pub fn open(options: &Options, access: Access) -> Result<Opened, Failure> {
     };
     let is_server =
         ["postgres://", "postgresql://", "host=", "dbname="].iter().any(|begin| db.starts_with(begin));
-    if is_server { postgres(db, options, access) } else { sqlite(db, options) }
+    if is_server { postgres(db, options, access) } else { sqlite(db, options, access) }
 }
 
 #[cfg(feature = "postgres")]
@@ -74,50 +74,26 @@ fn postgres(_: &str, _: &Options, _: Access) -> Result<Opened, Failure> {
     Err(without("PostgreSQL", "postgres"))
 }
 
+/// Nothing is created: a typing error in the name must leave nothing behind. Who only looks does not change the file.
 #[cfg(feature = "sqlite")]
-fn sqlite(db: &str, options: &Options) -> Result<Opened, Failure> {
+fn sqlite(db: &str, options: &Options, access: Access) -> Result<Opened, Failure> {
     use stationmaster::clock::SystemClock;
     use stationmaster::store::SqliteStore;
     use stationmaster::store::sqlite::{Prefix, SqliteOptions};
 
-    let prefix = Prefix::new(&options.prefix)?;
-    refuse_to_create(db, &prefix)?;
-    Ok(Opened::new(SqliteStore::open(db, SqliteOptions::new().prefix(prefix))?, SystemClock))
-}
-
-/// Refuses a file that opening would create, or add tables to: the store is of whoever uses it, and a typing error in
-/// the name must leave nothing behind.
-#[cfg(feature = "sqlite")]
-fn refuse_to_create(db: &str, prefix: &stationmaster::store::sqlite::Prefix) -> Result<(), Failure> {
-    use stationmaster::store::sqlite::migrations_sql_from;
-    use stationmaster::store::sqlite::rusqlite::{Connection, OpenFlags};
-
-    let refuse = |what: String| Err(Failure::Store(format!("{db}: {what}")));
     if !std::path::Path::new(db).is_file() {
-        return refuse("there is no such file, and none is created here".into());
+        return Err(Failure::Store(format!("{db}: there is no such file, and none is created here")));
     }
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let look = || {
-        let conn = Connection::open_with_flags(db, flags)?;
-        conn.busy_timeout(std::time::Duration::from_secs(10))?;
-        let ledger = format!("{}migration", prefix.as_str());
-        if !conn.table_exists(None, ledger.as_str())? {
-            return Ok(None);
-        }
-        conn.query_row(&format!("SELECT max(version) FROM {ledger}"), [], |row| row.get::<_, Option<u32>>(0))
+    let with = SqliteOptions::new().prefix(Prefix::new(&options.prefix)?);
+    let with = match access {
+        Access::Changes => with.apply_migrations(false),
+        _ => with.read_only(true),
     };
-    match look() {
-        Err(error) => refuse(error.to_string()),
-        Ok(None) => refuse(format!("it has no tables that begin with {:?}", prefix.as_str())),
-        Ok(Some(version)) if !migrations_sql_from(prefix, version).is_empty() => {
-            refuse("its tables are of an older version: let the program that uses it open it first".into())
-        }
-        Ok(Some(_)) => Ok(()),
-    }
+    Ok(Opened::new(SqliteStore::open(db, with)?, SystemClock))
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn sqlite(_: &str, _: &Options) -> Result<Opened, Failure> {
+fn sqlite(_: &str, _: &Options, _: Access) -> Result<Opened, Failure> {
     Err(without("SQLite", "sqlite"))
 }
 

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 
-use super::parts::{maybe_when, section, sheet, state, table, task, when};
+use super::parts::{maybe_when, section, sheet, table, task, when};
 use super::{Look, Page};
 use crate::admission::queue::Serving;
 use crate::dashboard::params::link;
 use crate::dashboard::trouble::Trouble;
-use crate::dashboard::words::{number, short, visible, visible_lines};
+use crate::dashboard::words::{number, short, visible};
 use crate::feed::Consumer;
 use crate::fingerprint::Fingerprint;
-use crate::sensor::{SensorEvent, SensorRecord};
+use crate::sensor::SensorRecord;
 use crate::task::{TaskQuery, TaskState};
 
 /// How many sensors are looked at for the figures by kind.
@@ -35,9 +35,8 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         let sensors = if keys.is_empty() { Vec::new() } else { tx.sensors(&keys)? };
         Ok((all, sensors.into_iter().flatten().collect::<Vec<SensorRecord>>()))
     })?;
-    let (events, consumers, serving, workers) = look.store.read(|tx| {
-        Ok((tx.events(0, SHOWN)?, tx.consumers()?, tx.serving()?, tx.sensor_workers(look.now)?))
-    })?;
+    let (consumers, serving, workers) =
+        look.store.read(|tx| Ok((tx.consumers()?, tx.serving()?, tx.sensor_workers(look.now)?)))?;
     let (pokers, shards) = workers;
     let held = |name: &crate::id::Holder| {
         shards
@@ -67,7 +66,6 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         (section("sharing", "Sharing", &sharing(all, &sensors)))
         (section("pokers", "Workers and shards", &pokers_of))
         (section("sensors", "Registered", &registered(look, &sensors)))
-        (section("events", "Ends that no one has acknowledged", &events_of(look, &events)))
         (section("serving", "Admitters", &admitters(look, &serving)))
         (section("consumers", "Consumers of the feed", &consumers_of(look, &consumers)))
     };
@@ -119,22 +117,6 @@ fn registered(look: &Look<'_>, sensors: &[SensorRecord]) -> Markup {
             p.note { "The first " (SHOWN) ". " a href=(link("tasks", [("state", "sensing")])) { "All of them" } }
         }
     }
-}
-
-fn events_of(look: &Look<'_>, events: &[SensorEvent]) -> Markup {
-    let row = |event: &SensorEvent| {
-        vec![
-            html! { (number(event.seq)) },
-            task(&event.task),
-            when(event.at, look.now),
-            html! { (event.ending.reason.as_str().replace('_', " ")) },
-            state(event.ending.to),
-            html! { @if let Some(message) = &event.ending.message { span.message { (visible_lines(message)) } } },
-        ]
-    };
-    let rows = events.iter().map(row).collect();
-    let heads = ["Number", "Task", "Ended", "How", "Became", "Message"];
-    table("Events that wait for the host", &heads, rows, "Every end of a sensor was acknowledged.")
 }
 
 fn admitters(look: &Look<'_>, serving: &[Serving]) -> Markup {
