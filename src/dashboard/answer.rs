@@ -1,4 +1,4 @@
-//! Answers, with the headers that keep a page to itself.
+//! Responses, with the headers that keep a page to itself.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -29,7 +29,7 @@ pub(super) fn html(status: StatusCode, body: String) -> Response {
     (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], body).into_response()
 }
 
-/// Answers with a file of the crate.
+/// Responds with a file of the crate.
 pub(super) async fn asset(kind: &'static str, body: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], body).into_response()
 }

@@ -94,7 +94,7 @@ fn reasons(sample: &[TaskRecord], why: &[Explanation]) -> Markup {
         .map(|(text, (count, key))| vec![html! { (visible(text)) }, html! { (number(count)) }, task(key)]);
     html! {
         @if sample.len() == SAMPLE {
-            p.note { "Of the first " (number(SAMPLE)) " waiting tasks in the order of the list; there may be more." }
+            p.note { "Of the first " (number(SAMPLE)) " waiting tasks of the list, where those that wait for an instant come first. There may be more." }
         }
         (table("Reasons, those of the most tasks first", &["Reason", "Tasks", "For example"], rows.collect(),
                "No task waits."))
