@@ -141,10 +141,11 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
         20 => {
             let leases = [lease(tx, a)?];
             tx.end_sensors_if_waiting(&leases)?;
-            let consumer = format!(
-                r#"{{"name":"c","cursor":{b},"seen_at":0,"lost":0,"dropped":false,"reader":1,"until":0}}"#
-            );
-            let consumer: crate::feed::Consumer = serde_json::from_str(&consumer).unwrap();
+            let consumer = serde_json::json!({
+                "name": "c", "cursor": b, "seen_at": Timestamp::UNIX_EPOCH, "lost": 0, "dropped": false,
+                "reader": 1, "until": Timestamp::UNIX_EPOCH,
+            });
+            let consumer: crate::feed::Consumer = serde_json::from_value(consumer).unwrap();
             tx.put_consumer(&consumer)?;
             tx.forget_feed(a.into(), Timestamp::MIN, usize::from(b))?;
             if a == b {

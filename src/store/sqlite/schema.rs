@@ -52,6 +52,7 @@ const READ_LEDGER: &str =
 /// The tables of this version, without their prefix.
 const TABLES: &[&str] = &[
     "attempt",
+    "cap",
     "consumer",
     "counter",
     "family",

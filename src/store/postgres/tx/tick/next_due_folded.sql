@@ -14,7 +14,7 @@ SELECT
     (SELECT idle.due FROM sm.idle WHERE idle.due > $1::bigint ORDER BY idle.due LIMIT 1),
     (SELECT min(due) FROM early WHERE due > $1::bigint)),
   told.holders, told.queues, told.instants, told.leases,
-  families.prefixes, families.maxima, families.starts, families.periods, families.bursts,
+  families.prefixes, families.maxima, families.starts, families.periods, families.bursts, families.weights,
   paused.kinds, paused.names,
   (SELECT at FROM sm.rate_use ORDER BY at DESC LIMIT 1)
 FROM (
@@ -24,7 +24,7 @@ FROM (
 ) told
 CROSS JOIN (
   SELECT array_agg(prefix) AS prefixes, array_agg(max) AS maxima, array_agg(starts) AS starts,
-    array_agg(period) AS periods, array_agg(burst) AS bursts
+    array_agg(period) AS periods, array_agg(burst) AS bursts, array_agg(weight) AS weights
   FROM (SELECT * FROM sm.family ORDER BY prefix OFFSET 0) family
 ) families
 CROSS JOIN (SELECT array_agg(kind) AS kinds, array_agg(name) AS names FROM sm.pause) paused
