@@ -58,7 +58,7 @@ impl Scratch {
         query(&format!(
             "{delete} INSERT INTO \"{schema}\".tick VALUES (1, '1:1:', -9223372036854775808, '{{}}'); \
              INSERT INTO \"{schema}\".share_clock VALUES (0); \
-             INSERT INTO \"{schema}\".numbers VALUES (0, 0, 0, 0, 0); \
+             INSERT INTO \"{schema}\".numbers VALUES (0, 0, 0, 0); \
              INSERT INTO \"{schema}\".pool (name, slots) VALUES ('default_pool', 128); \
              SELECT setval('\"{schema}\".task_no', 1, false)"
         ));
