@@ -270,7 +270,7 @@ mod tests {
             (r#"{"at":9223372036854775807,"finish":[]}"#.to_owned(), "line 2: at: it is out of range"),
             (
                 r#"{"at":0,"define":[{"limit":{"key":"k","maxx":2}}]}"#.to_owned(),
-                "line 2: define: unknown field `maxx`, expected one of `key`, `family`, `max`, `rate`, `weight`",
+                "line 2: define: unknown field `maxx`, expected one of `key`, `family`, `max`, `rate`, `weight`, `waiting`",
             ),
             (
                 r#"{"at":0,"define":[{"pool":{"name":"p","slots":1,"colour":2}}]}"#.to_owned(),
