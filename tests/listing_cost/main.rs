@@ -31,8 +31,8 @@ const TASKS: usize = 20_000;
 /// The tasks of a page.
 const PAGE: usize = 100;
 
-/// The most buffers that are touched for a task: it is in an index and in two tables with an index each.
-const BUFFERS: u64 = 16;
+/// The most buffers that are touched for a task: it is in an index, in two tables with an index each, and its lease may have a note.
+const BUFFERS: u64 = 24;
 
 /// What pages and counts cost, by the question.
 type Costs = BTreeMap<String, Cost>;

@@ -31,8 +31,8 @@ fn distinct(trips: Vec<RoundTrip>) -> BTreeSet<SentStatement> {
         if let Some((_, rest)) = statement.sql.split_once("\"sm_") {
             let name = format!("\"sm_{}", rest.split_once("\".").unwrap().0);
             statement.sql = statement.sql.replace(&format!("{name}\"."), SCHEMA);
-            // A lock has no plan.
-            if !statement.sql.starts_with("LOCK ") {
+            // Locks and settings have no plan.
+            if !statement.sql.starts_with("LOCK ") && !statement.sql.starts_with("SET ") {
                 statements.insert(statement);
             }
         }
@@ -121,6 +121,8 @@ const WHOLE: &[(&str, &str)] = &[
     // Whether there is a cap at all, and where something is defined, all of them.
     ("cap", ""),
     ("cap_pkey", ""),
+    // Whether there is a share at all.
+    ("share_use_pkey", "EXISTS (SELECT FROM S.share_use)"),
     // What waits under a cap: what has a lease does not.
     ("lease", "capped AS MATERIALIZED"),
     // One row for each live admitter.

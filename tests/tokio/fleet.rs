@@ -11,6 +11,7 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{Admitter, PokeRequest, Poker};
 use stationmaster::store::Store;
+use stationmaster::task::Feed;
 use stationmaster::tokio::AsyncService;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -29,7 +30,8 @@ pub fn places(calls: usize) -> NonZeroUsize {
 /// So many tasks that wait for targets of a kind, each for one of its own: `<kind>-<n>`.
 pub fn sense_targets(store: &Arc<dyn Store>, kind: &str, targets: usize, settings: Settings) -> Vec<TaskKey> {
     let keys: Vec<TaskKey> = (0..targets).map(|n| key(&format!("{kind}-{n}"))).collect();
-    let tasks: Vec<NewTask> = keys.iter().cloned().map(NewTask::new).collect();
+    let tasks: Vec<NewTask> =
+        keys.iter().cloned().map(|key| NewTask::new(key).feed(Feed::EndsAndSensors)).collect();
     let slots = PoolSpec::new("default_pool", Slots::Unlimited).unwrap();
     store
         .write(|tx| {
