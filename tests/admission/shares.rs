@@ -98,7 +98,7 @@ fn the_part_of_an_idle_share_goes_to_the_others_and_comes_back() {
 
         // What is of no share, or of a higher priority, goes first.
         let change = |task: &str, edit: fn(&mut NewTask)| {
-            scene.store.write(|tx| tx.change(at(5), &[key(task)], |task| edit(task))).unwrap();
+            scene.store.write(|tx| tx.change(at(5), &[key(task)], &edit)).unwrap();
         };
         change("z0", |task| task.priority = 1);
         change("b2", |task| task.share = None);

@@ -3,7 +3,7 @@
 //!
 //! `STATIONMASTER_LIST_TASKS=1000000 cargo test --release --all-features --test listing_cost -- --nocapture` prints the
 //! figures at a million tasks.
-#![cfg(feature = "testing")]
+#![cfg(all(feature = "testing", any(feature = "sqlite", feature = "postgres")))]
 #![allow(clippy::unwrap_used)]
 
 #[cfg(feature = "postgres")]

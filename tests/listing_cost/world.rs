@@ -158,7 +158,7 @@ fn new(part: Part, number: usize, is_rare: bool) -> NewTask {
         false => TaskKey::new("large", format!("w{}", number % 10), format!("r{}", number / 1_000), task),
     };
     // A fifth of what ends fails.
-    let key = if number % 5 == 0 { key.unwrap().mapped(1) } else { key.unwrap() };
+    let key = if number.is_multiple_of(5) { key.unwrap().mapped(1) } else { key.unwrap() };
     let mut new = NewTask::new(key).payload("{\"n\":1}");
     new = match is_rare {
         true => new.pool(name("rare")).queue(name("rare")).limit(name("rare")),

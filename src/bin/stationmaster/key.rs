@@ -131,7 +131,7 @@ mod tests {
         let object = serde_json::to_string(&key).unwrap();
         let record = format!("{{\"id\":1,\"key\":{object}}}");
         for parts in [&["a/b", "[w", "r 1", "t", "3"][..], &[&array], &[&object], &[&record]] {
-            assert_eq!(tasks(&strings(parts)).unwrap(), [key.clone()], "{parts:?}");
+            assert_eq!(tasks(&strings(parts)).unwrap(), std::slice::from_ref(&key), "{parts:?}");
         }
         assert_eq!(tasks(&strings(&[&array, &object])).unwrap().len(), 2);
         let input = format!("{array}\n\n{{\"next\":\"7b\"}}\n{record}\n");

@@ -246,7 +246,7 @@ mod tests {
 
     /// A task of one of twelve keys, in queue 0 or 1, that carries a set of three limit keys.
     fn task((name, queue, keys): &(u8, u8, u8)) -> TaskInsert {
-        let key = TaskKey::new("n", "w", "r", &format!("t{name}")).unwrap();
+        let key = TaskKey::new("n", "w", "r", format!("t{name}")).unwrap();
         let carried = (0..3).filter(|bit| keys & (1 << bit) != 0);
         let task = NewTask::new(key).queue(QueueName::new(format!("q{queue}")).unwrap());
         let task = carried.fold(task, |task, bit| task.limit(LimitKey::new(format!("k{bit}")).unwrap()));

@@ -252,10 +252,9 @@ mod tests {
     /// Of two releases that follow each other both go on until the later one's contract steps.
     #[test]
     fn the_release_before_goes_on_until_the_contract() {
-        for later in 1..RELEASES.len() {
-            let last = RELEASES[later].known.len();
-            let works_at = RELEASES[later].works_at() as usize;
-            for applied in 1..=last {
+        for (later, steps) in RELEASES.iter().enumerate().skip(1) {
+            let works_at = steps.works_at() as usize;
+            for applied in 1..=steps.known.len() {
                 let before = look(later - 1, later, applied);
                 assert_eq!(before.is_ok(), applied <= works_at, "{later} {applied}: {before:?}");
             }
