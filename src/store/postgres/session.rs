@@ -35,7 +35,7 @@ impl Session {
         Self { dialer, liveness: Liveness::new(), connection: None }
     }
 
-    /// Answers a request. A connection that turns out to be lost is given up.
+    /// Serves a request. A connection that turns out to be lost is given up.
     pub(super) async fn handle(&mut self, request: Request) -> Reply {
         let done = self.answer(request).await;
         if matches!(done, Err(Failure::Lost(_) | Failure::Silent(_))) {

@@ -247,7 +247,7 @@ fn enqueue(connections: usize, count: usize, due: Due) {
     program::print_rate(count, began);
 }
 
-/// Answers by hand: grants, notes what began, and ends it with the next grant.
+/// Does it by hand: grants, notes what began, and ends it with the next grant.
 fn answer(ours: &Ours) {
     let mut ends = Vec::new();
     loop {
