@@ -255,7 +255,7 @@ impl Tx<'_> {
     /// let lease = store.write(|tx| tx.admit(now, &order))?.granted[0].lease_ref();
     /// assert_eq!(store.write(|tx| tx.note(now, &[(lease, "12 of 40 files".into())]))?, [true]);
     ///
-    /// let task = store.read(|tx| tx.tasks(&[key]))?.remove(0).unwrap();
+    /// let task = store.read(|tx| tx.tasks(std::slice::from_ref(&key)))?.remove(0).unwrap();
     /// assert_eq!(task.lease.unwrap().note.as_deref(), Some("12 of 40 files"));
     /// # Ok::<(), stationmaster::Error>(())
     /// ```

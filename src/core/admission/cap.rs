@@ -88,7 +88,7 @@ impl WaitingCap {
 ///
 /// let store = MemoryStore::new();
 /// let films = QueueSpec::new("films".try_into()?, WaitingCap::new(1)?);
-/// store.write(|tx| tx.define([films], IfExists::Replace))?;
+/// store.write(|tx| tx.define([&films], IfExists::Replace))?;
 ///
 /// let film = |name| Ok::<_, stationmaster::Error>(
 ///     NewTask::new(TaskKey::new("prod", "films", "r1", name)?).queue("films".try_into()?)
