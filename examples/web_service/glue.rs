@@ -8,7 +8,6 @@ use stationmaster::service::{LoopHandle, Poker, Service, Upkeep, Worker, drive};
 use stationmaster::store::PostgresStore;
 use stationmaster::store::postgres::{PostgresOptions, Schema, tokio_postgres};
 use stationmaster::tokio::AsyncStore;
-use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{domain, trial, web};
@@ -53,7 +52,7 @@ async fn connect(config: &tokio_postgres::Config) -> Result<tokio_postgres::Clie
 
 /// Runs one process, until it is told to stop.
 pub(crate) fn process(schema: &str, port: u16, role: &str, name: &str) -> Result<()> {
-    let runtime = Runtime::new()?;
+    let runtime = tokio::runtime::Runtime::new()?;
     let app = runtime.block_on(App::open(schema))?;
     domain::define(&app)?;
     let (stop, rest) = (LoopHandle::new(), LoopHandle::new());
@@ -62,11 +61,7 @@ pub(crate) fn process(schema: &str, port: u16, role: &str, name: &str) -> Result
     stop.wakes_for_cancels(&rest);
     ctrlc::set_handler(move || signal.stop())?;
     let _listening = app.store.on_change(move |change| {
-        match change.capacity() {
-            true => works.wake(),
-            false if change.ready() => works.wake_for_ready(),
-            false => {}
-        }
+        change.tasks().then(|| works.wake());
         change.cancels().then(|| works.wake_for_cancel());
         change.sensors().then(|| pokes.wake());
     })?;
