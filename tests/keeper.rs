@@ -539,6 +539,29 @@ fn a_cancel_in_the_same_process_is_learnt_before_the_lease_is_due() {
     }
 }
 
+/// The keeper hears of the cancel between the grant and the call that gives it the lease.
+#[test]
+fn a_cancel_before_the_lease_is_kept_is_learnt_at_once() {
+    for store in stores() {
+        let (tasks, mut keeper) = granted(&store, &["a"]);
+        let handle = LoopHandle::new();
+        keeper.woken_by(&handle);
+        let waking = WakingStore::new(Shared(store.clone()), handle.clone());
+        waking.write(|tx| tx.cancel(at(1), secs(30), &[key("a")], "by hand")).unwrap();
+        assert_eq!(keeper.tick(at(1)).unwrap().renewed, 0, "it keeps nothing yet");
+
+        let kept = keeper.keep(&tasks[0]);
+        assert!(keeper.next_due() <= Some(at(1)), "{:?}", keeper.next_due());
+        assert_eq!(keeper.tick(at(2)).unwrap().cancelled, [tasks[0].lease_ref()]);
+        assert_eq!(kept.cancelled(), Some(at(31)));
+
+        enqueue(&store, &["b"]);
+        let later = admitter(&store, "holder").tick(at(3)).unwrap().granted.remove(0);
+        let _kept = keeper.keep(&later);
+        assert_eq!(keeper.next_due(), Some(at(22)), "what is granted later is due at its third");
+    }
+}
+
 #[test]
 fn a_lease_too_short_is_refused() {
     let mut keeper = Keeper::new(Arc::new(MemoryStore::new()), Duration::from_micros(999));

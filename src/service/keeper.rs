@@ -40,7 +40,8 @@ use crate::time::Timestamp;
 /// a sixth of a lease apart, however many leases there are.
 ///
 /// It renews all leases at once if the handle of its driver is told of a cancel
-/// ([`LoopHandle::wake_for_cancel`]). Many cancels in a row share a call.
+/// ([`LoopHandle::wake_for_cancel`]). Many cancels in a row share a call. A lease that is kept after that, but was
+/// granted before, is renewed at once, too.
 ///
 /// If the store fails, or returns [`Renewal::Busy`], the keeper tries again after a pause. The first pause is
 /// a 64th of the length, but at most a second. Each further one is twice as long, up to an eighth of the
@@ -114,8 +115,9 @@ struct State {
     next_tick: Option<Timestamp>,
     /// Wakes the driver.
     driver: Option<LoopHandle>,
-    /// How many cancels the driver's handle had told of when the store was asked last.
+    /// How many cancels the driver's handle had told of when the store was asked last, and when that was.
     cancels_seen: u64,
+    cancels_heeded_at: Option<Timestamp>,
 }
 
 #[derive(Debug)]
@@ -131,6 +133,18 @@ impl State {
         let seen = self.driver.as_ref().map_or(0, LoopHandle::cancels_seen);
         if std::mem::replace(&mut self.cancels_seen, seen) != seen {
             self.set.ask_all(now);
+            self.cancels_heeded_at = Some(now);
+        }
+    }
+
+    /// Adds a lease. Returns when the store is to be asked for it.
+    fn insert(&mut self, lease: LeaseRef, expires_at: Timestamp) -> Timestamp {
+        let due = self.set.insert(lease, expires_at);
+        // Between the grant and this call the task may have been cancelled, and all but this lease asked for.
+        let granted_at = expires_at - self.set.length();
+        match self.cancels_heeded_at.filter(|heeded_at| *heeded_at >= granted_at) {
+            Some(_) => self.set.ask_at(lease, granted_at),
+            None => due,
         }
     }
 
@@ -241,6 +255,7 @@ impl Keeper {
             next_tick: None,
             driver: None,
             cancels_seen: 0,
+            cancels_heeded_at: None,
         };
         Self { store, lease, emitter: Emitter::default(), shared: Arc::new(Mutex::new(state)) }
     }
@@ -281,7 +296,7 @@ impl Keeper {
                     note: Mutex::default(),
                 });
                 state.entries.insert(lease, Entry { slot: slot.clone(), handles: 1 });
-                let due = state.set.insert(lease, expires_at);
+                let due = state.insert(lease, expires_at);
                 if state.next_tick.is_none_or(|next| due < next) {
                     state.next_tick = Some(due);
                     to_wake = state.driver.clone();

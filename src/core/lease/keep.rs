@@ -9,6 +9,7 @@
 //! | its task was cancelled | as before, and at the deadline, to which the lease is cut |
 //! | the clock was set back to before the last confirmation | at once |
 //! | someone may have cancelled one of the tasks | at once, for all leases; again after a 64th of the length at the soonest |
+//! | the same, after the grant and before the lease was in the set | at once |
 //!
 //! With the second rule two calls are at least a sixth of the length apart while the store confirms and no one
 //! cancels, however many leases there are and whenever they were granted.
@@ -66,6 +67,18 @@ impl LeaseSet {
         let held = self.confirmed(expires_at);
         self.leases.insert(lease, held);
         held.ask_at
+    }
+
+    /// Has the store asked for this lease at `at`, if that is sooner than it would be. Returns when it is asked.
+    pub(crate) fn ask_at(&mut self, lease: LeaseRef, at: Timestamp) -> Timestamp {
+        self.leases.get_mut(&lease).map_or(at, |held| {
+            held.ask_at = held.ask_at.min(at);
+            held.ask_at
+        })
+    }
+
+    pub(crate) fn length(&self) -> Duration {
+        self.length
     }
 
     pub(crate) fn remove(&mut self, lease: LeaseRef) {
