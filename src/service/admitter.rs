@@ -19,7 +19,7 @@ use crate::store::contract::SurveyQuery;
 use crate::store::serving::for_service;
 use crate::time::Timestamp;
 
-/// After how many ticks in a row that found nothing it looks before it ticks. The first one often follows the last task
+/// After how many ticks in a row that found no task it looks before it ticks. The first one often follows the last task
 /// of a burst at once.
 const LOOKS_AFTER: u32 = 2;
 
@@ -116,9 +116,9 @@ impl Admitter {
     /// Admits at most `free` tasks, and no more than its budget. `free` is the number of free places in the
     /// executor. Call it with 0 while there are none: so others learn that it still serves its queues.
     ///
-    /// After two ticks in a row that found nothing to do it first looks, in a transaction that reads. So it delays no
-    /// writer while there is still nothing to do. One that has just run out of work does not look: the next wake is most
-    /// likely for a task that it is to grant.
+    /// After a tick that granted nothing although tasks wait, or after two that found none, it first looks, in a
+    /// transaction that reads. So it delays no writer while there is still nothing to do. One that has just run out of
+    /// tasks does not look: the next wake is most likely for a task that it is to grant.
     ///
     /// If the outcome of the commit is unknown, it asks the store. It returns an `Err` that is
     /// [`crate::Error::is_indeterminate`] only if the store cannot tell either.
@@ -187,7 +187,12 @@ impl Admitter {
                 if !admission.granted.is_empty() {
                     self.last = Some(order.request);
                 }
-                self.idle_ticks = if admission.is_idle() { idle_ticks.saturating_add(1) } else { 0 };
+                self.idle_ticks = match admission.is_idle() {
+                    true if admission.refusals.is_empty() => idle_ticks.saturating_add(1),
+                    // What does not fit will most likely still not fit.
+                    true => LOOKS_AFTER,
+                    false => 0,
+                };
                 Ok(admission)
             }
             Err(unknown) if unknown.is_indeterminate() => self.settle(now, &order, unknown),
