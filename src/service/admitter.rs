@@ -19,6 +19,10 @@ use crate::store::contract::SurveyQuery;
 use crate::store::serving::for_service;
 use crate::time::Timestamp;
 
+/// After how many ticks in a row that found no task it looks before it ticks. The first one often follows the last task
+/// of a burst at once.
+const LOOKS_AFTER: u32 = 2;
+
 /// Admits waiting tasks for one holder, tick by tick.
 ///
 /// Several admitters, in one process or in many, may work on one store. Together they never grant more slots
@@ -64,8 +68,8 @@ pub struct Admitter {
     ticks: u64,
     /// The latest request that the store may remember. The next one replaces it in the store.
     last: Option<RequestId>,
-    /// Whether the previous tick found nothing to do.
-    is_idle: bool,
+    /// How many ticks in a row found nothing to do.
+    idle_ticks: u32,
 }
 
 impl Admitter {
@@ -86,7 +90,7 @@ impl Admitter {
             incarnation: incarnation::draw(),
             ticks: 0,
             last: None,
-            is_idle: false,
+            idle_ticks: 0,
         }
     }
 
@@ -112,8 +116,9 @@ impl Admitter {
     /// Admits at most `free` tasks, and no more than its budget. `free` is the number of free places in the
     /// executor. Call it with 0 while there are none: so others learn that it still serves its queues.
     ///
-    /// After a tick that found nothing to do it first looks, in a transaction that reads. So it delays no
-    /// writer while there is still nothing to do.
+    /// After a tick that granted nothing although tasks wait, or after two that found none, it first looks, in a
+    /// transaction that reads. So it delays no writer while there is still nothing to do. One that has just run out of
+    /// tasks does not look: the next wake is most likely for a task that it is to grant.
     ///
     /// If the outcome of the commit is unknown, it asks the store. It returns an `Err` that is
     /// [`crate::Error::is_indeterminate`] only if the store cannot tell either.
@@ -166,10 +171,11 @@ impl Admitter {
             .remember(self.remember);
         (order.answered, order.started) = (self.last.clone(), self.started);
         order.serves.clone_from(&self.serves);
-        if std::mem::take(&mut self.is_idle)
+        let idle_ticks = std::mem::take(&mut self.idle_ticks);
+        if idle_ticks >= LOOKS_AFTER
             && let Some(idle) = self.store.read(|tx| tx.idle_tick(now, &order))?
         {
-            self.is_idle = true;
+            self.idle_ticks = idle_ticks;
             return Ok(idle);
         }
         let answer = self.store.write(|tx| {
@@ -181,7 +187,12 @@ impl Admitter {
                 if !admission.granted.is_empty() {
                     self.last = Some(order.request);
                 }
-                self.is_idle = admission.is_idle();
+                self.idle_ticks = match admission.is_idle() {
+                    true if admission.refusals.is_empty() => idle_ticks.saturating_add(1),
+                    // What does not fit will most likely still not fit.
+                    true => LOOKS_AFTER,
+                    false => 0,
+                };
                 Ok(admission)
             }
             Err(unknown) if unknown.is_indeterminate() => self.settle(now, &order, unknown),

@@ -1,6 +1,6 @@
 //! Which tasks a worker takes, how many, and when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -52,8 +52,10 @@ fn places_are_never_exceeded_and_one_queue_takes_none_of_another() {
             .collect();
         let (now, most) = (Arc::new(Mutex::new(BTreeMap::new())), Arc::new(Mutex::new(BTreeMap::new())));
         let (running, seen, gate) = (now.clone(), most.clone(), Gate::new());
-        let passes = gate.clone();
+        let threads = Arc::new(Mutex::new(HashSet::new()));
+        let (passes, used) = (gate.clone(), threads.clone());
         let mut served = worker(&store).handler(move |attempt: &Attempt| {
+            used.lock().insert(std::thread::current().id());
             let queue = attempt.task().lane.queue.as_str().to_string();
             let at_once = {
                 let mut now = running.lock();
@@ -79,6 +81,7 @@ fn places_are_never_exceeded_and_one_queue_takes_none_of_another() {
         until("all have ended", || tasks.iter().all(done));
         assert_eq!(running.stop().stored, 40);
         assert_eq!(*most.lock(), [("cpu".to_string(), 3), ("gpu".to_string(), 2)].into());
+        assert_eq!(threads.lock().len(), 5, "a thread runs one attempt after the other");
     }
 }
 

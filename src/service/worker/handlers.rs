@@ -1,10 +1,12 @@
 //! The host's handlers, and how one is run.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::attempt::Attempt;
 use super::shared::Shared;
@@ -15,11 +17,14 @@ use crate::lease::LeaseRef;
 use crate::ops::{Outcome, RetryAdvice};
 use crate::task::TaskRecord;
 
+/// A handler that runs on a thread.
+type ThreadHandler = dyn Fn(&Attempt) -> Outcome + Send + Sync;
+
 /// A handler, and where it runs.
 #[derive(Clone)]
 pub(crate) enum Handler {
-    /// On a thread for each attempt.
-    Thread(Arc<dyn Fn(&Attempt) -> Outcome + Send + Sync>),
+    /// On a thread of the worker.
+    Thread(Arc<ThreadHandler>),
     /// As a task of a runtime, which this function spawns.
     #[cfg(feature = "tokio")]
     Spawn(Arc<dyn Fn(Attempt, Done) + Send + Sync>),
@@ -31,6 +36,7 @@ pub(super) struct Handlers {
     tasks: BTreeMap<(WorkflowId, TaskName), Handler>,
     queues: BTreeMap<QueueName, Handler>,
     other: Option<Handler>,
+    threads: Arc<Threads>,
 }
 
 /// Which tasks a handler is for.
@@ -64,16 +70,8 @@ impl Handlers {
     pub(super) fn launch(&self, attempt: Attempt, done: Done) -> Result<()> {
         match self.of(attempt.task()) {
             Some(Handler::Thread(handler)) => {
-                let handler = handler.clone();
-                let work = move || {
-                    let outcome = catch_unwind(AssertUnwindSafe(|| handler(&attempt)));
-                    done.with(outcome.unwrap_or_else(|panic| panicked(&*panic)));
-                };
-                // A thread for each attempt: the places bound them, and one that hangs keeps no other
-                // waiting.
-                let thread = std::thread::Builder::new().name("stationmaster-work".into());
-                // Without a thread its closure is dropped, and `done` with it.
-                thread.spawn(work).map_err(|error| Error::Refused(error.into()))?;
+                let work = Work { handler: handler.clone(), attempt, done };
+                self.threads.run(work).map_err(|error| Error::Refused(error.into()))?;
             }
             #[cfg(feature = "tokio")]
             Some(Handler::Spawn(spawn)) => spawn(attempt, done),
@@ -84,6 +82,68 @@ impl Handlers {
             }
         }
         Ok(())
+    }
+
+    /// Ends the threads that have nothing to do, and each other one when its handler has returned.
+    pub(super) fn close(&self) {
+        self.threads.queue.lock().is_closed = true;
+        self.threads.changed.notify_all();
+    }
+}
+
+/// The threads of handlers. One whose handler has returned waits for the next attempt, so there are as many as attempts
+/// were under way at once. A handler that hangs keeps its thread, and no other attempt waiting.
+#[derive(Default)]
+struct Threads {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// At most as many as threads are free.
+    works: VecDeque<Work>,
+    /// How many threads wait for work, or have only to pass on an outcome before they do.
+    free: usize,
+    is_closed: bool,
+}
+
+/// An attempt, and the handler that it is for.
+struct Work {
+    handler: Arc<ThreadHandler>,
+    attempt: Attempt,
+    done: Done,
+}
+
+impl Threads {
+    /// Runs this on a thread that is free, or on a new one. Without a thread it is dropped, and [`Done`] with it.
+    fn run(self: &Arc<Self>, work: Work) -> std::io::Result<()> {
+        let mut queue = self.queue.lock();
+        if queue.works.len() < queue.free {
+            queue.works.push_back(work);
+            drop(queue);
+            self.changed.notify_one();
+            return Ok(());
+        }
+        drop(queue);
+        let threads = self.clone();
+        let thread = std::thread::Builder::new().name("stationmaster-work".into());
+        thread.spawn(move || threads.serve(work)).map(drop)
+    }
+
+    fn serve(&self, first: Work) {
+        let mut next = Some(first);
+        while let Some(Work { handler, attempt, done }) = next {
+            let outcome = catch_unwind(AssertUnwindSafe(|| handler(&attempt)));
+            // Free before its place is: who then has the place finds the thread.
+            self.queue.lock().free += 1;
+            done.with(outcome.unwrap_or_else(|panic| panicked(&*panic)));
+            drop((handler, attempt));
+            let mut queue = self.queue.lock();
+            self.changed.wait_while(&mut queue, |queue| queue.works.is_empty() && !queue.is_closed);
+            queue.free -= 1;
+            next = queue.works.pop_front();
+        }
     }
 }
 

@@ -34,10 +34,10 @@ use shared::{MaxRun, OnError};
 /// Runs handlers on tasks: admits as many as it has free places for, renews their leases, starts them, stores
 /// how they ended, and retries what failed by each task's own policy.
 ///
-/// A handler is a function of an [`Attempt`]. It runs on a thread of its own. On a tokio runtime it can be a
-/// future: `Worker::handler_async`, feature `tokio`. What it returns is the [`Outcome`]: nothing, a `Result`
-/// with any error that has a text, or an `Outcome`. A panic is a failure with the panic's text. A task
-/// without a handler fails, too.
+/// A handler is a function of an [`Attempt`]. It runs on one of the worker's threads, which runs nothing else
+/// meanwhile, and other attempts afterwards. On a tokio runtime it can be a future: `Worker::handler_async`, feature
+/// `tokio`. What it returns is the [`Outcome`]: nothing, a `Result` with any error that has a text, or an `Outcome`. A
+/// panic is a failure with the panic's text. A task without a handler fails, too.
 ///
 /// A worker reaps nothing. Drive an [`Upkeep`](super::Upkeep) beside it, in this process or in another one.
 ///
@@ -185,7 +185,7 @@ impl Worker {
         observed_by(observer: Arc<dyn Observer>) { observer = Some(observer) }
     }
 
-    /// Sets the handler of all tasks that have no other. It runs on a thread for each attempt.
+    /// Sets the handler of all tasks that have no other. It runs on threads of the worker.
     #[must_use]
     pub fn handler<R: Into<Outcome>>(self, handler: impl Fn(&Attempt) -> R + Send + Sync + 'static) -> Self {
         self.on_threads(Tasks::All, handler)
@@ -215,7 +215,8 @@ impl Worker {
     /// Works until the handle is stopped, and then stops as [described](Self#how-it-stops).
     ///
     /// It has three threads besides those of the handlers: one admits, one renews leases, one stores ends.
-    /// They end with it, and so do those of the handlers that return. The handle wakes it, too. If the worker
+    /// Handlers share as many threads as attempts were under way at once. All end with it, but those whose handlers
+    /// do not return. The handle wakes it, too. If the worker
     /// has to give up, it stops the handle.
     ///
     /// # Errors

@@ -276,6 +276,7 @@ impl Shared {
         let (attempts, fatal) = (std::mem::take(&mut state.attempts), state.fatal.take());
         drop(state);
         attempts.values().for_each(Attempt::release);
+        self.handlers.close();
         fatal.map_or(Ok(report), Err)
     }
 

@@ -20,8 +20,8 @@ use super::request::Request;
 #[non_exhaustive]
 pub enum Wake {
     /// After the commit, from one of the store's connections: at once after a pause, and then one `NOTIFY` for all
-    /// commits of 5 ms, or of up to 20 ms while there are some all the time. The commits do not wait for each other. A
-    /// wake-up may come as much late. It waits while hosts'
+    /// commits of 5 ms, or of up to 20 ms while there is more than one a millisecond. The commits do not wait for each
+    /// other. A wake-up may come as much late. It waits while hosts'
     /// transactions use all of a store's one or two connections, and is lost if the process ends at once.
     #[default]
     Beside,
@@ -32,7 +32,7 @@ pub enum Wake {
     Never,
 }
 
-/// The least time between two `NOTIFY` of a store: after a pause, and while there is something to tell all the time.
+/// The least time between two `NOTIFY` of a store: while commits are few, and while they are many.
 const GAPS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(20));
 
 /// News that were committed and not told yet.
@@ -46,6 +46,8 @@ struct Outbox {
 #[derive(Debug, Default)]
 struct Pending {
     news: NewsSet,
+    /// How many commits brought them.
+    commits: u128,
     /// What comes no more is told at once.
     is_closed: bool,
 }
@@ -54,6 +56,7 @@ impl Outbox {
     fn add(&self, news: NewsSet) {
         let mut pending = self.pending.lock();
         pending.news = pending.news.and(news);
+        pending.commits += 1;
         drop(pending);
         self.came.notify_one();
     }
@@ -65,7 +68,9 @@ impl Outbox {
     }
 
     fn take(&self) -> NewsSet {
-        std::mem::take(&mut self.pending.lock().news)
+        let mut pending = self.pending.lock();
+        pending.commits = 0;
+        std::mem::take(&mut pending.news)
     }
 
     /// Keeps what could not be told, until more comes.
@@ -76,6 +81,12 @@ impl Outbox {
 
     fn is_empty(&self) -> bool {
         self.pending.lock().news.is_empty()
+    }
+
+    /// Returns the least time until the next `NOTIFY` after a gap of this length. It is longer only for many commits:
+    /// one that came alone would wait for nothing, and so would the next one, which follows it.
+    fn gap_after(&self, gap: Duration) -> Duration {
+        if self.pending.lock().commits > gap.as_millis() { (gap * 2).min(GAPS.1) } else { GAPS.0 }
     }
 
     fn is_closed(&self) -> bool {
@@ -147,7 +158,7 @@ async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
         // The end of the store is not waited for so long.
         let closed = outbox.closed.notified();
         let _ = timeout(gap, closed).await;
-        gap = if outbox.is_empty() { GAPS.0 } else { (gap * 2).min(GAPS.1) };
+        gap = outbox.gap_after(gap);
     }
 }
 
@@ -159,4 +170,22 @@ fn text(channel: &Channel, news: NewsSet) -> String {
         channel.name,
         channel.payload(news)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::news::News;
+    use super::*;
+
+    #[test]
+    fn a_gap_grows_while_there_are_many_commits_and_not_for_one_that_follows_another() {
+        let gap_after = |commits: u32, gap| {
+            let outbox = Outbox::default();
+            (0..commits).for_each(|_| outbox.add(News::Ready.into()));
+            outbox.gap_after(gap)
+        };
+        let [least, most] = [GAPS.0, GAPS.1];
+        assert_eq!([0, 1, 5, 6].map(|commits| gap_after(commits, least)), [least, least, least, least * 2]);
+        assert_eq!([20, 21].map(|commits| gap_after(commits, most)), [least, most]);
+    }
 }

@@ -3,13 +3,22 @@
 /// Returns the statement in a `.sql` file beside the caller, as a `&'static str` without comments and line
 /// breaks.
 ///
+/// With `plain`, what stands between the comments [`BEGIN`] and [`END`] is left out: what lanes without limits never need.
+/// Setting up its plan would cost most ticks more than they do.
+///
 /// A file can be pasted into a shell unchanged. The store sends it as one line: SQLite finds a prepared
 /// statement by hashing its text, and behind a pooler PostgreSQL is sent the text with every call.
 macro_rules! statement {
-    ($file:literal) => {{
+    ($file:literal) => {
+        $crate::store::sql::statement::statement!($file, false)
+    };
+    ($file:literal, plain) => {
+        $crate::store::sql::statement::statement!($file, true)
+    };
+    ($file:literal, $is_plain:literal) => {{
         const FILE: &str = include_str!($file);
-        const LINE: [u8; $crate::store::sql::statement::length_as_one_line(FILE)] =
-            $crate::store::sql::statement::as_one_line(FILE);
+        const LINE: [u8; $crate::store::sql::statement::length_as_one_line(FILE, $is_plain)] =
+            $crate::store::sql::statement::as_one_line(FILE, $is_plain);
         match std::str::from_utf8(&LINE) {
             Ok(line) => line,
             Err(_) => panic!("a statement lost part of a character"),
@@ -18,12 +27,17 @@ macro_rules! statement {
 }
 pub(in crate::store) use statement;
 
+/// The comments around what a plain statement does without.
+const BEGIN: &[u8] = b"-- If lanes carry limits:";
+const END: &[u8] = b"-- In any case:";
+
 /// Returns the length of [`as_one_line`].
-pub(in crate::store) const fn length_as_one_line(file: &str) -> usize {
-    let (mut lines, mut at, mut length) = (0, 0, 0);
+pub(in crate::store) const fn length_as_one_line(file: &str, is_plain: bool) -> usize {
+    let (mut lines, mut at, mut length, mut skips) = (0, 0, 0, false);
     let bytes = file.as_bytes();
     while at < bytes.len() {
-        let (begin, end, next) = line(bytes, at);
+        let (begin, end, next);
+        (begin, end, next, skips) = line(bytes, at, skips, is_plain);
         if begin < end {
             length += end - begin;
             lines += 1;
@@ -36,12 +50,13 @@ pub(in crate::store) const fn length_as_one_line(file: &str) -> usize {
 
 /// Joins the lines of a file by spaces, without their indentation, without empty lines and without lines that
 /// are comments. It does not compile with a comment behind other text, which would hide the lines after it.
-pub(in crate::store) const fn as_one_line<const LENGTH: usize>(file: &str) -> [u8; LENGTH] {
+pub(in crate::store) const fn as_one_line<const LENGTH: usize>(file: &str, is_plain: bool) -> [u8; LENGTH] {
     let mut joined = [b' '; LENGTH];
-    let (mut at, mut length) = (0, 0);
+    let (mut at, mut length, mut skips) = (0, 0, false);
     let bytes = file.as_bytes();
     while at < bytes.len() {
-        let (mut from, end, next) = line(bytes, at);
+        let (mut from, end, next);
+        (from, end, next, skips) = line(bytes, at, skips, is_plain);
         if from < end && length > 0 {
             length += 1;
         }
@@ -57,9 +72,9 @@ pub(in crate::store) const fn as_one_line<const LENGTH: usize>(file: &str) -> [u
     joined
 }
 
-/// Returns where the content of the line at a position begins and ends, and where the next line begins. A
-/// comment has no content.
-const fn line(bytes: &[u8], at: usize) -> (usize, usize, usize) {
+/// Returns where the content of the line at a position begins and ends, where the next line begins, and whether that
+/// is left out. A comment has no content.
+const fn line(bytes: &[u8], at: usize, skips: bool, is_plain: bool) -> (usize, usize, usize, bool) {
     let mut begin = at;
     while begin < bytes.len() && bytes[begin] == b' ' {
         begin += 1;
@@ -70,7 +85,16 @@ const fn line(bytes: &[u8], at: usize) -> (usize, usize, usize) {
     }
     let next = end + 1;
     let is_comment = end - begin >= 2 && bytes[begin] == b'-' && bytes[begin + 1] == b'-';
-    if is_comment { (begin, begin, next) } else { (begin, end, next) }
+    let skips = (skips || is_plain && is(bytes, begin, end, BEGIN)) && !is(bytes, begin, end, END);
+    if is_comment || skips { (begin, begin, next, skips) } else { (begin, end, next, skips) }
+}
+
+const fn is(bytes: &[u8], begin: usize, end: usize, text: &[u8]) -> bool {
+    let mut at = 0;
+    while at < text.len() && begin + at < end && bytes[begin + at] == text[at] {
+        at += 1;
+    }
+    at == text.len() && begin + at == end
 }
 
 #[cfg(test)]
@@ -80,8 +104,16 @@ mod tests {
     #[test]
     fn lines_are_joined_without_comments_and_indentation() {
         const FILE: &str = "-- What it does: a 'test'.\n\nSELECT a - -1,\n  'ü - b'\n  -- Why.\nFROM c\r\n\n";
-        let line: [u8; length_as_one_line(FILE)] = as_one_line(FILE);
+        let line: [u8; length_as_one_line(FILE, true)] = as_one_line(FILE, true);
         assert_eq!(std::str::from_utf8(&line).unwrap(), "SELECT a - -1, 'ü - b' FROM c");
-        assert_eq!(length_as_one_line("-- Nothing.\n"), 0);
+        assert_eq!(length_as_one_line("-- Nothing.\n", false), 0);
+    }
+
+    #[test]
+    fn a_plain_statement_does_without_what_limits_need() {
+        const FILE: &str = "a\n  -- If lanes carry limits:\n  b\n  -- Why.\n  c\n-- In any case:\nd";
+        let plain: [u8; length_as_one_line(FILE, true)] = as_one_line(FILE, true);
+        let whole: [u8; length_as_one_line(FILE, false)] = as_one_line(FILE, false);
+        assert_eq!((&plain[..], &whole[..]), (&b"a d"[..], &b"a b c d"[..]));
     }
 }

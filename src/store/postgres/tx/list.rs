@@ -24,7 +24,7 @@ macro_rules! walk {
 
 macro_rules! one_line {
     ($text:ident) => {{
-        const LINE: [u8; length_as_one_line($text)] = as_one_line($text);
+        const LINE: [u8; length_as_one_line($text, false)] = as_one_line($text, false);
         match std::str::from_utf8(&LINE) {
             Ok(line) => line,
             Err(_) => panic!("a statement lost part of a character"),

@@ -39,6 +39,7 @@ const HOT: &[(&str, &str)] = &[
     ("candidates that kept their slots", tick::KEEPING),
     ("candidates that kept their slots, locked", tick::KEEPING_LOCKED),
     ("grant", tick::GRANT),
+    ("grant, plain", tick::GRANT_PLAIN),
     ("forget requests", tick::FORGET_REQUESTS),
     ("start", attempt::START),
     ("renew", attempt::RENEW),

@@ -122,6 +122,7 @@ pools AS MATERIALIZED (
 ),
 old_pools AS (DELETE FROM sm.pool_use WHERE ctid = ANY (ARRAY(SELECT at FROM pools))),
 new_pools AS (INSERT INTO sm.pool_use (name, version, used) SELECT pool, nextval('sm.version'), used FROM pools),
+-- If lanes carry limits:
 limits AS MATERIALIZED (
   SELECT asked.key, was.at, coalesce(was.used, 0) + asked.tasks AS used, coalesce(was.lanes, 0) AS lanes,
     limited.max IS NULL OR coalesce(was.used, 0) + asked.tasks <= limited.max AS had_room
@@ -157,6 +158,7 @@ new_shares AS (
   INSERT INTO sm.share_use (pool, share, version, held, lanes, stamp, dither)
   SELECT pool, share, nextval('sm.version'), held, lanes, stamp, dither FROM shares
 ),
+-- In any case:
 replaced AS (
   DELETE FROM sm.request WHERE id = $6::text AND $6::text <> $5::text AND EXISTS (SELECT FROM granted)
 ),
@@ -173,7 +175,10 @@ noted AS (
   ON CONFLICT (id) DO UPDATE SET at = excluded.at, nos = excluded.nos, epochs = excluded.epochs
 ),
 checked AS MATERIALIZED (
-  SELECT NOT EXISTS (SELECT FROM pools WHERE NOT had_room) AND NOT EXISTS (SELECT FROM limits WHERE NOT had_room)
+  SELECT NOT EXISTS (SELECT FROM pools WHERE NOT had_room)
+    -- If lanes carry limits:
+    AND NOT EXISTS (SELECT FROM limits WHERE NOT had_room)
+    -- In any case:
     AS had_room,
     (SELECT count(*) FROM lanes) = (SELECT count(*) FROM taken)
       AND (SELECT count(*) FROM gone) = (SELECT count(*) FROM granted) AS is_counted

@@ -37,6 +37,8 @@ pub(super) const CANDIDATES_LOCKED: &str = statement!("candidates_locked.sql");
 pub(super) const KEEPING: &str = statement!("keeping.sql");
 pub(super) const KEEPING_LOCKED: &str = statement!("keeping_locked.sql");
 pub(super) const GRANT: &str = statement!("grant.sql");
+/// [`GRANT`] of tasks in lanes without limits.
+pub(super) const GRANT_PLAIN: &str = statement!("grant.sql", plain);
 pub(in super::super) const TICK_HOLDER: &str = statement!("tick_holder.sql");
 pub(super) const FORGET_REQUESTS: &str = statement!("forget_requests.sql");
 
@@ -244,6 +246,7 @@ impl Db<'_> {
         let id = LaneId(row::value(row, 1)?);
         let lane = Lane::new(id, self.lane(row, 0, 2)?, row::number(row, 6)?).keeps_slots(id.keeps_slots());
         let mut reach = reach(row, 0, 7)?;
+        reach.carries_limits = carries_limits(row)?;
         if row.len() > PAGE
             && let most @ 1.. = row::whole(row, PAGE)?
         {
@@ -399,7 +402,7 @@ impl Db<'_> {
         let (early_lanes, early): (Vec<Digest>, Vec<i64>) =
             raised.iter().flat_map(|lane| lane.early.iter().map(|no| (lane.digest, *no))).unzip();
         let grant = ask!(
-            GRANT,
+            if stand.is_empty() || self.reaches.carry_limits() { GRANT } else { GRANT_PLAIN },
             ids,
             batch.holder.as_str(),
             batch.expires_at.as_micros(),

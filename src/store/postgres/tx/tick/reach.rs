@@ -43,6 +43,8 @@ pub(super) struct Reach {
     pub(super) bound: Place,
     /// The numbers of tasks that may be ready before the bound.
     pub(super) early: Vec<i64>,
+    /// Whether its tasks carry limit keys, or need other pools, or that is not known.
+    pub(super) carries_limits: bool,
     /// Those of them that are ready, once they were looked up.
     found: Option<Vec<Ready>>,
     /// The ready tasks from the bound to this place were read.
@@ -69,6 +71,7 @@ impl Reach {
             digest,
             bound,
             early,
+            carries_limits: true,
             found: None,
             until: bound,
             read: BTreeSet::new(),
@@ -235,6 +238,11 @@ impl Reaches {
         } else {
             tasks.iter().copied().filter(|no| read.contains(no)).collect()
         }
+    }
+
+    /// Returns true if the tasks of a lane may carry limits.
+    pub(super) fn carry_limits(&self) -> bool {
+        self.lanes.values().any(|lane| lane.carries_limits)
     }
 
     pub(super) fn digest(&self, id: LaneId) -> Option<Digest> {
