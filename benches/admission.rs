@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
 use stationmaster::admission::IfExists;
-use stationmaster::admission::limits::{self, LimitSpec};
+use stationmaster::admission::limits::{self, LimitSpec, Rate};
+use stationmaster::id::{LimitKey, QueueName};
 use stationmaster::ops::{Finish, Outcome};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::service::Admitter;
@@ -44,14 +45,41 @@ enum Scenario {
     TooBig,
     /// Nine tenths may not start before next week.
     NotYet,
+    /// Nine tenths need a slot of an open pool and one of a full pool.
+    TwoPools,
+    /// Nine tenths are in [`QUEUES`] queues that the admitter does not serve.
+    Queues,
+    /// Nine tenths carry one of [`RATES`] keys whose token is taken.
+    Rates,
+    /// All may run, in [`SHARES`] shares.
+    Shares,
+    /// All may run, in [`MANY_POOLS`] pools.
+    ManyPools,
+    /// All may run, with [`MANY_KEYS`] keys of one family.
+    ManyKeys,
+    /// All may run, each with a key of its own.
+    OwnLane,
 }
 
-const SCENARIOS: [(&str, Scenario); 5] = [
+const QUEUES: usize = 100_000;
+const RATES: usize = 100_000;
+const SHARES: usize = 10_000;
+const MANY_POOLS: usize = 10_000;
+const MANY_KEYS: usize = 100_000;
+
+const SCENARIOS: [(&str, Scenario); 12] = [
     ("open", Scenario::Open),
     ("full_pool", Scenario::FullPool),
     ("full_limit", Scenario::FullLimit),
     ("too_big", Scenario::TooBig),
     ("not_yet", Scenario::NotYet),
+    ("two_pools", Scenario::TwoPools),
+    ("queues", Scenario::Queues),
+    ("rates", Scenario::Rates),
+    ("shares", Scenario::Shares),
+    ("many_pools", Scenario::ManyPools),
+    ("many_keys", Scenario::ManyKeys),
+    ("own_lane", Scenario::OwnLane),
 ];
 
 fn pool(n: usize) -> String {
@@ -62,9 +90,20 @@ fn key(workflow: &str, n: usize) -> TaskKey {
     TaskKey::new("bench", workflow, format!("run-{}", n / 100), format!("task-{n}")).unwrap()
 }
 
+impl Scenario {
+    /// Returns whether the budget alone decides what is admitted.
+    fn is_open(self) -> bool {
+        matches!(self, Self::Open | Self::Shares | Self::ManyPools | Self::ManyKeys | Self::OwnLane)
+    }
+}
+
+fn custom(name: &str, n: usize) -> LimitKey {
+    limits::custom(&format!("{name}/{n}")).unwrap()
+}
+
 /// Pools of this many slots each.
-fn pools(store: &dyn Store, slots: Slots) {
-    let specs: Vec<PoolSpec> = (0..POOLS).map(|n| PoolSpec::new(pool(n), slots).unwrap()).collect();
+fn pools(store: &dyn Store, count: usize, slots: Slots) {
+    let specs: Vec<PoolSpec> = (0..count).map(|n| PoolSpec::new(pool(n), slots).unwrap()).collect();
     store.write(|tx| tx.define(&specs, IfExists::Replace)).unwrap();
 }
 
@@ -78,37 +117,60 @@ fn put(store: &dyn Store, tasks: impl Iterator<Item = NewTask>) {
 
 /// A store with this many waiting tasks.
 fn fill(store: &Arc<dyn Store>, scenario: Scenario, size: usize) {
-    let in_pool = |n: usize| NewTask::new(key("wide", n)).pool(pool(n % POOLS).as_str().try_into().unwrap());
-    if scenario == Scenario::Open {
-        pools(&**store, Slots::Limited(1_000_000));
-        put(&**store, (0..size).map(|n| in_pool(n).priority((n % 7) as i32)));
+    let count = if scenario == Scenario::ManyPools { MANY_POOLS } else { POOLS };
+    let in_pool = |n: usize| NewTask::new(key("wide", n)).pool(pool(n % count).as_str().try_into().unwrap());
+    if scenario.is_open() {
+        pools(&**store, count, Slots::Limited(1_000_000));
+        let family = LimitSpec::new(limits::custom("key/").unwrap(), 4).unwrap().family();
+        if scenario == Scenario::ManyKeys {
+            store.write(|tx| tx.define([family.clone()], IfExists::Replace)).unwrap();
+        }
+        let task = |n: usize| match scenario {
+            Scenario::Shares => in_pool(n).share(custom("share", n % SHARES)),
+            Scenario::ManyKeys => in_pool(n).limit(custom("key", n % MANY_KEYS)),
+            Scenario::OwnLane => in_pool(n).limit(limits::task_in_run(&key("wide", n)).unwrap()),
+            _ => in_pool(n).priority((n % 7) as i32),
+        };
+        put(&**store, (0..size).map(task));
         return;
     }
-    pools(&**store, Slots::Limited(ADMISSIBLE.div_ceil(POOLS as u32)));
+    pools(&**store, POOLS, Slots::Limited(ADMISSIBLE.div_ceil(POOLS as u32)));
     let workflow = limits::workflow(&key("narrow", 0)).unwrap();
     let specs = [
         PoolSpec::new("full", Slots::Limited(1)).unwrap(),
         PoolSpec::new("half", Slots::Limited(8)).unwrap(),
+        PoolSpec::new("default_pool", Slots::Unlimited).unwrap(),
     ];
     store
         .write(|tx| {
             tx.define(&specs, IfExists::Replace)?;
-            tx.define([LimitSpec::new(workflow.clone(), 1)?], IfExists::Replace)
+            let rate = Rate::new(1, Duration::from_secs(86_400))?;
+            let rates = LimitSpec::of(limits::custom("rated/")?).family().rate(rate);
+            tx.define([LimitSpec::new(workflow.clone(), 1)?, rates], IfExists::Replace)
         })
         .unwrap();
-    // What makes the pool and the limit full, and half of the other pool taken.
+    // What makes the pool and the limit full, half of the other pool taken, and takes the tokens.
     let blockers = [
         NewTask::new(key("blocker", 0)).pool("full".try_into().unwrap()),
         NewTask::new(key("blocker", 1)).pool("half".try_into().unwrap()).pool_slots(4),
         NewTask::new(key("blocker", 2)).limit(workflow.clone()),
     ];
     put(&**store, blockers.into_iter());
-    admitter(store, 3600).admit(now(), BUDGET).unwrap();
+    if scenario == Scenario::Rates {
+        let rated = |n: usize| NewTask::new(key("taker", n)).limit(custom("rated", n));
+        put(&**store, (0..RATES.min(size)).map(rated));
+    }
+    admitter(store, 3600).admit(now(), RATES + BUDGET).unwrap();
     let narrow = |n: usize| {
         let task = NewTask::new(key("narrow", n)).priority(9);
         match scenario {
             Scenario::FullPool => task.pool("full".try_into().unwrap()),
             Scenario::TooBig => task.pool("half".try_into().unwrap()).pool_slots(8),
+            Scenario::TwoPools => in_pool(n).priority(9).also("full".try_into().unwrap(), 1),
+            Scenario::Queues => {
+                in_pool(n).priority(9).queue(format!("queue-{}", n % QUEUES).as_str().try_into().unwrap())
+            }
+            Scenario::Rates => in_pool(n).priority(9).limit(custom("rated", n % RATES)),
             Scenario::FullLimit => {
                 task.pool(pool(n % POOLS).as_str().try_into().unwrap()).limit(workflow.clone())
             }
@@ -117,7 +179,7 @@ fn fill(store: &Arc<dyn Store>, scenario: Scenario, size: usize) {
                 .not_before(now() + Duration::from_secs(604_800)),
         }
     };
-    put(&**store, (0..size).map(|n| if n % 10 == 0 { in_pool(n / 10) } else { narrow(n) }));
+    put(&**store, (0..size).map(|n| if n % 10 == 0 { in_pool(size + n / 10) } else { narrow(n) }));
 }
 
 fn admitter(store: &Arc<dyn Store>, lease: u64) -> Admitter {
@@ -160,7 +222,10 @@ fn ticks(criterion: &mut Criterion, backend: &str, open: &dyn Fn() -> Arc<dyn St
                     store
                 });
                 let mut admitter = admitter(store, 3600);
-                let expected = if scenario == Scenario::Open { BUDGET } else { (size / 10).min(POOLS * 10) };
+                if scenario == Scenario::Queues {
+                    admitter = admitter.serves([QueueName::default_queue()]);
+                }
+                let expected = if scenario.is_open() { BUDGET } else { (size / 10).min(POOLS * 10) };
                 bench.iter_custom(|times| {
                     timed(&format!("{backend}/{name}/{size}"), times, || {
                         let began = Instant::now();
@@ -195,7 +260,7 @@ fn drain(
         bench.iter_custom(|times| {
             timed(name, times, || {
                 let store = open();
-                pools(&*store, slots);
+                pools(&*store, POOLS, slots);
                 let task = |n: usize| {
                     NewTask::new(key("wide", n)).pool(pool(n % POOLS).as_str().try_into().unwrap())
                 };
@@ -329,10 +394,13 @@ fn print_ratios() {
     for backend in ["memory", "sqlite"] {
         for (name, _) in SCENARIOS {
             let at = |size: usize| median(&format!("{backend}/{name}/{size}"));
-            if let (Some(small), Some(large)) = (at(1_000), at(1_000_000)) {
+            let largest = SIZES.into_iter().rfind(|size| *size > 1_000 && at(*size).is_some());
+            if let (Some(small), Some((size, large))) =
+                (at(1_000), largest.and_then(|size| Some((size, at(size)?))))
+            {
                 let (small_us, large_us) = (small * 1e6, large * 1e6);
                 println!(
-                    "  {backend}/{name}: {small_us:.0} us at 1k, {large_us:.0} us at 1M: {:.2} times (bar 2)",
+                    "  {backend}/{name}: {small_us:.0} us at 1k, {large_us:.0} us at {size}: {:.2} times (bar 2)",
                     large / small
                 );
             }

@@ -291,7 +291,7 @@ pub(super) fn plan_over(
     let mut planner = planner.shares(&survey.shares, survey.grants);
     loop {
         match planner.need() {
-            Need::Capacity { .. } | Need::AllPools { .. } => feed(&mut planner, survey, now),
+            Need::Capacity => feed(&mut planner, survey, now),
             Need::Candidates(pages) => {
                 let candidates = read(&pages)?;
                 planner.feed_candidates(&pages, &candidates);

@@ -159,7 +159,7 @@ fn waits_in(task: Option<TaskRecord>) -> Result<Lane, Explanation> {
 /// Runs the planner of a tick as if this task were the only one waiting.
 fn fits(lane: Lane, feed: impl FnOnce(&mut Planner)) -> Explanation {
     let mut planner = Planner::new(1, vec![lane]);
-    if let Need::Capacity { .. } = planner.need() {
+    if let Need::Capacity = planner.need() {
         feed(&mut planner);
     }
     match planner.need() {

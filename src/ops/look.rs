@@ -24,7 +24,7 @@ impl ReadTx<'_> {
         let mut planner = planner.paused(&survey.paused);
         loop {
             match planner.need() {
-                Need::Capacity { .. } | Need::AllPools { .. } => feed(&mut planner, &survey, now),
+                Need::Capacity => feed(&mut planner, &survey, now),
                 Need::Candidates(_) => return Ok(None),
                 Need::Nothing => break,
             }

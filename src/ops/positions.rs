@@ -120,7 +120,7 @@ fn first_of_pools(
         let spec = PoolSpec { name: pool.clone(), slots: Slots::Unlimited, ..PoolSpec::default_pool() };
         let mut walk = Planner::new(budget, lanes).shares(&survey.shares, survey.grants);
         // It asks for the capacity once, and before anything else.
-        if let Need::Capacity { .. } = walk.need() {
+        if let Need::Capacity = walk.need() {
             walk.feed_capacity(&[PoolRecord::new(spec, 0)], &weights, &[], Timestamp::MIN);
         }
         walks.push((pool, walk));
@@ -152,6 +152,6 @@ fn first_of_pools(
 fn asks_for(walk: &mut Planner) -> Vec<LanePage> {
     match walk.need() {
         Need::Candidates(pages) => pages,
-        Need::Capacity { .. } | Need::AllPools { .. } | Need::Nothing => Vec::new(),
+        Need::Capacity | Need::Nothing => Vec::new(),
     }
 }

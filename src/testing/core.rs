@@ -43,7 +43,7 @@ pub fn plan(
     let mut planner = planner.shares(&survey.shares, survey.grants);
     loop {
         match planner.need() {
-            Need::Capacity { .. } | Need::AllPools { .. } => feed(&mut planner, &survey, now),
+            Need::Capacity => feed(&mut planner, &survey, now),
             Need::Candidates(mut pages) => {
                 let candidates = read(&mut pages);
                 planner.feed_candidates(&pages, &candidates);

@@ -4,24 +4,15 @@ use super::lane::{Candidate, LanePage};
 use super::limits::RateUse;
 use super::share::ShareUse;
 use super::verdict::Refusal;
-use crate::id::{LimitKey, PoolName};
+use crate::id::LimitKey;
 use crate::time::Timestamp;
 
 /// What a [`super::Planner`] must be fed next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// The state of these pools and limits: [`super::Planner::feed_capacity`].
-    Capacity {
-        /// Pools to read; one that does not exist is left out of the input.
-        pools: Vec<PoolName>,
-        /// Limits to read; one that is not defined is left out of the input.
-        limits: Vec<LimitKey>,
-    },
-    /// The state of every existing pool, and of these limits: [`super::Planner::feed_capacity`].
-    AllPools {
-        /// Limits to read; one that is not defined is left out of the input.
-        limits: Vec<LimitKey>,
-    },
+    /// The state of the pools and limits that its lanes name, and in a window of every pool:
+    /// [`super::Planner::feed_capacity`]. What does not exist is left out of the input.
+    Capacity,
     /// Ready tasks of these lanes: [`super::Planner::feed_candidates`].
     Candidates(Vec<LanePage>),
     /// Nothing more: [`super::Planner::finish`].

@@ -196,14 +196,7 @@ impl Planner {
             return Need::Nothing;
         }
         if !self.has_capacity {
-            let limits = self.limits.iter().map(|limit| limit.key.clone()).collect();
-            if matches!(self.rule, Rule::Window(_)) {
-                return Need::AllPools { limits };
-            }
-            return Need::Capacity {
-                pools: self.pools.iter().map(|pool| pool.name.clone()).collect(),
-                limits,
-            };
+            return Need::Capacity;
         }
         while self.goes_on() {
             let pages = self.pages();
@@ -258,7 +251,7 @@ impl Planner {
         }
     }
 
-    /// Supplies what [`Need::Capacity`] and [`Need::AllPools`] request.
+    /// Supplies what [`Need::Capacity`] requests.
     ///
     /// `rates` is what keys owe, and `clock` the instant of the store's clock.
     pub(crate) fn feed_capacity(
@@ -284,8 +277,7 @@ impl Planner {
                 work.known(limit, rates.get(&work.key).copied(), clock);
             }
         }
-        let weights: HashMap<_, _> = self.limits.iter().map(|work| (&work.key, work.weight)).collect();
-        self.contenders.weigh(|share| weights.get(share).copied().unwrap_or(1));
+        self.contenders.weigh(|share| limits.get(share).and_then(|limit| limit.weight).unwrap_or(1));
         if let Rule::Window(_) = self.rule {
             Window::bar_full(&mut self.pools);
         }
@@ -593,7 +585,7 @@ mod tests {
         let lane = LaneKey::new("db".try_into().unwrap(), 1, vec![]);
         let mut planner = Planner::new(10, vec![Lane::new(LaneId(1), lane, 2)]);
 
-        assert!(matches!(planner.need(), Need::Capacity { .. }));
+        assert!(matches!(planner.need(), Need::Capacity));
         planner.feed_capacity(&[pool], &[], &[], Timestamp::UNIX_EPOCH);
         while let Need::Candidates(pages) = planner.need() {
             let order = OrderKey::new(0, Timestamp::UNIX_EPOCH, None, TaskId(7));

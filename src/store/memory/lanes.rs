@@ -15,6 +15,8 @@ pub(super) struct Lanes {
     by_key: HashMap<LaneKey, LaneId>,
     /// The lanes that have ready tasks. There may be many more known lanes.
     ready: BTreeSet<LaneId>,
+    /// The same, by queue. A queue without such lanes is not there.
+    by_queue: HashMap<QueueName, BTreeSet<LaneId>>,
 }
 
 #[derive(Debug)]
@@ -80,7 +82,9 @@ impl Lanes {
     pub(super) fn add_ready(&mut self, id: LaneId, order: OrderKey) {
         if let Some(row) = self.rows.get_mut(&id.assigned()) {
             row.under_mut(id).insert(order);
-            self.ready.insert(id);
+            if self.ready.insert(id) {
+                self.by_queue.entry(row.key.queue.clone()).or_default().insert(id);
+            }
         }
     }
 
@@ -88,8 +92,14 @@ impl Lanes {
         if let Some(row) = self.rows.get_mut(&id.assigned()) {
             let ready = row.under_mut(id);
             ready.remove(order);
-            if ready.is_empty() {
-                self.ready.remove(&id);
+            if ready.is_empty()
+                && self.ready.remove(&id)
+                && let Some(of_queue) = self.by_queue.get_mut(&row.key.queue)
+            {
+                of_queue.remove(&id);
+                if of_queue.is_empty() {
+                    self.by_queue.remove(&row.key.queue);
+                }
             }
         }
     }
@@ -100,7 +110,19 @@ impl Lanes {
 
     /// Returns the lanes that have ready tasks, by number.
     pub(super) fn ready(&self) -> impl Iterator<Item = (LaneId, &LaneKey, u64)> {
-        let rows = self.ready.iter().filter_map(|id| Some((*id, self.rows.get(&id.assigned())?)));
+        self.counted(&self.ready)
+    }
+
+    /// Returns the lanes of a queue that have ready tasks, by number. It looks at no lane of another queue.
+    fn ready_of(&self, queue: &QueueName) -> impl Iterator<Item = (LaneId, &LaneKey, u64)> {
+        self.by_queue.get(queue).into_iter().flat_map(|lanes| self.counted(lanes))
+    }
+
+    fn counted<'a>(
+        &'a self,
+        lanes: &'a BTreeSet<LaneId>,
+    ) -> impl Iterator<Item = (LaneId, &'a LaneKey, u64)> {
+        let rows = lanes.iter().filter_map(|id| Some((*id, self.rows.get(&id.assigned())?)));
         rows.map(|(id, row)| (id, &row.key, row.under(id).len() as u64))
     }
 
@@ -166,13 +188,16 @@ impl Transaction<'_> {
         }
     }
 
-    /// Returns the lanes of these queues, or of all, that have ready tasks.
+    /// Returns the lanes of these queues, or of all, that have ready tasks, by number.
     pub(super) fn lanes_with_ready_tasks(&self, queues: Option<&BTreeSet<QueueName>>) -> Vec<Lane> {
-        let ready = self.state.lanes.ready();
-        let asked = ready.filter(|(_, key, _)| queues.is_none_or(|queues| queues.contains(&key.queue)));
+        let lanes = &self.state.lanes;
+        let lane = |(id, key, ready): (LaneId, &LaneKey, u64)| {
+            Lane::new(id, key.clone(), ready).keeps_slots(id.keeps_slots())
+        };
+        let Some(queues) = queues else { return lanes.ready().map(lane).collect() };
+        let mut asked: Vec<Lane> = queues.iter().flat_map(|queue| lanes.ready_of(queue)).map(lane).collect();
+        asked.sort_unstable_by_key(|lane| lane.id);
         asked
-            .map(|(id, key, ready)| Lane::new(id, key.clone(), ready).keeps_slots(id.keeps_slots()))
-            .collect()
     }
 }
 

@@ -5,7 +5,7 @@ use super::world::{World, at, holder, limit, pool, sized, task, to};
 use crate::admission::{LaneId, LanePage};
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::Store;
-use crate::store::contract::{GrantBatch, Move};
+use crate::store::contract::{GrantBatch, Move, SurveyQuery};
 use crate::task::{TaskRecord, TaskState};
 
 cases!("keeping":
@@ -49,6 +49,11 @@ fn what_goes_on_keeps_its_slots_in_a_lane_of_its_own(store: &dyn Store) {
     assert_eq!((others.keeps_slots, others.ready), (false, 1));
     assert_eq!(keeping.id, LaneId(-others.id.0));
     assert_eq!(keeping.key, others.key);
+    let lanes_of = |queue: &str| {
+        let query = SurveyQuery::new().queues(Some([queue.try_into().unwrap()].into()));
+        world.read(|tx| tx.survey(&query)).lanes
+    };
+    assert_eq!((lanes_of("default"), lanes_of("other")), (lanes.clone(), Vec::new()));
 
     let stats = world.read(|tx| tx.pool_stats(&[pool("db")])).remove(0).unwrap();
     assert_eq!((stats.scheduled, stats.sensing, stats.open), (12, 0, Some(4)));

@@ -83,7 +83,7 @@ fn a_task_keeps_its_queue(store: &dyn Store) {
 fn a_survey_names_the_lanes_of_the_asked_queues(store: &dyn Store) {
     let world = World(store);
     let later = task("later").queue(queue("gpu")).not_before(at(5));
-    world.insert(&[task("a"), task("b").queue(queue("gpu")), task("c").queue(queue("cpu")), later]);
+    let ids = world.insert(&[task("a"), task("b").queue(queue("gpu")), task("c").queue(queue("cpu")), later]);
     let names = |queues: &[&str], promote: bool| {
         let query = SurveyQuery::new().queues(Some(set(queues)));
         let query = if promote { query.promote(at(5), 9).budget(9) } else { query };
@@ -102,6 +102,10 @@ fn a_survey_names_the_lanes_of_the_asked_queues(store: &dyn Store) {
     assert_eq!(names(&["cpu"], true), expected(&[("cpu", 1)]), "it promotes in all queues");
     assert_eq!(names(&["gpu", "cpu"], true), expected(&[("gpu", 2), ("cpu", 1)]));
     assert_eq!(names(&["none"], true), []);
+    let lease = world.run(&[ids[2]]);
+    assert_eq!(names(&["cpu", "gpu"], true), expected(&[("gpu", 2)]), "nothing of it is ready");
+    world.shift(&[to(lease[0], TaskState::Scheduled)]);
+    assert_eq!(names(&["cpu"], true), expected(&[("cpu", 1)]));
 }
 
 fn what_a_holder_told_is_kept_until_it_tells_again(store: &dyn Store) {

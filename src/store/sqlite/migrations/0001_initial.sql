@@ -97,7 +97,7 @@ CREATE TABLE sm_lane (
     ended  INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits, queue);
-CREATE INDEX sm_lane_ready ON sm_lane (no) WHERE ready > 0;
+CREATE INDEX sm_lane_ready ON sm_lane (queue, no) WHERE ready > 0;
 
 -- Which queues the ticks of each holder serve. queues: a JSON array, sorted, or null for all. until: when it stops
 -- counting.

@@ -1,15 +1,18 @@
 //! Lanes: known by number, created with the first task that needs one, and their counters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rusqlite::OptionalExtension;
+use rusqlite::{OptionalExtension, Params};
 
 use super::super::error::Outcome;
 use super::{Db, row};
 use crate::admission::{Lane, LaneId, LaneKey};
+use crate::id::QueueName;
 use crate::store::sql::needs;
 
-pub(super) const READY_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 ORDER BY no";
+pub(super) const READY_LANES: &str =
+    "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0";
+pub(super) const READY_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 AND queue = ?1";
 /// What waits in each lane with slots that it kept. There are no more such tasks than slots.
 pub(super) const KEEPING_LANES: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_keeping \
      WHERE state = 5 AND due IS NULL GROUP BY lane";
@@ -93,17 +96,32 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// Returns the lanes with ready tasks, by number.
-    pub(super) fn ready_lanes(&mut self) -> Outcome<Vec<Lane>> {
+    /// Returns the lanes of these queues, or of all, that have ready tasks, by number.
+    pub(super) fn ready_lanes(&mut self, queues: Option<&BTreeSet<QueueName>>) -> Outcome<Vec<Lane>> {
         let mut lanes = self.keeping_lanes()?;
-        let mut statement = self.prepare(READY_LANES)?;
-        let mut rows = statement.query([])?;
+        match queues {
+            None => self.read_lanes(READY_LANES, [], &mut lanes)?,
+            // Lanes of other queues may be very many, and are not read.
+            Some(queues) => {
+                lanes.retain(|lane| queues.contains(&lane.key.queue));
+                for queue in queues {
+                    self.read_lanes(READY_LANES_OF, [queue.as_str()], &mut lanes)?;
+                }
+            }
+        }
+        lanes.sort_unstable_by_key(|lane| lane.id);
+        Ok(lanes)
+    }
+
+    fn read_lanes(&mut self, sql: &'static str, of: impl Params, lanes: &mut Vec<Lane>) -> Outcome<()> {
+        let mut statement = self.prepare(sql)?;
+        let mut rows = statement.query(of)?;
         while let Some(row) = rows.next()? {
             let found = lane(row)?;
             self.lanes.insert(found.id.0, found.key.clone());
             lanes.push(found);
         }
-        Ok(lanes)
+        Ok(())
     }
 
     pub(super) fn keeping_lanes(&mut self) -> Outcome<Vec<Lane>> {

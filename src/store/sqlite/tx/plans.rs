@@ -17,6 +17,7 @@ const HOT: &[(&str, &str)] = &[
     ("equal candidates", tick::CANDIDATES[1]),
     ("later candidates", tick::CANDIDATES[2]),
     ("ready_lanes", lane::READY_LANES),
+    ("ready lanes of a queue", lane::READY_LANES_OF),
     ("lane", lane::LANE),
     ("lane number", lane::LANE_NO),
     ("count ready tasks of a lane", counters::COUNT),

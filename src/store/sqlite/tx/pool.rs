@@ -101,7 +101,7 @@ impl Db<'_> {
 
     fn slot_sums(&mut self) -> Outcome<HashMap<PoolName, Sums>> {
         let mut sums: HashMap<PoolName, Sums> = HashMap::new();
-        for lane in self.ready_lanes()? {
+        for lane in self.ready_lanes(None)? {
             let ready = i64::try_from(lane.ready).unwrap_or(i64::MAX);
             for (pool, slots) in lane.key.pools() {
                 let sum = &mut sums.entry(pool.clone()).or_default().scheduled;

@@ -53,10 +53,7 @@ impl Db<'_> {
             if let Some(promote) = query.promote {
                 survey.promoted = self.promote(promote)?;
             }
-            survey.lanes = self.ready_lanes()?;
-            if let Some(queues) = &query.queues {
-                survey.lanes.retain(|lane| queues.contains(&lane.key.queue));
-            }
+            survey.lanes = self.ready_lanes(query.queues.as_ref())?;
             survey.pools = match query.pools {
                 WhichPools::All => self.all_pools()?,
                 WhichPools::Named => {
