@@ -16,7 +16,7 @@
 //! use stationmaster::store::MemoryStore;
 //!
 //! let store = Arc::new(MemoryStore::new());
-//! let app: axum::Router = axum::Router::new().nest("/ops", Dashboard::new(store).router());
+//! let app: axum::Router = axum::Router::new().nest_service("/ops", Dashboard::new(store).router());
 //! # drop(app);
 //! ```
 
@@ -138,7 +138,8 @@ impl Dashboard {
         self
     }
 
-    /// Returns the router. Mount it with `nest`, or serve it as it is.
+    /// Returns the router. Mount it with `nest_service`, or serve it as it is. Mounted with `nest` it does not answer
+    /// to its folder with a slash at the end.
     pub fn router(self) -> axum::Router {
         routes::router(self)
     }

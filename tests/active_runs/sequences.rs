@@ -1,12 +1,15 @@
 //! Random operations: after each of them every store answers as a map of records does.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use stationmaster::error::Result;
 use stationmaster::id::{Namespace, WorkflowId};
 use stationmaster::ops::StopBeforeStart;
-use stationmaster::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunRecord, RunStatus};
+use stationmaster::run::{
+    ActiveQuery, RunBeat, RunClose, RunKey, RunRecord, RunStatus, SeriesBy, StartMethod,
+};
 use stationmaster::store::{Store, Tx};
 use stationmaster::testing::raw;
 use stationmaster::{Error, Timestamp};
@@ -36,6 +39,11 @@ enum Op {
     Suspend {
         key: u8,
         at: i64,
+    },
+    Resize {
+        key: u8,
+        at: i64,
+        nodes: u32,
     },
     Beat {
         key: u8,
@@ -68,10 +76,11 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (key(), instant()).prop_map(|(key, at)| Op::Stop { key, at }),
         1 => key().prop_map(|key| Op::Reopen { key }),
         1 => (key(), instant()).prop_map(|(key, at)| Op::Suspend { key, at }),
+        2 => (key(), instant(), 0_u32..9).prop_map(|(key, at, nodes)| Op::Resize { key, at, nodes }),
         1 => (key(), instant()).prop_map(|(key, at)| Op::Beat { key, at }),
         1 => key().prop_map(|key| Op::Delete { key }),
         1 => (instant(), 1_usize..5).prop_map(|(before, limit)| Op::Forget { before, limit }),
-        6 => (instant(), prop_oneof![-2_i64..70, 0_i64..2_000_000], 0_u8..16, 1_usize..7)
+        6 => (instant(), prop_oneof![-2_i64..70, 0_i64..2_000_000], 0_u8..64, 1_usize..7)
             .prop_map(|(begin, length, filter, page)| Op::Query { begin, length, filter, page }),
     ];
     proptest::collection::vec(op, 50)
@@ -94,6 +103,8 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
             if let Some(length) = length {
                 run = run.closed(Timestamp::from_micros(start + length), RunStatus::Completed);
             }
+            run.method = [StartMethod::Manual, StartMethod::Scheduled][usize::from(number % 2)];
+            run.user = (number % 5 < 2).then(|| ["ann", "bob"][usize::from(number % 5)].to_owned());
             run.workflow = workflow.then(|| WorkflowId::new("w")).transpose()?;
             model.insert(run.key.clone(), run.clone());
             tx.record_runs(&[run], StopBeforeStart::Store)
@@ -121,6 +132,9 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
         }),
         Op::Suspend { key: number, at } => {
             change(tx, model, *number, |run| run.suspend(Timestamp::from_micros(*at)))
+        }
+        Op::Resize { key: number, at, nodes } => {
+            change(tx, model, *number, |run| run.nodes(Timestamp::from_micros(*at), *nodes))
         }
         Op::Beat { key: number, at } => {
             let beat = RunBeat::new(key(*number), Timestamp::from_micros(*at));
@@ -169,12 +183,19 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
             if filter & 8 == 8 {
                 query = query.workflow(WorkflowId::new("w")?);
             }
+            if filter & 16 == 16 {
+                query = query.method(StartMethod::Scheduled);
+            }
+            if filter & 32 == 32 {
+                query = query.user("ann");
+            }
             let mut expected: Vec<RunRecord> =
                 model.values().filter(|run| query.wants(run)).cloned().collect();
             expected.sort_by_key(RunRecord::place);
             let found = tx.active_runs(&query)?;
             check(found == expected, || format!("{op:?}: {found:#?} is not {expected:#?}"))?;
             check(tx.count_active_runs(&query)? == expected.len() as u64, || format!("{op:?}: the count"))?;
+            node_hours(tx, &query, &expected)?;
             if *page > 3 {
                 return Ok(());
             }
@@ -189,6 +210,37 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
             check(paged == expected, || format!("{op:?}: pages {paged:#?} are not {expected:#?}"))
         }
     }
+}
+
+/// The time at work in each bucket is that of each microsecond by itself.
+fn node_hours(tx: &mut Tx<'_>, query: &ActiveQuery, runs: &[RunRecord]) -> Result<()> {
+    const AS_OF: i64 = 60;
+    const WIDTH: u64 = 7;
+    let (begin, end) = (query.begin.as_micros(), query.end.as_micros());
+    if !(begin..begin + 70).contains(&end) {
+        return Ok(());
+    }
+    let at = Timestamp::from_micros;
+    let works = |run: &RunRecord, micros: i64| {
+        let rests = run
+            .suspended
+            .iter()
+            .any(|span| span.from <= at(micros) && span.to.is_none_or(|to| at(micros) < to));
+        run.start <= at(micros) && at(micros) < run.stop.unwrap_or(at(AS_OF)) && !rests
+    };
+    let nodes = |run: &RunRecord, micros: i64| {
+        let mut known = run.nodes.iter().filter(|(since, _)| **since <= at(micros));
+        known.next_back().map_or(1, |(_, nodes)| u64::from(*nodes))
+    };
+    let of_bucket = |from: i64| -> u64 {
+        let whole =
+            (from..end.min(from + WIDTH as i64)).flat_map(|micros| runs.iter().map(move |run| (run, micros)));
+        whole.filter(|(run, micros)| works(run, *micros)).map(|(run, micros)| nodes(run, micros)).sum()
+    };
+    let expected: Vec<u64> = (begin..end).step_by(WIDTH as usize).map(of_bucket).collect();
+    let rows = tx.run_series(query, Duration::from_micros(WIDTH), SeriesBy::Nothing, at(AS_OF))?;
+    let found: Vec<u64> = rows[0].1.iter().map(|bucket| bucket.node_micros).collect();
+    check(found == expected, || format!("{query:?}: {found:?} node-microseconds are not {expected:?}"))
 }
 
 fn change(

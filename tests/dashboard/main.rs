@@ -1,10 +1,12 @@
 //! The dashboard over real sockets, and in a real browser where there is one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod axe;
 mod browser;
 mod http;
 mod in_browser;
 mod pages;
+mod pictures;
 #[cfg(feature = "cli")]
 mod serve;
 mod world;

@@ -74,6 +74,13 @@ fn every_page_says_what_is_in_the_store() {
     says(&task_page("senses"), &["file_exists", "Poked every", "30s"]);
     says("/runs?zoom=24h", &["prod/open", "prod/ended", "2 runs were active"]);
     says("/runs?zoom=7d", &["3 runs were active"]);
+    // An hour on 8 nodes, and another on 2.
+    says(
+        "/runs?zoom=24h&user=ann",
+        &["1 run was active", "prod/ended", "value=\"ann\"", "<td>2</td>", "10.00 node-hours"],
+    );
+    says("/runs?zoom=24h&method=scheduled", &["1 run was active", "prod/ended"]);
+    says("/runs?zoom=24h&method=scheduled&user=bob", &["0 runs were active"]);
     says("/sensors", &["file_exists", "worker-1", "all queues", "no worker pokes them"]);
     says("/health", &["sqlite", "load-00", "Ready tasks"]);
     says("/audit", &["Every counter is equal"]);
@@ -108,6 +115,7 @@ fn what_cannot_be_asked_is_refused_with_a_reason() {
         ("/tasks?namespace=a%00b", 400, "NUL"),
         ("/runs?zoom=2y", 400, "zoom"),
         ("/runs?until=soon", 400, "until"),
+        ("/runs?method=odd", 400, "method"),
         ("/runs?until=99999999999999999999", 400, "until"),
     ] {
         let answer = server.get(path);
@@ -294,9 +302,10 @@ fn changes_are_made_told_and_shown_at_once() {
 fn it_works_under_any_path() {
     let world = World::new();
     let board = || Dashboard::new(world.shared()).allow_changes(|_| Some("ann".into())).router();
-    let app = Router::new().nest("/ops/jobs", board()).nest("/other", board());
+    let app = Router::new().nest_service("/ops/jobs", board()).nest("/other", board());
     let server = Server::new(app);
-    for (at, to) in [("/ops/jobs", "jobs/overview"), ("/other", "other/overview")] {
+    let folders = [("/ops/jobs", "jobs/overview"), ("/ops/jobs/", "overview"), ("/other", "other/overview")];
+    for (at, to) in folders {
         let answer = server.get(at);
         assert_eq!((answer.status, answer.header("location")), (303, Some(to)), "{at}");
     }
@@ -344,4 +353,39 @@ fn a_page_that_many_ask_for_is_computed_once() {
         (0..20).map(|_| std::thread::spawn(move || send(at, "GET", "/audit?x=1", &[], "").status)).collect();
     assert!(askers.into_iter().all(|asker| asker.join().unwrap() == 200));
     assert_eq!(store.1.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn what_sharing_saves_is_that_of_the_most_eager_of_each_target() {
+    use std::time::Duration;
+
+    use stationmaster::canonical::PokeContext;
+    use stationmaster::ops::AdmitRequest;
+    use stationmaster::sensor::{NewSensor, Settings};
+    use stationmaster::store::MemoryStore;
+    use stationmaster::{NewTask, Timestamp};
+
+    let store = MemoryStore::new();
+    let now = Timestamp::UNIX_EPOCH;
+    // Alone 120, 60 and 60 times an hour; together 120 and 60.
+    let wanted = [("a", "x", 30), ("b", "x", 60), ("c", "y", 60)];
+    let tasks: Vec<NewTask> = wanted.iter().map(|(name, ..)| NewTask::new(crate::world::key(name))).collect();
+    store.write(|tx| tx.enqueue(now, &tasks)).unwrap();
+    let order =
+        AdmitRequest::new("w".try_into().unwrap(), "t".try_into().unwrap(), 3, Duration::from_secs(60))
+            .started();
+    let granted = store.write(|tx| tx.admit(now, &order)).unwrap().granted;
+    let sensors: Vec<NewSensor> = granted
+        .iter()
+        .map(|task| {
+            let (_, path, seconds) =
+                wanted.iter().find(|(name, ..)| *name == task.key.task.as_str()).unwrap();
+            let settings = Settings::new(Duration::from_secs(*seconds), Duration::from_secs(3_600)).unwrap();
+            let context = PokeContext::from_json(&format!(r#"{{"path":"{path}"}}"#)).unwrap();
+            NewSensor::new(task.lease_ref(), "file".parse().unwrap(), context, settings)
+        })
+        .collect();
+    store.write(|tx| tx.register(now, &sensors)).unwrap();
+    let body = Server::new(Dashboard::new(Arc::new(store)).router()).get("/sensors").body;
+    assert!(body.contains("180 instead of 240: sharing saves 25 %"), "{body}");
 }

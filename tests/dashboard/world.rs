@@ -12,7 +12,7 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::id::LimitKey;
 use stationmaster::ops::{AdmitRequest, Finish, StopBeforeStart};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::run::{RunKey, RunRecord, RunStatus};
+use stationmaster::run::{RunKey, RunRecord, RunStatus, StartMethod};
 use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::store::{SqliteStore, Store};
 use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState};
@@ -112,6 +112,9 @@ impl World {
                     run("ended", 5)?.closed(now - Duration::from_secs(3 * 3_600), RunStatus::Completed);
                 let old = run(HOSTILE, 30)?.user(HOSTILE);
                 let old = old.closed(now - Duration::from_secs(28 * 3_600), RunStatus::Failed);
+                let hours_ago = |hours: u64| now - Duration::from_secs(hours * 3_600);
+                let ended = ended.user("ann").method(StartMethod::Scheduled);
+                let ended = ended.nodes(hours_ago(5), 8).nodes(hours_ago(4), 2);
                 tx.record_runs(&[run("open", 2)?, ended, old], StopBeforeStart::Reject)
             })
             .unwrap();

@@ -141,7 +141,13 @@ const CASES: &[Case] = &[
     (
         &["runs", "prod", "old"],
         0,
-        &[&["run", "prod/old"], &["status", "failed"], &["by", "manual"], &["took", "1h"]],
+        &[
+            &["run", "prod/old"],
+            &["status", "failed"],
+            &["by", "scheduled"],
+            &["took", "1h"],
+            &["nodes", "4"],
+        ],
     ),
     (&["runs", "prod", "none"], 1, &[&["there is no such run"]]),
     (
@@ -161,6 +167,20 @@ const CASES: &[Case] = &[
         &[&["prod/old"], &["There is more: add --all, or --after 7b"]],
     ),
     (&["active", "--from", "10h", "--count"], 0, &[&["3"]]),
+    (&["active", "--from", "10h", "--user", "ann", "--count"], 0, &[&["1"]]),
+    (
+        &["active", "--from", "10h", "--method", "scheduled"],
+        0,
+        &[&["NODES"], &["prod/old", "4", "scheduled"]],
+    ),
+    (&["active", "--from", "10h", "--method", "scheduled", "--user", "ann"], 1, &[&["No run was active."]]),
+    // An hour on three nodes, and the last half of it on one more.
+    (
+        &["active", "--from", "12h", "--to", "6h", "--per", "6h"],
+        0,
+        &[&["FROM", "ACTIVE", "NODE-HOURS"], &["ago", "1", "3.50"]],
+    ),
+    (&["active", "--from", "20h", "--to", "19h", "--per", "1h"], 1, &[&["No run was active."]]),
     (&["active", "--from", "20h", "--to", "19h"], 1, &[&["No run was active."]]),
     (
         &["feed"],
@@ -287,6 +307,11 @@ fn names_of_fields(world: &World) {
     let rest =
         world.json(&["active", "--from", "10h", "--after", runs[1]["next"].as_str().unwrap()]).lines(0);
     assert_eq!((rest.len(), &rest[0]["key"]["id"]), (2, &"nightly-1".into()));
+    let parts = world.json(&["active", "--from", "13h", "--to", "7h", "--per", "3h"]).lines(0);
+    assert_eq!(parts.iter().map(|part| part["starts"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1]);
+    let hour = 3_600_000_000_u64;
+    let work: u64 = parts.iter().map(|part| part["node_micros"].as_u64().unwrap()).sum();
+    assert!((hour * 7 / 2).abs_diff(work) < hour / 60, "{parts:?}");
     let events = world.json(&["feed"]).lines(0);
     assert_eq!((&events[0]["seq"], &events[1]["state"]), (&1.into(), &"success".into()));
 }

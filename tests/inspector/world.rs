@@ -14,7 +14,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::{AdmitRequest, Finish, StopBeforeStart};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::run::{RunKey, RunRecord, RunStatus};
+use stationmaster::run::{RunKey, RunRecord, RunStatus, StartMethod};
 use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::service::{FeedReader, Poker, Service};
 use stationmaster::store::Store;
@@ -214,7 +214,11 @@ fn filled(name: &'static str, store: impl Store + 'static, at: Vec<String>, keep
     let run = |id: &str, hours: u32| RunRecord::open(RunKey::new("prod", id).unwrap(), now - hours * HOUR);
     let runs = [
         run("nightly-1", 2).workflow("nightly".try_into().unwrap()).user("ann").attributes("{\"secret\":1}"),
-        run("old", 9).closed(now - 8 * HOUR, RunStatus::Failed),
+        run("old", 9)
+            .method(StartMethod::Scheduled)
+            .nodes(now - 9 * HOUR, 3)
+            .nodes(now - HOUR * 17 / 2, 4)
+            .closed(now - 8 * HOUR, RunStatus::Failed),
         run(HOSTILE, 1).user(HOSTILE),
     ];
     store.write(|tx| tx.record_runs(&runs, StopBeforeStart::Reject)).unwrap();

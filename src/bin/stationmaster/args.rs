@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use stationmaster::id::{Holder, LimitKey, Namespace, PoolName, QueueName, RunId, WorkflowId};
-use stationmaster::run::RunStatus;
+use stationmaster::run::{RunStatus, StartMethod};
 use stationmaster::task::{TaskQuery, TaskState};
 use stationmaster::{Error, Timestamp};
 
@@ -158,7 +158,8 @@ pub enum Command {
     },
     /// Lists the runs that were active in a window, by default those that are now
     #[command(after_help = "Examples:\n  stationmaster --db jobs.db active --from 03:00 --to 04:00\n  \
-        stationmaster --db jobs.db active --from 24h --count")]
+        stationmaster --db jobs.db active --from 24h --count\n  \
+        stationmaster --db jobs.db active --from 24h --per 1h --user ann")]
     Active {
         /// The first instant of the window
         #[arg(long, default_value = "now")]
@@ -176,9 +177,18 @@ pub enum Command {
         /// rejected
         #[arg(long, value_parser = status)]
         status: Vec<RunStatus>,
+        /// Only runs of these users
+        #[arg(long)]
+        user: Vec<String>,
+        /// Only runs that were started like this: manual, scheduled, triggered
+        #[arg(long, value_parser = method)]
+        method: Vec<StartMethod>,
         /// Counts them instead
         #[arg(long, conflicts_with_all = ["all", "after", "limit"])]
         count: bool,
+        /// Shows active runs and node-hours instead, a line for each such length of the window
+        #[arg(long, value_name = "LENGTH", value_parser = length_of, conflicts_with_all = ["all", "after", "limit", "count"])]
+        per: Option<Duration>,
         #[command(flatten)]
         page: Page,
     },
@@ -340,6 +350,10 @@ fn states(name: &str) -> Result<States, String> {
 }
 
 fn status(name: &str) -> Result<RunStatus, String> {
+    serde_json::from_value(name.into()).map_err(|error| error.to_string())
+}
+
+fn method(name: &str) -> Result<StartMethod, String> {
     serde_json::from_value(name.into()).map_err(|error| error.to_string())
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::record::{RunKey, RunRecord, RunStatus};
+use super::record::{RunKey, RunRecord, RunStatus, StartMethod};
 use crate::base::setters;
 use crate::id::{Namespace, WorkflowId};
 use crate::time::Timestamp;
@@ -28,7 +28,7 @@ impl RunPlace {
 
 /// A query for the runs active in `[begin, end)`.
 ///
-/// Default: all namespaces, all statuses, all workflows, from the first run, all at once.
+/// Default: all namespaces, statuses, workflows, start methods and users, from the first run, all at once.
 ///
 /// # Examples
 ///
@@ -56,6 +56,12 @@ pub struct ActiveQuery {
     /// The workflows whose executions they are. If empty, runs of any workflow and of no workflow.
     #[serde(default)]
     pub workflows: Vec<WorkflowId>,
+    /// Who started the runs; if empty, anyone.
+    #[serde(default)]
+    pub methods: Vec<StartMethod>,
+    /// The users on whose behalf they run. If empty, runs of any user and of no user.
+    #[serde(default)]
+    pub users: Vec<String>,
     /// Only runs after this position.
     #[serde(default)]
     pub after: Option<RunPlace>,
@@ -73,6 +79,8 @@ impl ActiveQuery {
             end: end.into(),
             statuses: Vec::new(),
             workflows: Vec::new(),
+            methods: Vec::new(),
+            users: Vec::new(),
             after: None,
             limit: None,
         }
@@ -85,6 +93,10 @@ impl ActiveQuery {
         status(status: RunStatus) { statuses.push(status) }
         /// Queries runs of this workflow, besides those named before.
         workflow(workflow: WorkflowId) { workflows.push(workflow) }
+        /// Queries runs that were started like this, besides those named before.
+        method(method: StartMethod) { methods.push(method) }
+        /// Queries runs of this user, besides those named before.
+        user(user: impl Into<String>) { users.push(user.into()) }
         /// Queries only runs after this position: the next page.
         after: Some(RunPlace);
         /// Queries at most this many runs: a page.
@@ -96,23 +108,39 @@ impl ActiveQuery {
         self.begin >= self.end
     }
 
-    /// Returns true if the query includes every status and workflow.
+    /// Returns true if the query includes every status, workflow, start method and user.
     pub fn asks_for_any(&self) -> bool {
-        self.statuses.is_empty() && self.workflows.is_empty()
+        self.statuses.is_empty()
+            && self.workflows.is_empty()
+            && self.methods.is_empty()
+            && self.users.is_empty()
     }
 
-    /// Returns true if the query includes runs of this status and workflow.
-    pub fn asks_for(&self, status: RunStatus, workflow: Option<&str>) -> bool {
+    /// Returns true if the query includes runs of this status, workflow, start method and user.
+    pub fn asks_for(
+        &self,
+        status: RunStatus,
+        workflow: Option<&str>,
+        method: StartMethod,
+        user: Option<&str>,
+    ) -> bool {
         let listed = |name: &str| self.workflows.iter().any(|workflow| workflow.as_str() == name);
         (self.statuses.is_empty() || self.statuses.contains(&status))
             && (self.workflows.is_empty() || workflow.is_some_and(listed))
+            && (self.methods.is_empty() || self.methods.contains(&method))
+            && (self.users.is_empty() || user.is_some_and(|name| self.users.iter().any(|user| user == name)))
     }
 
-    /// Returns true if the run is in the unpaged result: by the window, its namespace, status and workflow.
+    /// Returns true if the run is in the unpaged result: by the window, its namespace and the other filters.
     /// [`Self::after`] and [`Self::limit`] are ignored.
     pub fn wants(&self, run: &RunRecord) -> bool {
         run.is_active(self.begin, self.end)
             && (self.namespaces.is_empty() || self.namespaces.contains(&run.key.namespace))
-            && self.asks_for(run.status, run.workflow.as_ref().map(WorkflowId::as_str))
+            && self.asks_for_run(run)
+    }
+
+    pub(crate) fn asks_for_run(&self, run: &RunRecord) -> bool {
+        let workflow = run.workflow.as_ref().map(WorkflowId::as_str);
+        self.asks_for(run.status, workflow, run.method, run.user.as_deref())
     }
 }

@@ -1,5 +1,6 @@
 //! Run records, and how they change.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -159,6 +160,10 @@ pub struct RunRecord {
     /// When it was suspended, in order of time. While suspended it counts as active, but not as at work.
     #[serde(default)]
     pub suspended: Vec<Suspension>,
+    /// How many nodes it has, by the instant since which it has them. Before the first of these instants it has one
+    /// node, and so does a run that names none.
+    #[serde(default)]
+    pub nodes: BTreeMap<Timestamp, u32>,
     /// The host's own text, by convention a JSON object; kept byte for byte.
     pub attributes: Option<String>,
 }
@@ -177,6 +182,7 @@ impl RunRecord {
             stop: None,
             heartbeat: None,
             suspended: Vec::new(),
+            nodes: BTreeMap::new(),
             attributes: None,
         }
     }
@@ -249,6 +255,25 @@ impl RunRecord {
             last.to = last.to.or(stop).or(Some(now));
         }
         self.heartbeat = self.heartbeat.map(|last| last.max(now));
+        self
+    }
+
+    /// Sets how many nodes it has from this instant on, until the next instant that names another number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::run::{RunKey, RunRecord};
+    /// use stationmaster::Timestamp;
+    /// let start = Timestamp::UNIX_EPOCH;
+    /// let run = RunRecord::open(RunKey::new("prod", "r")?, start);
+    /// let run = run.nodes(start, 4).nodes(Timestamp::from_micros(9), 2);
+    /// assert_eq!(run.nodes.values().copied().collect::<Vec<_>>(), [4, 2]);
+    /// # Ok::<(), stationmaster::error::Invalid>(())
+    /// ```
+    #[must_use]
+    pub fn nodes(mut self, since: impl Into<Timestamp>, nodes: u32) -> Self {
+        self.nodes.insert(since.into(), nodes);
         self
     }
 

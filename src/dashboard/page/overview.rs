@@ -45,9 +45,10 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         Ok((pools, stats, tx.queues()?, tx.all_limits()?, tx.families()?, tx.paused()?))
     })?;
     let paused: HashSet<Subject> = paused.into_iter().collect();
+    let all = queues.iter().map(|queue| queue.waiting).sum();
     let main = html! {
         (section("states", "Tasks", &states(&counts)))
-        (section("why", "Why tasks wait", &reasons(&sample, &why)))
+        (section("why", "Why tasks wait", &reasons(all, &sample, &why)))
         (section("pools", "Pools", &pools_of(look, &pools, &stats, &paused)))
         (section("queues", "Queues", &queues_of(look, queues, &paused)))
         (section("limits", "Limits and rates", &limits_of(look, limits, &families, &paused)))
@@ -73,7 +74,7 @@ pub(super) fn states(counts: &[TaskCount]) -> Markup {
 }
 
 /// The reasons that the most tasks of the sample share.
-fn reasons(sample: &[TaskRecord], why: &[Explanation]) -> Markup {
+fn reasons(all: u64, sample: &[TaskRecord], why: &[Explanation]) -> Markup {
     let mut found: BTreeMap<String, (usize, &TaskKey)> = BTreeMap::new();
     for (task, why) in sample.iter().zip(why) {
         let text = match why {
@@ -94,7 +95,7 @@ fn reasons(sample: &[TaskRecord], why: &[Explanation]) -> Markup {
         .map(|(text, (count, key))| vec![html! { (visible(text)) }, html! { (number(count)) }, task(key)]);
     html! {
         @if sample.len() == SAMPLE {
-            p.note { "Of the first " (number(SAMPLE)) " waiting tasks of the list, where those that wait for an instant come first. There may be more." }
+            p.note { "Of the first " (number(SAMPLE)) " tasks of the list, where those that wait for an instant come first. " (number(all)) " tasks wait in all." }
         }
         (table("Reasons, those of the most tasks first", &["Reason", "Tasks", "For example"], rows.collect(),
                "No task waits."))

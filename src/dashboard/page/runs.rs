@@ -39,6 +39,13 @@ const STATUSES: [RunStatus; 9] = [
     RunStatus::Rejected,
 ];
 
+/// The ways in which a run is started: as in an address, for people, and as a value.
+const METHODS: [(&str, &str, StartMethod); 3] = [
+    ("manual", "by hand", StartMethod::Manual),
+    ("scheduled", "scheduled", StartMethod::Scheduled),
+    ("triggered", "triggered", StartMethod::Triggered),
+];
+
 /// A window of whole bars, so that they stay where they are while time goes on.
 struct Window {
     zoom: &'static str,
@@ -84,6 +91,11 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     let mut query = ActiveQuery::new(window.begin(), window.end());
     query.namespaces.extend(look.params.parsed("namespace")?);
     query.workflows.extend(look.params.parsed("workflow")?);
+    query.users.extend(look.params.get("user").map(str::to_owned));
+    if let Some(name) = look.params.get("method") {
+        let method = METHODS.into_iter().find(|(method, ..)| *method == name);
+        query.methods.push(method.ok_or_else(|| Trouble::bad("method: manual, scheduled or triggered"))?.2);
+    }
     if let Some(name) = look.params.get("status") {
         let status = STATUSES.into_iter().find(|status| status.as_str() == name);
         query.statuses.push(status.ok_or_else(|| Trouble::bad("status: there is no such status"))?);
@@ -98,7 +110,8 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         (zoom(look, &window))
         (filter(look, &window))
         (section("charts", "Over time", &html! {
-            p.note { (absolute(window.begin())) " to " (absolute(window.end())) ", a bar for " (short(width)) }
+            p.note { (absolute(window.begin())) " to " (absolute(window.end())) ", a bar for " (short(width)) ". "
+                (format!("{:.2}", buckets.iter().map(Bucket::node_hours).sum::<f64>())) " node-hours in all." }
             (chart("active-chart", "Active runs", &buckets, |bucket| bucket.active as f64))
             (chart("hours-chart", "Node-hours", &buckets, Bucket::node_hours))
         }))
@@ -114,7 +127,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
 /// A link to this page with another window.
 fn other(look: &Look<'_>, zoom: &str, until: Option<i64>) -> String {
     let until = until.map(|until| until.to_string()).unwrap_or_default();
-    let names = ["namespace", "workflow", "status"];
+    let names = ["namespace", "workflow", "user", "method", "status"];
     let kept = names.map(|name| (name, look.params.get(name).unwrap_or_default()));
     link("runs", [("zoom", zoom), ("until", until.as_str())].into_iter().chain(kept))
 }
@@ -140,11 +153,20 @@ fn filter(look: &Look<'_>, window: &Window) -> Markup {
     html! {
         form.search method="get" action="runs" role="search" {
             input type="hidden" name="zoom" value=(window.zoom);
-            @for (name, label) in [("namespace", "Namespace"), ("workflow", "Workflow")] {
+            @for (name, label) in [("namespace", "Namespace"), ("workflow", "Workflow"), ("user", "User")] {
                 div {
                     label for=(name) { (label) }
                     input id=(name) name=(name) value=(look.params.get(name).unwrap_or_default())
                         autocomplete="off" spellcheck="false";
+                }
+            }
+            div {
+                label for="method" { "Started" }
+                select id="method" name="method" {
+                    option value="" { "any way" }
+                    @for (method, name, _) in METHODS {
+                        option value=(method) selected[look.params.get("method") == Some(method)] { (name) }
+                    }
                 }
             }
             div {
@@ -164,10 +186,11 @@ fn filter(look: &Look<'_>, window: &Window) -> Markup {
 fn list(look: &Look<'_>, runs: &[RunRecord]) -> Markup {
     let is_more = runs.len() > MOST;
     let count = runs.len().min(MOST);
-    let method = |method: StartMethod| match method {
-        StartMethod::Manual => "by hand",
-        StartMethod::Scheduled => "scheduled",
-        StartMethod::Triggered => "triggered",
+    let method =
+        |method: StartMethod| METHODS.iter().find(|(.., value)| *value == method).map(|(_, name, _)| *name);
+    let nodes = |run: &RunRecord| {
+        let last = run.nodes.range(..=run.stop.unwrap_or(look.now)).next_back();
+        last.map_or(1, |(_, nodes)| *nodes)
     };
     let row = |run: &RunRecord| {
         let mut row = vec![
@@ -177,7 +200,8 @@ fn list(look: &Look<'_>, runs: &[RunRecord]) -> Markup {
             when(run.start, look.now),
             maybe_when(run.stop, look.now),
             html! { (short(run.stop.unwrap_or(look.now).saturating_duration_since(run.start))) },
-            html! { (method(run.method)) @if let Some(user) = &run.user { ", " (visible(user)) } },
+            html! { (number(nodes(run))) },
+            html! { (method(run.method).unwrap_or_default()) @if let Some(user) = &run.user { ", " (visible(user)) } },
         ];
         if look.shows_payloads {
             row.push(payload(look, run.attributes.as_deref()));
@@ -186,7 +210,7 @@ fn list(look: &Look<'_>, runs: &[RunRecord]) -> Markup {
     };
     // The list is by start; the latest tell most.
     let rows: Vec<_> = runs.iter().take(MOST).rev().take(SHOWN).map(row).collect();
-    let mut heads = vec!["Run", "Workflow", "Status", "Started", "Stopped", "Took", "How"];
+    let mut heads = vec!["Run", "Workflow", "Status", "Started", "Stopped", "Took", "Nodes", "How"];
     if look.shows_payloads {
         heads.push("Attributes");
     }
@@ -194,6 +218,7 @@ fn list(look: &Look<'_>, runs: &[RunRecord]) -> Markup {
         p.note {
             @if is_more { "More than " (number(MOST)) " runs were active. Of the first of them by start these are the last; zoom in for others." }
             @else if count > SHOWN { (number(count)) " runs were active; these are the last " (SHOWN) " by start." }
+            @else if count == 1 { "1 run was active." }
             @else { (number(count)) " runs were active." }
         }
         (table("Runs that were active in the window", &heads, rows, "No run was active in this window."))

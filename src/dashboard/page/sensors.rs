@@ -74,7 +74,13 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
 
 fn sharing(all: u64, sensors: &[SensorRecord]) -> Markup {
     let mut kinds: BTreeMap<&str, Kind> = BTreeMap::new();
+    // What each would cost alone, and what those with the same target cost together: as often as the most eager asks.
+    let (mut alone, mut together) = (0.0, BTreeMap::<Fingerprint, f64>::new());
     for sensor in sensors {
+        let hourly = 3_600.0 / sensor.settings.interval.as_secs_f64().max(0.001);
+        alone += hourly;
+        let shared = together.entry(sensor.fingerprint).or_default();
+        *shared = shared.max(hourly);
         let kind = kinds.entry(sensor.kind.as_str()).or_default();
         kind.sensors += 1;
         kind.targets.insert(sensor.fingerprint);
@@ -89,11 +95,18 @@ fn sharing(all: u64, sensors: &[SensorRecord]) -> Markup {
             html! { (format!("{:.1}", sensors as f64 / targets.max(1) as f64)) },
         ]
     });
+    let shared: f64 = together.values().sum();
     html! {
         (sheet(vec![
             ("Waiting", html! { (number(all)) }),
             ("Looked at", html! { (number(sensors.len())) @if sensors.len() == SAMPLE { ", the first of the list" } }),
             ("Different things", html! { (number(targets)) }),
+            ("Pokes an hour, as they ask", html! {
+                (number(format!("{shared:.0}"))) @if alone > shared {
+                    " instead of " (number(format!("{alone:.0}"))) ": sharing saves "
+                    (format!("{:.0}", (1.0 - shared / alone) * 100.0)) " %"
+                }
+            }),
         ]))
         (table("Kinds, among those looked at", &["Kind", "Sensors", "Different things", "Sensors for a poke"],
                rows.collect(), "No sensor waits."))

@@ -12,7 +12,8 @@ const PAGE: usize = 10_000;
 
 impl ReadTx<'_> {
     /// Counts active runs, starts, stops and time at work, per bucket of the query's window and per group.
-    /// Every run is read once, however many buckets it spans. The query's position and limit are ignored.
+    /// Every run is read once, however many buckets it spans. Time at work is exact: a sum of whole microseconds of
+    /// each node that a run had then ([`RunRecord::nodes`]). The query's position and limit are ignored.
     /// Open runs are at work until `as_of`.
     ///
     /// # Errors
@@ -32,7 +33,7 @@ impl ReadTx<'_> {
     ///
     /// let store = MemoryStore::new();
     /// let hour = |n: i64| Timestamp::from_micros(n * 3_600_000_000);
-    /// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, hour(2));
+    /// let run = RunRecord::open(RunKey::new("prod", "nightly-1")?, hour(2)).nodes(hour(4), 3);
     /// let day = ActiveQuery::new(hour(0), hour(24));
     /// let rows = store.write(|tx| {
     ///     tx.record_runs(std::slice::from_ref(&run), StopBeforeStart::Reject)?;
@@ -41,7 +42,7 @@ impl ReadTx<'_> {
     /// let (group, hours) = &rows[0];
     /// assert_eq!(group.namespace.as_ref().map(|name| name.as_str()), Some("prod"));
     /// assert_eq!((hours.len(), hours[2].starts, hours[1].active), (24, 1, 0));
-    /// assert_eq!(hours.iter().map(|hour| hour.node_hours()).sum::<f64>(), 3.0);
+    /// assert_eq!(hours.iter().map(|hour| hour.node_hours()).sum::<f64>(), 2.0 + 3.0);
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn run_series(
@@ -57,7 +58,7 @@ impl ReadTx<'_> {
         loop {
             let page = self.raw().active_runs(&query)?;
             for run in &page {
-                series.add(run, 1)?;
+                series.add(run)?;
             }
             match page.last().map(RunRecord::place) {
                 Some(last) if page.len() == PAGE => query.after = Some(last),

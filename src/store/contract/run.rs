@@ -7,7 +7,8 @@ use crate::time::Timestamp;
 /// Runs and their active-run index.
 ///
 /// A store promises these costs. A query for a window reads the rows that it returns. It reads no others,
-/// except rows that the query's own status and workflow exclude, and runs that stop before they start. It
+/// except rows that the query's own filters exclude (status, workflow, start method, user), and runs that stop
+/// before they start. It
 /// searches at most [`MOST_SEEKS`](crate::run::index::MOST_SEEKS) times per namespace. A page reads what it
 /// returns, plus one row per namespace. (PostgreSQL, which needs one round trip, reads up to a page per
 /// namespace.) While it is among the runs that started before the window, it also reads the index entries of

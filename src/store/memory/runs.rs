@@ -178,7 +178,7 @@ impl Runs {
 
 /// Checks what the window's ranges do not decide.
 fn wanted(query: &ActiveQuery, run: &RunRecord) -> bool {
-    query.asks_for_any() || query.asks_for(run.status, run.workflow.as_ref().map(AsRef::as_ref))
+    query.asks_for_any() || query.asks_for_run(run)
 }
 
 fn is_after(after: Option<&RunPlace>, run: &RunRecord) -> bool {

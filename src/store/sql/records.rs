@@ -8,7 +8,7 @@ use super::row::{
     Damaged, Names, Read, ReadRow, at_least_one, code, count, instant, maybe_instant, maybe_name, name,
     number, out_of_range,
 };
-use super::run_columns::read_suspensions;
+use super::run_columns::{read_nodes, read_suspensions};
 use crate::admission::limits::{LimitRecord, LimitSpec, Rate, RateUse};
 use crate::admission::{LaneKey, Serving, Subject, WaitingCap};
 use crate::backoff::RetryPolicy;
@@ -289,7 +289,7 @@ pub(in crate::store) fn in_order(mut told: Vec<Serving>) -> Vec<Serving> {
 }
 
 /// Reads a run of this namespace, from column 1 on: id, start, stop, status, workflow, method, running,
-/// heartbeat, user, suspended, attributes.
+/// heartbeat, user, suspended, nodes, attributes.
 pub(in crate::store) fn run<R: ReadRow>(row: &R, namespace: Namespace) -> Read<RunRecord, R> {
     Ok(RunRecord {
         key: RunKey { namespace, id: name(row, 1)? },
@@ -302,7 +302,8 @@ pub(in crate::store) fn run<R: ReadRow>(row: &R, namespace: Namespace) -> Read<R
         heartbeat: maybe_instant(row, 8)?,
         user: row.maybe_host_text(9)?,
         suspended: read_suspensions(row.maybe_text(10)?)?,
-        attributes: row.maybe_host_text(11)?,
+        nodes: read_nodes(row.maybe_text(11)?)?,
+        attributes: row.maybe_host_text(12)?,
     })
 }
 

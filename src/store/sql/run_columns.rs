@@ -1,5 +1,7 @@
 //! How SQL stores index runs: the numbers of [`crate::run::index`] as signed ones, in the same order.
 
+use std::collections::BTreeMap;
+
 use crate::run::Suspension;
 use crate::run::index::{self, Point};
 use crate::time::Timestamp;
@@ -64,4 +66,19 @@ pub(in crate::store) fn read_suspensions(text: Option<&str>) -> serde_json::Resu
         .into_iter()
         .map(|(from, to)| Suspension::new(Timestamp::from_micros(from), to.map(Timestamp::from_micros)))
         .collect())
+}
+
+/// Returns the numbers of nodes of a run as one text: a JSON array of [since, nodes]. `None` if there are none.
+pub(in crate::store) fn nodes(nodes: &BTreeMap<Timestamp, u32>) -> serde_json::Result<Option<String>> {
+    if nodes.is_empty() {
+        return Ok(None);
+    }
+    let pairs: Vec<(i64, u32)> = nodes.iter().map(|(since, nodes)| (since.as_micros(), *nodes)).collect();
+    serde_json::to_string(&pairs).map(Some)
+}
+
+pub(in crate::store) fn read_nodes(text: Option<&str>) -> serde_json::Result<BTreeMap<Timestamp, u32>> {
+    let Some(text) = text else { return Ok(BTreeMap::new()) };
+    let pairs: Vec<(i64, u32)> = serde_json::from_str(text)?;
+    Ok(pairs.into_iter().map(|(since, nodes)| (Timestamp::from_micros(since), nodes)).collect())
 }

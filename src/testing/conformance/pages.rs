@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::world::{World, at};
 use crate::id::{Namespace, WorkflowId};
-use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord, RunStatus};
+use crate::run::{ActiveQuery, RunKey, RunPlace, RunRecord, RunStatus, StartMethod};
 use crate::store::Store;
 
 cases!("pages":
@@ -34,6 +34,12 @@ fn mixed() -> Vec<RunRecord> {
         }
         if random.once_in(4) {
             run.status = RunStatus::Failed;
+        }
+        if random.once_in(3) {
+            run.method = [StartMethod::Scheduled, StartMethod::Triggered][n % 2];
+        }
+        if random.once_in(3) {
+            run.user = Some(["ann", "", "an\"n\0"][n % 3].into());
         }
         runs.push(run);
     }
@@ -147,7 +153,14 @@ fn filters_leave_out_what_is_not_asked_for(store: &dyn Store) {
         query.clone().status(RunStatus::Rejected),
         query.clone().workflow(u.clone()),
         query.clone().workflow(u).workflow(v.clone()),
-        query.workflow(v).status(RunStatus::Completed),
+        query.clone().workflow(v.clone()).status(RunStatus::Completed),
+        query.clone().method(StartMethod::Triggered),
+        query.clone().method(StartMethod::Triggered).method(StartMethod::Scheduled),
+        query.clone().user("ann"),
+        query.clone().user("").user("an\"n\0"),
+        query.clone().user("bob"),
+        query.clone().user("ann").method(StartMethod::Manual).status(RunStatus::Completed),
+        query.workflow(v).user("").user("ann"),
     ] {
         let mut expected: Vec<RunRecord> = runs.iter().filter(|run| query.wants(run)).cloned().collect();
         expected.sort_by_key(RunRecord::place);
@@ -161,14 +174,17 @@ fn filters_and_pages_together(store: &dyn Store) {
     let mut runs = mixed();
     runs.extend((0..600).map(|n| {
         let status = if n % 97 == 0 { RunStatus::Failed } else { RunStatus::Completed };
-        run("many", &format!("{n:03}"), 100 + n / 10, None).status(status)
+        let user = if n % 89 == 0 { "ann" } else { "bob" };
+        run("many", &format!("{n:03}"), 100 + n / 10, None).status(status).user(user)
     }));
     world.write(|tx| tx.put_runs(&runs));
-    let query = ActiveQuery::new(at(100), at(200)).status(RunStatus::Failed);
-    let all = whole(world, &query);
-    assert!(all.len() > 10);
-    for size in [1, 3, 8] {
-        assert_eq!(in_pages(world, &query, size), all);
+    let query = ActiveQuery::new(at(100), at(200));
+    for query in [query.clone().status(RunStatus::Failed), query.user("ann").method(StartMethod::Manual)] {
+        let all = whole(world, &query);
+        assert!(all.len() > 5);
+        for size in [1, 3, 8] {
+            assert_eq!(in_pages(world, &query, size), all);
+        }
     }
 }
 

@@ -55,6 +55,7 @@ fn a_run_is_stored_as_it_was_put(store: &dyn Store) {
             .heartbeat(at(micros - 1));
         full.suspended =
             (0..micros).map(|n| Suspension::new(at(n), (n % 2 == 0).then(|| at(n + 1)))).collect();
+        full.nodes = (0..micros).map(|n| (at(n - 4), [0, 1, u32::MAX][n as usize % 3])).collect();
         full.status = status;
         runs.push(full);
     }

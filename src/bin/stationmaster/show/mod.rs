@@ -99,11 +99,13 @@ impl<'a> View<'a> {
             Command::Workers { name: None, .. } => workers::list(store, screen),
             Command::Workers { name: Some(name), limit } => workers::of(store, screen, name, *limit),
             Command::Runs { .. } => runs::of(store, screen, &self.runs),
-            Command::Active { from, to, namespace, workflow, status, count, page } => {
-                let window = runs::Window { from: *from, to: *to, namespace, workflow, status };
+            Command::Active { from, to, namespace, workflow, status, user, method, count, per, page } => {
+                let window = runs::Window { from: *from, to: *to, namespace, workflow, status, user, method };
                 let query = window.query(screen.now);
                 if *count {
                     runs::count(store, screen, &query)
+                } else if let Some(per) = per {
+                    runs::series(store, screen, &query, *per)
                 } else {
                     runs::active(store, screen, query, page)
                 }

@@ -6,14 +6,14 @@ use comfy_table::Color;
 use serde_json::json;
 use stationmaster::Timestamp;
 use stationmaster::id::{Namespace, WorkflowId};
-use stationmaster::run::{ActiveQuery, RunKey, RunRecord, RunStatus};
+use stationmaster::run::{ActiveQuery, Bucket, RunKey, RunRecord, RunStatus, SeriesBy, StartMethod};
 use stationmaster::store::Store;
 use stationmaster::store::contract::RunPlace;
 
 use super::{Found, Stop, goes_on, nothing, output};
 use crate::args::Page;
 use crate::failure::Failure;
-use crate::screen::{Field, Screen, field, maybe};
+use crate::screen::{Field, Screen, field, maybe, number};
 use crate::text::visible;
 use crate::times::{Moment, short};
 
@@ -27,6 +27,8 @@ pub struct Window<'a> {
     pub namespace: &'a [Namespace],
     pub workflow: &'a [WorkflowId],
     pub status: &'a [RunStatus],
+    pub user: &'a [String],
+    pub method: &'a [StartMethod],
 }
 
 impl Window<'_> {
@@ -36,6 +38,8 @@ impl Window<'_> {
         query.namespaces = self.namespace.to_vec();
         query.workflows = self.workflow.to_vec();
         query.statuses = self.status.to_vec();
+        query.users = self.user.to_vec();
+        query.methods = self.method.to_vec();
         query
     }
 }
@@ -48,6 +52,30 @@ pub fn count(store: &dyn Store, screen: &mut Screen, query: &ActiveQuery) -> Fou
         screen.say(&runs.to_string());
     }
     Ok(runs > 0)
+}
+
+/// Shows the window in parts, those in which nothing was active left out on a terminal.
+pub fn series(store: &dyn Store, screen: &mut Screen, query: &ActiveQuery, width: Duration) -> Found {
+    let rows = store.read(|tx| tx.run_series(query, width, SeriesBy::Nothing, screen.now))?;
+    let buckets: Vec<_> = rows.into_iter().flat_map(|(_, buckets)| buckets).collect();
+    let is_active = buckets.iter().any(|bucket| bucket.active > 0);
+    if screen.is_json() {
+        for bucket in &buckets {
+            let line = screen.record(bucket).map_err(output)?;
+            screen.line(&line);
+        }
+    } else if !is_active {
+        return nothing(screen, "No run was active.");
+    } else {
+        let row = |bucket: &Bucket| {
+            let counts = [bucket.active, bucket.starts, bucket.stops].map(number);
+            let hours = number(format!("{:.2}", bucket.node_hours()));
+            std::iter::once(screen.when(bucket.begin)).chain(counts).chain([hours]).collect::<Vec<_>>()
+        };
+        let rows: Vec<_> = buckets.iter().filter(|bucket| bucket.active > 0).map(row).collect();
+        screen.table(&["from", "active", "started", "stopped", "node-hours"], rows);
+    }
+    Ok(is_active)
 }
 
 pub fn active(store: &dyn Store, screen: &mut Screen, mut query: ActiveQuery, page: &Page) -> Found {
@@ -75,7 +103,7 @@ pub fn active(store: &dyn Store, screen: &mut Screen, mut query: ActiveQuery, pa
     } else if found.is_empty() {
         return nothing(screen, "No run was active.");
     } else {
-        let mut heads = vec!["run", "workflow", "status", "started", "stopped", "took", "by"];
+        let mut heads = vec!["run", "workflow", "status", "started", "stopped", "took", "nodes", "by"];
         let mut rows: Vec<Vec<Field>> = found.iter().map(|run| row(screen, run)).collect();
         if screen.shows_payloads() {
             heads.push("attributes");
@@ -119,6 +147,7 @@ fn row(screen: &Screen, run: &RunRecord) -> Vec<Field> {
         screen.when(run.start),
         screen.maybe_when(run.stop),
         field(took(run, screen.now)),
+        number(nodes(run, screen.now)),
         field(by(run)),
     ]
 }
@@ -139,6 +168,7 @@ fn sheet(screen: &mut Screen, run: &RunRecord) {
             "suspended",
             maybe(Some(run.suspended.len()).filter(|times| *times > 0).map(|times| format!("{times} times"))),
         ),
+        ("nodes", field(nodes(run, screen.now))),
         ("attributes", maybe(run.attributes.as_ref().filter(|_| payload))),
     ];
     screen.sheet(lines);
@@ -159,6 +189,11 @@ fn status(run: &RunRecord) -> Field {
 
 fn took(run: &RunRecord, now: Timestamp) -> String {
     short(run.stop.unwrap_or(now).saturating_duration_since(run.start))
+}
+
+/// Returns how many nodes it has now, or had last.
+fn nodes(run: &RunRecord, now: Timestamp) -> u32 {
+    run.nodes.range(..=run.stop.unwrap_or(now)).next_back().map_or(1, |(_, nodes)| *nodes)
 }
 
 /// Returns who started it, and for whom.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Bound;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -114,8 +115,8 @@ pub struct Group {
 /// Active runs, starts, stops and node-hours per bucket of time.
 ///
 /// Each run is added once and costs the same however many buckets it spans, because a bucket's sums are kept
-/// as differences to the previous bucket. A run is at work from [`RunRecord::running`] to its stop, or to the
-/// series' `as_of`, without the spans in which it was suspended. A pending, starting or rejected run without
+/// as differences to the previous bucket. It costs a step for each of its suspensions and numbers of nodes. A run is at work from [`RunRecord::running`] to its stop, or to the
+/// series' `as_of`, without the spans in which it was suspended, on as many nodes as it has then. A pending, starting or rejected run without
 /// [`RunRecord::running`] is not at work.
 #[derive(Debug)]
 pub(crate) struct Series {
@@ -142,12 +143,11 @@ impl Series {
         Self { spec, as_of: as_of.as_micros(), rows: BTreeMap::new() }
     }
 
-    /// Counts a run on this many nodes. Only [`Bucket::node_micros`] depends on the number of nodes. A run that
-    /// is not active in the window changes nothing.
+    /// Counts a run. A run that is not active in the window changes nothing.
     ///
     /// Refuses a run whose row would exceed the cap: all rows together have at most [`MAX_SERIES_BUCKETS`]
     /// buckets.
-    pub(crate) fn add(&mut self, run: &RunRecord, nodes: u32) -> Result<(), Invalid> {
+    pub(crate) fn add(&mut self, run: &RunRecord) -> Result<(), Invalid> {
         let spec = &self.spec;
         if !run.is_active(Timestamp::from_micros(spec.begin), Timestamp::from_micros(spec.end)) {
             return Ok(());
@@ -180,6 +180,13 @@ impl Series {
         }
         let until = stop.unwrap_or(self.as_of);
         for (from, to) in at_work(run, until) {
+            let (first, end) = (Timestamp::from_micros(from), Timestamp::from_micros(to));
+            let (mut from, mut nodes) =
+                (from, run.nodes.range(..=first).next_back().map_or(1, |(_, nodes)| *nodes));
+            for (since, next) in run.nodes.range((Bound::Excluded(first), Bound::Excluded(end))) {
+                work(spec, row, from, since.as_micros(), nodes.into());
+                (from, nodes) = (since.as_micros(), *next);
+            }
             work(spec, row, from, to, nodes.into());
         }
         Ok(())
@@ -257,7 +264,8 @@ fn at_work(run: &RunRecord, until: i64) -> Vec<(i64, i64)> {
         if begin > from {
             spans.push((from, begin));
         }
-        from = from.max(end);
+        // A pause may end before it begins: of a run that was reopened after a stop before its suspension.
+        from = from.max(begin).max(end);
     }
     if from < until {
         spans.push((from, until));

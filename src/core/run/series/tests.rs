@@ -10,9 +10,9 @@ fn overlap(spans: &[(i64, i64)], begin: i64, end: i64) -> u64 {
     (begin..end).filter(|at| spans.iter().any(|(from, to)| (from..to).contains(&at))).count() as u64
 }
 
-type Drawn = ((i64, Option<i64>), Vec<(i64, i64)>, usize);
+type Drawn = ((i64, Option<i64>), Vec<(i64, i64)>, usize, Vec<(i64, u32)>);
 
-fn run(id: usize, ((start, stop), pauses, status): &Drawn) -> RunRecord {
+fn run(id: usize, ((start, stop), pauses, status, nodes): &Drawn) -> RunRecord {
     let mut run = RunRecord::open(RunKey::new("n", format!("{id}")).unwrap(), Timestamp::from_micros(*start));
     run.stop = stop.map(Timestamp::from_micros);
     run.status = [RunStatus::Running, RunStatus::Pending, RunStatus::Completed][status % 3];
@@ -20,6 +20,7 @@ fn run(id: usize, ((start, stop), pauses, status): &Drawn) -> RunRecord {
     let pause = |(from, length): &(i64, i64)| {
         Suspension::new(Timestamp::from_micros(*from), Some(Timestamp::from_micros(from + length)))
     };
+    run.nodes = nodes.iter().map(|(since, nodes)| (Timestamp::from_micros(*since), *nodes)).collect();
     run.suspended = pauses.iter().map(pause).collect();
     run
 }
@@ -28,17 +29,18 @@ proptest! {
     #[test]
     fn a_series_is_what_each_bucket_would_be_asked(
         drawn in proptest::collection::vec(
-            ((-40_i64..60, proptest::option::of(-45_i64..70)), proptest::collection::vec((-30_i64..60, 0_i64..20), 0..3), 0_usize..9),
+            ((-40_i64..60, proptest::option::of(-45_i64..70)), proptest::collection::vec((-30_i64..60, -9_i64..20), 0..3), 0_usize..9,
+             proptest::collection::vec((-50_i64..70, 0_u32..5), 0..4)),
             0..12,
         ),
-        begin in -20_i64..20, length in 0_i64..60, width in 1_u64..30, nodes in 1_u32..4,
+        begin in -20_i64..20, length in 0_i64..60, width in 1_u64..30,
     ) {
         let runs: Vec<RunRecord> = drawn.iter().enumerate().map(|(id, drawn)| run(id, drawn)).collect();
         let (end, as_of) = (begin + length, 55);
         let spec = SeriesSpec::new(Timestamp::from_micros(begin), Timestamp::from_micros(end), Duration::from_micros(width), SeriesBy::Nothing).unwrap();
         let mut series = Series::new(spec, Timestamp::from_micros(as_of));
         for run in &runs {
-            series.add(run, nodes).unwrap();
+            series.add(run).unwrap();
         }
         let (_, buckets) = series.finish().remove(0);
         let mut edge = begin;
@@ -57,10 +59,14 @@ proptest! {
                 if run.running.is_none() && run.status == RunStatus::Pending { return 0; }
                 let until = run.stop.map_or(as_of, Timestamp::as_micros);
                 let paused: Vec<_> = run.suspended.iter().map(|p| (p.from.as_micros(), p.to.unwrap().as_micros())).collect();
-                let all = overlap(&[(since.as_micros(), until)], from, to);
-                all - overlap(&paused, from.max(since.as_micros()), to.min(until))
+                // Each microsecond by itself.
+                let works = |at: &i64| (since.as_micros()..until).contains(at) && overlap(&paused, *at, at + 1) == 0;
+                (from..to).filter(works).map(|at| {
+                    let latest = run.nodes.range(..=Timestamp::from_micros(at)).next_back();
+                    latest.map_or(1, |(_, nodes)| u64::from(*nodes))
+                }).sum::<u64>()
             }).sum();
-            prop_assert_eq!(bucket.node_micros, work * u64::from(nodes));
+            prop_assert_eq!(bucket.node_micros, work);
         }
         prop_assert_eq!(edge, end);
     }
@@ -79,7 +85,7 @@ fn all_of_time_in_one_bucket_and_too_many_buckets() {
     let (first, last) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
     let mut series =
         Series::new(SeriesSpec::new(first, last, Duration::MAX, SeriesBy::Nothing).unwrap(), last);
-    series.add(&RunRecord::open(RunKey::new("n", "r").unwrap(), first), u32::MAX).unwrap();
+    series.add(&RunRecord::open(RunKey::new("n", "r").unwrap(), first).nodes(first, u32::MAX)).unwrap();
     let (_, buckets) = series.finish().remove(0);
     assert_eq!((buckets.len(), buckets[0].active, buckets[0].node_micros), (2, 1, u64::MAX));
     let refused = SeriesSpec::new(first, last, Duration::from_secs(1), SeriesBy::Nothing).unwrap_err();
@@ -103,7 +109,7 @@ fn groups_are_rows() {
     {
         let mut series = Series::new(spec(by), Timestamp::from_micros(9));
         for run in &runs {
-            series.add(run, 1).unwrap();
+            series.add(run).unwrap();
         }
         let rows = series.finish();
         assert_eq!(rows.iter().map(|(_, buckets)| buckets[0].active).collect::<Vec<_>>(), expected);
@@ -124,11 +130,11 @@ fn all_rows_together_have_a_cap() {
         |n: usize| RunRecord::open(RunKey::new(format!("n{n}"), "r").unwrap(), Timestamp::from_micros(5));
     let rows = MAX_SERIES_BUCKETS / 100_000;
     for n in (0..rows).chain([0]) {
-        series.add(&run(n), 1).unwrap();
+        series.add(&run(n)).unwrap();
     }
-    let refused = series.add(&run(rows), 1).unwrap_err();
+    let refused = series.add(&run(rows)).unwrap_err();
     assert!(matches!(refused, Invalid::Buckets { cap: MAX_SERIES_BUCKETS, .. }));
-    series.add(&run(1), 1).unwrap();
+    series.add(&run(1)).unwrap();
     let rows_made = series.finish();
     assert_eq!((rows_made.len(), rows_made[0].1[5].starts, rows_made[1].1[5].starts), (rows, 2, 2));
 }
@@ -146,7 +152,7 @@ fn a_run_that_was_suspended_when_it_was_closed_works_again_once_it_is_open() {
         .suspend(Timestamp::from_micros(10));
     let run = run.closed(Timestamp::from_micros(30), RunStatus::Killed).reopened(Timestamp::from_micros(40));
     let mut series = Series::new(spec, Timestamp::from_micros(100));
-    series.add(&run, 1).unwrap();
+    series.add(&run).unwrap();
     assert_eq!(series.finish()[0].1[0].node_micros, 80, "without the 20 in which it was suspended");
     assert_eq!(run.suspend(Timestamp::from_micros(50)).suspended.len(), 2);
 }

@@ -283,6 +283,7 @@ CREATE TABLE sm_level (
 -- The runs of a namespace lie together, in the order in which they are answered.
 -- node: where the fork-node index files a closed run; NULL while it is open.
 -- status: 3 is suspended. suspended: a JSON array of [from, to or null], or NULL.
+-- nodes: a JSON array of [since, nodes], or NULL for one node.
 CREATE TABLE sm_run (
     ns         INTEGER NOT NULL,
     start      INTEGER NOT NULL,
@@ -296,6 +297,7 @@ CREATE TABLE sm_run (
     workflow   TEXT,
     user       TEXT,
     suspended  TEXT,
+    nodes      TEXT,
     attributes TEXT,
     PRIMARY KEY (ns, start, id)
 ) STRICT, WITHOUT ROWID;

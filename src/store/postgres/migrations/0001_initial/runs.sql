@@ -21,6 +21,7 @@ CREATE TABLE sm.level (
 
 -- node: where the fork-node index files a closed run; NULL while it is open.
 -- status: 3 is suspended. suspended: a JSON array of [from, to or null], or NULL.
+-- nodes: a JSON array of [since, nodes], or NULL for one node.
 CREATE TABLE sm.run (
     ns         UUID NOT NULL,
     start      BIGINT NOT NULL,
@@ -34,10 +35,12 @@ CREATE TABLE sm.run (
     workflow   TEXT COLLATE "C",
     "user"     TEXT,
     suspended  TEXT,
+    nodes      TEXT,
     attributes TEXT,
     PRIMARY KEY (ns, start, id) INCLUDE (stop)
 );
-CREATE UNIQUE INDEX run_key ON sm.run (ns, id);
+-- By id first: a window has the namespace alone, and must have no choice but the ranges of the other indexes.
+CREATE UNIQUE INDEX run_key ON sm.run (id, ns);
 CREATE INDEX run_open ON sm.run (ns, start) INCLUDE (id) WHERE stop IS NULL;
 CREATE INDEX run_node_start ON sm.run (ns, node, start) INCLUDE (id) WHERE node IS NOT NULL;
 CREATE INDEX run_node_stop ON sm.run (ns, node, stop) INCLUDE (start, id) WHERE node IS NOT NULL;

@@ -6,6 +6,7 @@ use tokio_postgres::Row;
 
 use super::super::super::digest::Digest;
 use super::super::super::error::Outcome;
+use super::super::super::text::escape;
 use super::super::super::wire::{Statement, ask};
 use super::super::{Db, clamp, first, row};
 use super::statements::{self, Both};
@@ -71,6 +72,8 @@ fn question(query: &ActiveQuery, statements: &Both) -> Statement {
         clamp(query.limit.unwrap_or(usize::MAX)),
         query.statuses.iter().map(|status| status.code()).collect::<Vec<i64>>(),
         query.workflows.iter().map(ToString::to_string).collect::<Vec<String>>(),
+        query.methods.iter().map(|method| method.code()).collect::<Vec<i64>>(),
+        query.users.iter().map(|user| escape(user).into_owned()).collect::<Vec<String>>(),
     )
 }
 

@@ -21,7 +21,7 @@ asked AS MATERIALIZED (
 )
 -- Runs that start in the window after the place, and do not stop before they start.
 SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
-  run.heartbeat, run."user", run.suspended, run.attributes
+  run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM asked
 CROSS JOIN LATERAL (
   SELECT * FROM sm.run
@@ -35,7 +35,7 @@ UNION ALL
 -- Open runs that started before the window. No such run stands after a place inside the window: then
 -- nothing is read here, nor in the two parts below.
 SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
-  run.heartbeat, run."user", run.suspended, run.attributes
+  run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM asked
 CROSS JOIN LATERAL (
   SELECT * FROM sm.run
@@ -49,7 +49,7 @@ UNION ALL
 -- On each level only one node can hold such runs: the bits of the instant above the level's, and that
 -- bit. It lies 1 to `after` before the instant; a level without such a node falls out here.
 SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
-  run.heartbeat, run."user", run.suspended, run.attributes
+  run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM asked
 CROSS JOIN LATERAL (
   SELECT (($2::bigint & level.mask) | level.bit) AS fork
@@ -73,7 +73,7 @@ UNION ALL
 -- Closed runs filed under a node at or after the window's first instant that start before the instant.
 -- Again one node a level; it lies 0 to `before - 1` after the instant.
 SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
-  run.heartbeat, run."user", run.suspended, run.attributes
+  run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM asked
 CROSS JOIN LATERAL (
   SELECT (($2::bigint & level.mask) | level.bit) AS fork

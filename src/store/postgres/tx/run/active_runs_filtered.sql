@@ -1,7 +1,7 @@
--- The runs that are active in a window, of some statuses or workflows, in no order.
+-- The runs that are active in a window, of some statuses, workflows, methods or users, in no order.
 -- $1 the namespaces' digests, an empty array for all; $2 and $3 the window's first instant and its end;
 -- $4, $5 and $6 the start, the namespace and the id of the place to go on after; $7 how many;
--- $8 and $9 the statuses and the workflows asked for, an empty array for any.
+-- $8 to $11 the statuses, the workflows, the start methods and the users asked for, an empty array for any.
 WITH
 -- The namespaces asked for, and the id after which each goes on if its next run starts at the
 -- place's instant. Runs of one instant come by namespace, then by id. Before the place's namespace: after
@@ -22,7 +22,7 @@ asked AS MATERIALIZED (
 )
 -- Runs that start in the window after the place, and do not stop before they start.
 SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
-  run.heartbeat, run."user", run.suspended, run.attributes
+  run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM asked
 CROSS JOIN LATERAL (
   SELECT * FROM sm.run
@@ -31,6 +31,8 @@ CROSS JOIN LATERAL (
     AND (run.stop IS NULL OR run.stop >= $2::bigint)
     AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[]))
     AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))
+    AND (cardinality($10::bigint[]) = 0 OR run.method = ANY ($10::bigint[]))
+    AND (cardinality($11::text[]) = 0 OR run."user" = ANY ($11::text[]))
   OFFSET 0
 ) run
 
@@ -38,13 +40,15 @@ UNION ALL
 -- Open runs that started before the window. No such run stands after a place inside the window: then
 -- nothing is read here, nor in the two parts below.
 SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
-  run.heartbeat, run."user", run.suspended, run.attributes
+  run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM asked
 CROSS JOIN LATERAL (
   SELECT * FROM sm.run
   WHERE run.ns = asked.no AND run.stop IS NULL AND run.start < $2::bigint
     AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[]))
     AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))
+    AND (cardinality($10::bigint[]) = 0 OR run.method = ANY ($10::bigint[]))
+    AND (cardinality($11::text[]) = 0 OR run."user" = ANY ($11::text[]))
   OFFSET 0
 ) run
 WHERE $4::bigint < $2::bigint AND (run.start, asked.name, run.id) > ($4::bigint, $5::text, $6::text)
@@ -54,7 +58,7 @@ UNION ALL
 -- On each level only one node can hold such runs: the bits of the instant above the level's, and that
 -- bit. It lies 1 to `after` before the instant; a level without such a node falls out here.
 SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
-  run.heartbeat, run."user", run.suspended, run.attributes
+  run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM asked
 CROSS JOIN LATERAL (
   SELECT (($2::bigint & level.mask) | level.bit) AS fork
@@ -70,6 +74,8 @@ CROSS JOIN LATERAL (
   WHERE run.ns = asked.no AND run.node IS NOT NULL AND run.node = reached.fork AND run.stop >= $2::bigint
     AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[]))
     AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))
+    AND (cardinality($10::bigint[]) = 0 OR run.method = ANY ($10::bigint[]))
+    AND (cardinality($11::text[]) = 0 OR run."user" = ANY ($11::text[]))
   -- The order of the index that this is to be read from.
   ORDER BY run.stop
   OFFSET 0
@@ -80,7 +86,7 @@ UNION ALL
 -- Closed runs filed under a node at or after the window's first instant that start before the instant.
 -- Again one node a level; it lies 0 to `before - 1` after the instant.
 SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
-  run.heartbeat, run."user", run.suspended, run.attributes
+  run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM asked
 CROSS JOIN LATERAL (
   SELECT (($2::bigint & level.mask) | level.bit) AS fork
@@ -96,6 +102,8 @@ CROSS JOIN LATERAL (
   WHERE run.ns = asked.no AND run.node IS NOT NULL AND run.node = reached.fork AND run.start < $2::bigint
     AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[]))
     AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))
+    AND (cardinality($10::bigint[]) = 0 OR run.method = ANY ($10::bigint[]))
+    AND (cardinality($11::text[]) = 0 OR run."user" = ANY ($11::text[]))
   -- The order of the index that this is to be read from.
   ORDER BY run.start
   OFFSET 0

@@ -2,7 +2,7 @@
 -- (status 3) are not expected to beat. They are locked, so that none beats before it is closed; those that
 -- somebody else has locked are passed over. $1 the instant; $2 how many.
 SELECT namespace.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
-  run.heartbeat, run."user", run.suspended, run.attributes
+  run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM (
   SELECT * FROM sm.run
   WHERE heartbeat < $1::bigint AND heartbeat IS NOT NULL AND stop IS NULL AND status <> 3

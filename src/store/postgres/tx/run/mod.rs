@@ -18,7 +18,7 @@ use crate::store::TxMode;
 use crate::store::contract::RunTx;
 use crate::store::sql::codes::Code;
 use crate::store::sql::records;
-use crate::store::sql::run_columns::{Before, bits_above, level, node, suspensions};
+use crate::store::sql::run_columns::{Before, bits_above, level, node, nodes as nodes_of, suspensions};
 use crate::time::Timestamp;
 
 fn namespaces<'k>(keys: impl Iterator<Item = &'k RunKey>) -> Vec<Digest> {
@@ -82,6 +82,7 @@ impl RunTx for PostgresBackend<'_> {
             for ((run, node), stop) in runs.iter().zip(&nodes).zip(&stops) {
                 reaches.note(&run.key.namespace, run.start.as_micros(), *node, *stop);
             }
+            let sizes = runs.iter().map(|run| nodes_of(&run.nodes)).collect::<Result<Vec<_>, _>>()?;
             let spans = runs.iter().map(|run| suspensions(&run.suspended)).collect::<Result<Vec<_>, _>>()?;
             let texts = |text: fn(&RunRecord) -> Option<&String>| -> Vec<Option<String>> {
                 runs.iter().map(|run| text(run).map(|text| escape(text).into_owned())).collect()
@@ -102,6 +103,7 @@ impl RunTx for PostgresBackend<'_> {
                     .collect::<Vec<Option<String>>>(),
                 texts(|run| run.user.as_ref()),
                 spans,
+                sizes,
                 texts(|run| run.attributes.as_ref()),
             );
             let reaches: Vec<_> = reaches.0.into_iter().collect();

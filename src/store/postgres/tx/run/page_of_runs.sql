@@ -99,7 +99,7 @@ place AS MATERIALIZED (
 )
 -- The records of these places alone.
 SELECT place.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
-  run.heartbeat, run."user", run.suspended, run.attributes
+  run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM place
 CROSS JOIN LATERAL (
   SELECT * FROM sm.run

@@ -1,7 +1,7 @@
--- The first runs that are active in a window, of some statuses or workflows.
+-- The first runs that are active in a window, of some statuses, workflows, methods or users.
 -- $1 the namespaces' digests, an empty array for all; $2 and $3 the window's first instant and its end;
 -- $4, $5 and $6 the start, the namespace and the id of the place to go on after; $7 how many;
--- $8 and $9 the statuses and the workflows asked for, an empty array for any.
+-- $8 to $11 the statuses, the workflows, the start methods and the users asked for, an empty array for any.
 WITH
 -- The namespaces asked for, and the id after which each goes on if its next run starts at the
 -- place's instant. Runs of one instant come by namespace, then by id. Before the place's namespace: after
@@ -34,6 +34,8 @@ place AS MATERIALIZED (
         AND (run.stop IS NULL OR run.stop >= $2::bigint)
         AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[]))
         AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))
+        AND (cardinality($10::bigint[]) = 0 OR run.method = ANY ($10::bigint[]))
+        AND (cardinality($11::text[]) = 0 OR run."user" = ANY ($11::text[]))
       ORDER BY run.start, run.id LIMIT $7::bigint
       OFFSET 0
     ) run
@@ -48,6 +50,8 @@ place AS MATERIALIZED (
       WHERE run.ns = asked.no AND run.stop IS NULL AND run.start < $2::bigint
         AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[]))
         AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))
+        AND (cardinality($10::bigint[]) = 0 OR run.method = ANY ($10::bigint[]))
+        AND (cardinality($11::text[]) = 0 OR run."user" = ANY ($11::text[]))
       OFFSET 0
     ) run
     WHERE $4::bigint < $2::bigint AND (run.start, asked.name, run.id) > ($4::bigint, $5::text, $6::text)
@@ -72,6 +76,8 @@ place AS MATERIALIZED (
       WHERE run.ns = asked.no AND run.node IS NOT NULL AND run.node = reached.fork AND run.stop >= $2::bigint
         AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[]))
         AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))
+        AND (cardinality($10::bigint[]) = 0 OR run.method = ANY ($10::bigint[]))
+        AND (cardinality($11::text[]) = 0 OR run."user" = ANY ($11::text[]))
       -- The order of the index that this is to be read from.
       ORDER BY run.stop
       OFFSET 0
@@ -97,6 +103,8 @@ place AS MATERIALIZED (
       WHERE run.ns = asked.no AND run.node IS NOT NULL AND run.node = reached.fork AND run.start < $2::bigint
         AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[]))
         AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))
+        AND (cardinality($10::bigint[]) = 0 OR run.method = ANY ($10::bigint[]))
+        AND (cardinality($11::text[]) = 0 OR run."user" = ANY ($11::text[]))
       -- The order of the index that this is to be read from.
       ORDER BY run.start
       OFFSET 0
@@ -108,7 +116,7 @@ place AS MATERIALIZED (
 )
 -- The records of these places alone.
 SELECT place.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
-  run.heartbeat, run."user", run.suspended, run.attributes
+  run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM place
 CROSS JOIN LATERAL (
   SELECT * FROM sm.run

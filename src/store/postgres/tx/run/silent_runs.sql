@@ -1,7 +1,7 @@
 -- Open runs whose last heartbeat is older than an instant, the longest silent ones. Suspended runs
 -- (status 3) are not expected to beat. $1 the instant; $2 how many.
 SELECT namespace.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
-  run.heartbeat, run."user", run.suspended, run.attributes
+  run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM (
   SELECT * FROM sm.run
   WHERE heartbeat < $1::bigint AND heartbeat IS NOT NULL AND stop IS NULL AND status <> 3

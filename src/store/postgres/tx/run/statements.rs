@@ -2,7 +2,7 @@
 
 use crate::store::sql::statement::statement;
 
-/// One statement for queries that filter by status or workflow, one for those that do not.
+/// One statement for queries that filter by more than namespaces, one for those that do not.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Both {
     pub(in super::super) any: &'static str,
@@ -49,9 +49,11 @@ mod tests {
     use super::*;
 
     const RECORD: &str = "run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running, \
-         run.heartbeat, run.\"user\", run.suspended, run.attributes ";
+         run.heartbeat, run.\"user\", run.suspended, run.nodes, run.attributes ";
     const FILTER: &str = " AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($8::bigint[])) \
-         AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[]))";
+         AND (cardinality($9::text[]) = 0 OR run.workflow = ANY ($9::text[])) \
+         AND (cardinality($10::bigint[]) = 0 OR run.method = ANY ($10::bigint[])) \
+         AND (cardinality($11::text[]) = 0 OR run.\"user\" = ANY ($11::text[]))";
 
     /// What a statement reads for its result: what follows the asked namespaces.
     fn window(sql: &str) -> &str {

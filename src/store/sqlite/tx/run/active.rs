@@ -94,7 +94,8 @@ impl<'q> Question<'q> {
         if self.query.asks_for_any() {
             return Ok(true);
         }
-        Ok(self.query.asks_for(code(row, 4)?, row.get_ref(5)?.as_str_or_null()?))
+        let (workflow, user) = (row.get_ref(5)?.as_str_or_null()?, row.get_ref(9)?.as_str_or_null()?);
+        Ok(self.query.asks_for(code(row, 4)?, workflow, code(row, 6)?, user))
     }
 }
 

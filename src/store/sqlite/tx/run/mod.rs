@@ -15,7 +15,7 @@ use crate::id::Namespace;
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::store::contract::RunTx;
 use crate::store::sql::records;
-use crate::store::sql::run_columns::{Before, bits_above, level, node, suspensions};
+use crate::store::sql::run_columns::{Before, bits_above, level, node, nodes, suspensions};
 use crate::time::Timestamp;
 
 pub(super) const NAMESPACE: &str = "SELECT no FROM sm_namespace WHERE name = ?1";
@@ -24,10 +24,11 @@ const LEVEL: &str = "INSERT INTO sm_level (ns, bit, mask, before, after) VALUES 
      ON CONFLICT DO UPDATE SET before = max(before, excluded.before), after = max(after, excluded.after) \
      WHERE excluded.before > before OR excluded.after > after";
 const PUT: &str = "INSERT INTO sm_run (ns, start, id, stop, node, status, method, running, heartbeat, workflow, user, \
-     suspended, attributes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
+     suspended, nodes, attributes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) \
      ON CONFLICT DO UPDATE SET start = excluded.start, stop = excluded.stop, node = excluded.node, \
      status = excluded.status, method = excluded.method, running = excluded.running, heartbeat = excluded.heartbeat, \
-     workflow = excluded.workflow, user = excluded.user, suspended = excluded.suspended, attributes = excluded.attributes";
+     workflow = excluded.workflow, user = excluded.user, suspended = excluded.suspended, nodes = excluded.nodes, \
+     attributes = excluded.attributes";
 pub(super) const START_IF_OPEN: &str = "SELECT start FROM sm_run WHERE ns = ?1 AND id = ?2 AND stop IS NULL";
 pub(super) const CLOSE: &str =
     "UPDATE sm_run SET stop = ?4, node = ?5, status = ?6 WHERE ns = ?1 AND start = ?2 AND id = ?3";
@@ -122,6 +123,7 @@ impl RunTx for SqliteBackend<'_> {
                     run.workflow.as_ref().map(|workflow| workflow.as_str()),
                     run.user,
                     suspensions(&run.suspended)?,
+                    nodes(&run.nodes)?,
                     run.attributes,
                 ])?;
                 namespaces.note(ns, start, node, stop);

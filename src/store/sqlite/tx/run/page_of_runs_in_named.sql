@@ -33,6 +33,6 @@ merged (no, name, start, id) AS (
   LIMIT ?6
 )
 SELECT name, sm_run.id, sm_run.start, stop, status, workflow, method, running, heartbeat, user, suspended,
-  attributes
+  nodes, attributes
 FROM merged CROSS JOIN sm_run
 WHERE ns = merged.no AND sm_run.start = merged.start AND sm_run.id = merged.id

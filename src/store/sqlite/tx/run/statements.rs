@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     const RECORD: &str = "name, sm_run.id, sm_run.start, stop, status, workflow, method, running, heartbeat, user, \
-         suspended, attributes ";
+         suspended, nodes, attributes ";
     const PLACE: &str = "name, sm_run.id, sm_run.start, stop ";
     const PLACE_ALONE: &str = "name, sm_run.id, sm_run.start, NULL ";
 

@@ -9,7 +9,7 @@ asked (no, name) AS MATERIALIZED (
 )
 -- Open runs that started before the window.
 SELECT name, sm_run.id, sm_run.start, stop, status, workflow, method, running, heartbeat, user, suspended,
-  attributes
+  nodes, attributes
 FROM asked CROSS JOIN sm_run INDEXED BY sm_run_open
 WHERE ns = asked.no AND stop IS NULL AND start < ?2
 
@@ -18,7 +18,7 @@ UNION ALL
 -- On each level only one node can hold such runs: the bits of the instant above the level's, and that
 -- bit. It lies 1 to `after` before the instant; a level without such a node falls out here.
 SELECT name, sm_run.id, sm_run.start, stop, status, workflow, method, running, heartbeat, user, suspended,
-  attributes
+  nodes, attributes
 FROM asked CROSS JOIN sm_level CROSS JOIN sm_run INDEXED BY sm_run_node_stop
 WHERE sm_level.ns = asked.no AND ?2 - (?2 & mask | bit) BETWEEN 1 AND after
   AND sm_run.ns = asked.no AND node IS NOT NULL AND node = (?2 & mask | bit) AND stop >= ?2
@@ -27,7 +27,7 @@ UNION ALL
 -- Closed runs filed under a node at or after the window's first instant that start before the instant.
 -- Again one node a level; it lies 0 to `before - 1` after the instant.
 SELECT name, sm_run.id, sm_run.start, stop, status, workflow, method, running, heartbeat, user, suspended,
-  attributes
+  nodes, attributes
 FROM asked CROSS JOIN sm_level CROSS JOIN sm_run INDEXED BY sm_run_node_start
 WHERE sm_level.ns = asked.no AND (?2 & mask | bit) - ?2 BETWEEN 0 AND before - 1
   AND sm_run.ns = asked.no AND node IS NOT NULL AND node = (?2 & mask | bit) AND start < ?2
