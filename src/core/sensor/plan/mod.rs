@@ -11,7 +11,7 @@ mod members;
 mod slab;
 
 #[cfg(test)]
-mod model;
+mod tests;
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroU32;
