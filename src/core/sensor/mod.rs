@@ -9,6 +9,7 @@ pub(crate) mod claim;
 mod config;
 pub(crate) mod lifecycle;
 mod outage;
+pub(crate) mod plan;
 mod schedule;
 pub(crate) mod spec;
 

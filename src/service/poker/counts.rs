@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::id::SensorKind;
 use crate::sensor::PokeOutcome;
+use crate::sensor::plan::Outcome;
 use crate::service::observer::Emitter;
 use crate::service::observer::metrics::{POKE_SECONDS, POKES};
 
@@ -21,13 +22,16 @@ impl CountedAs {
     const WORDS: [&str; 5] = ["landed", "not_yet", "failed", "unreachable", "overran"];
 }
 
-impl From<&PokeOutcome> for CountedAs {
-    fn from(poked: &PokeOutcome) -> Self {
-        match poked {
-            PokeOutcome::Landed(_) => Self::Landed,
-            PokeOutcome::NotYet => Self::NotYet,
-            PokeOutcome::Failed(_) => Self::Failed,
-            PokeOutcome::Unreachable(_) => Self::Unreachable,
+impl From<&Outcome> for CountedAs {
+    fn from(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Answered(PokeOutcome::Landed(_)) => Self::Landed,
+            Outcome::Answered(PokeOutcome::NotYet) | Outcome::NotServed => Self::NotYet,
+            Outcome::Answered(PokeOutcome::Failed(_)) => Self::Failed,
+            Outcome::Overran { .. } => Self::Overran,
+            Outcome::Answered(PokeOutcome::Unreachable(_)) | Outcome::StillHangs | Outcome::KindHangs => {
+                Self::Unreachable
+            }
         }
     }
 }

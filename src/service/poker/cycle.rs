@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::crew::{Crew, Haul, Job, Standing};
-use super::group::{GroupRef, Phase, Rules};
+use super::crew::{Crew, Haul, Standing};
 use super::options::Options;
 use super::report::PokeReport;
 use super::worker::{Pending, Poker};
 use crate::error::{Invalid, Result};
+use crate::sensor::plan::{Due, Outcome, Rules};
 use crate::service::driver::{LoopHandle, Service};
 use crate::service::observer::{Tick, spans};
 use crate::time::Timestamp;
@@ -19,27 +19,32 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A tick checks within this time whether a poke delays others.
 const LOOK_SOON: Duration = Duration::from_millis(20);
 
-/// A tick should follow within this time while sensors wait to be ended whose tasks other transactions hold.
-const ENDS_AGAIN: Duration = Duration::from_secs(1);
-
 /// The longest that a tick waits, whatever the options say.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 impl Poker {
     pub(super) fn rules(&self) -> Rules {
-        let Options { min_interval, max_pause, retry_window, .. } = self.options;
-        Rules { min_interval, max_pause, window: retry_window }
+        let Options { min_interval, max_pause, lease, shard_codes, shards, .. } = self.options;
+        Rules {
+            min_interval,
+            max_pause,
+            window: self.options.retry_window,
+            usual_timeout: self.options.poke_timeout,
+            max_timeout: self.options.max_poke_timeout,
+            lease,
+            codes: shard_codes,
+            shards,
+        }
     }
 
     /// Takes back queued pokes that no sensor waits for any more.
     pub(super) fn withdraw(&mut self) {
-        let (now, rules) = (self.last.unwrap_or(Timestamp::UNIX_EPOCH), self.rules());
-        let groups = &mut self.groups;
-        let deserted = |group: GroupRef| groups.get(group).is_none_or(|found| found.members == 0);
+        let rules = self.rules();
+        let plan = &mut self.plan;
         let mut withdrawn = Vec::new();
         for pending in &mut self.pending {
             pending.groups.retain(|group| {
-                let keep = !deserted(*group);
+                let keep = !plan.is_deserted(*group);
                 if !keep {
                     withdrawn.push(*group);
                 }
@@ -47,9 +52,9 @@ impl Poker {
             });
         }
         if let Some(crew) = &mut self.crew {
-            withdrawn.extend(crew.withdraw(|job| !deserted(job.group)));
+            withdrawn.extend(crew.withdraw(|job| !plan.is_deserted(job.group)));
         }
-        withdrawn.into_iter().for_each(|group| groups.rest(group, now, rules));
+        withdrawn.into_iter().for_each(|group| plan.put_back(group, rules));
     }
 
     /// Sorts overdue groups: those to poke, those that hang, and those that this worker cannot poke.
@@ -57,11 +62,9 @@ impl Poker {
         let rules = self.rules();
         let mut hung = Vec::new();
         let mut unknown = Vec::new();
-        while let Some(group) = self.groups.next_due(now, rules) {
-            let Some(found) = self.groups.get(group) else { continue };
+        while let Some(Due { group, kind, hangs }) = self.plan.due(now, rules) {
             report.due += 1;
-            let kind = found.kind;
-            if found.phase == Phase::Hung {
+            if hangs {
                 hung.push(group);
             } else if !self.kinds.is_known(kind) {
                 unknown.push(group);
@@ -69,16 +72,13 @@ impl Poker {
                 pending.groups.push_back(group);
             }
         }
-        hung.into_iter().for_each(|group| self.still_hangs(group, now, report));
-        unknown.into_iter().for_each(|group| self.not_known(group, now, report));
+        hung.into_iter().for_each(|group| self.pass_over(group, Outcome::StillHangs, now, report));
+        unknown.into_iter().for_each(|group| self.pass_over(group, Outcome::NotServed, now, report));
     }
 
     /// Assigns the groups to poke, as far as there are places for them. Returns how many jobs it assigned.
     fn hand_out(&mut self, now: Timestamp) -> usize {
-        let (tick, rules) = (self.ticks, self.rules());
-        let Options { poke_timeout: usual, max_poke_timeout, .. } = self.options;
-        let usual_micros = i64::try_from(usual.as_micros()).unwrap_or(i64::MAX);
-        let now_micros = now.as_micros();
+        let rules = self.rules();
         let Some(crew) = &mut self.crew else { return 0 };
         let mut handed = 0;
         for (kind, pending) in self.pending.iter_mut().enumerate() {
@@ -86,19 +86,7 @@ impl Poker {
             let mut jobs = Vec::with_capacity(places.min(pending.groups.len()));
             while jobs.len() < places {
                 let Some(group) = pending.groups.pop_front() else { break };
-                match self.groups.get(group) {
-                    Some(found) if found.members > 0 => jobs.push(Job {
-                        group,
-                        context: found.context.clone(),
-                        sensors: found.members,
-                        now,
-                        timeout: found.poke_timeout.map_or(usual, |own| own.min(max_poke_timeout)),
-                        // A sensor that timed out while no one looked still gets its last look.
-                        of_use_until: found.last_timeout.max(now_micros).saturating_add(usual_micros),
-                        tick,
-                    }),
-                    _ => self.groups.rest(group, now, rules),
-                }
+                jobs.extend(self.plan.job(group, now, rules));
             }
             handed += jobs.len();
             if !jobs.is_empty() {
@@ -115,10 +103,10 @@ impl Poker {
         let Some(crew) = &mut self.crew else { return 0 };
         for (kind, pending) in self.pending.iter_mut().enumerate() {
             let Some(jobs) = crew.hold_back(kind) else { continue };
-            taken_back += jobs.iter().filter(|job| job.tick == self.ticks).count();
+            taken_back += jobs.iter().filter(|job| job.turn == self.plan.turn()).count();
             held_back.extend(jobs.into_iter().map(|job| job.group).chain(pending.groups.drain(..)));
         }
-        held_back.into_iter().for_each(|group| self.kind_hangs(group, now, report));
+        held_back.into_iter().for_each(|group| self.pass_over(group, Outcome::KindHangs, now, report));
         taken_back
     }
 
@@ -144,7 +132,7 @@ impl Poker {
 
     /// Returns until when pokes may begin, because the leases of its shards certainly last.
     fn begin_until(&self, now: Timestamp, began: Instant) -> Option<Instant> {
-        let until = self.shards.values().min().copied().unwrap_or(now);
+        let until = self.plan.held().values().min().copied().unwrap_or(now);
         let length = until.saturating_duration_since(now).saturating_sub(self.options.lease / 6);
         began.checked_add(length)
     }
@@ -172,7 +160,7 @@ impl Poker {
             open += handed;
             let Some(crew) = &mut self.crew else { return };
             crew.collect(&mut haul);
-            open -= haul.answers.iter().filter(|answer| answer.tick == self.ticks).count().min(open);
+            open -= haul.answers.iter().filter(|answer| answer.turn == self.plan.turn()).count().min(open);
             let progress = handed > 0 || !haul.answers.is_empty();
             self.take_up(&mut haul, now, report);
             let time = Instant::now();
@@ -204,7 +192,7 @@ impl Poker {
     fn take_back(&mut self) {
         let Some(crew) = self.crew.as_mut().filter(|crew| !crew.may_begin()) else { return };
         for group in crew.withdraw(|_| false).into_iter().rev() {
-            let kind = self.groups.get(group).map(|found| found.kind);
+            let kind = self.plan.kind(group);
             if let Some(pending) = self.pending.iter_mut().find(|pending| Some(pending.kind) == kind) {
                 pending.groups.push_front(group);
             }
@@ -215,19 +203,14 @@ impl Poker {
     fn due_next(&self, now: Timestamp, standing: Standing, waiting: usize) -> Option<Timestamp> {
         // A worker whose name is taken has nothing to follow.
         let follow = self.name_taken_until.is_none().then(|| now + self.options.refresh_every);
-        let usual = self.options.poke_timeout;
-        let overdue = self.groups.next_timeout(now - usual).map(|timeout| timeout + usual);
-        let mut due: Vec<Timestamp> =
-            [self.groups.earliest(), overdue, self.renew_at, follow].into_iter().flatten().collect();
+        let planned = self.plan.next_due(now, self.rules());
+        let mut due: Vec<Timestamp> = [planned, self.renew_at, follow].into_iter().flatten().collect();
         let crew = self.crew.as_ref();
-        if waiting > 0 && !self.shards.is_empty() && crew.is_some_and(|crew| !crew.may_begin()) {
+        if waiting > 0 && !self.plan.held().is_empty() && crew.is_some_and(|crew| !crew.may_begin()) {
             due.push(now);
         }
         if waiting > 0 || standing.stuck || standing.running > 0 && self.handle.is_none() {
             due.push(now + LOOK_AGAIN);
-        }
-        if !self.endings.is_empty() {
-            due.push(now + ENDS_AGAIN);
         }
         if let Some(deadline) = standing.deadline {
             due.push(now + deadline.saturating_duration_since(Instant::now()));
@@ -243,35 +226,34 @@ impl Poker {
             return Err(Invalid::Duration { what: "a worker's lease", expected: "at least 10 ms" }.into());
         }
         let began = Instant::now();
-        if self.last.is_some_and(|last| now < last) {
-            // The clock was set back: due times and leases may be far in the future.
-            self.forget_all();
+        if !self.plan.begin(now) {
+            self.forget_renewal();
+            self.withdraw();
         }
-        self.last = Some(now);
-        self.ticks += 1;
         let gained = self.hold_shards(now)?;
         report.gained = gained.len();
         report.loaded = match self.follow(now, &gained) {
             Ok(loaded) => loaded,
             Err(error) => {
-                self.shards.retain(|shard, _| !gained.contains_key(shard));
-                self.keep_only_held();
+                let mut kept = self.plan.held().clone();
+                kept.retain(|shard, _| !gained.contains_key(shard));
+                self.hold(kept);
                 self.renew_at = None;
                 return Err(error);
             }
         };
-        self.kinds.sweep(|| self.groups.kinds());
+        self.kinds.sweep(|| self.plan.kinds());
         self.hire();
         if let Some(crew) = &mut self.crew {
-            crew.followed(self.ticks);
+            crew.followed(self.plan.turn());
         }
-        if self.groups.deserted() > 0 {
+        if self.plan.has_deserted() {
             self.withdraw();
         }
         self.take_due(now, report);
         self.poke(now, began, report);
         self.take_back();
-        self.end_overdue(now);
+        self.plan.end_overdue(now, self.rules());
         self.store_ends(now, report)?;
 
         let standing = self.crew.as_ref().map(Crew::standing).unwrap_or_default();
@@ -279,11 +261,11 @@ impl Poker {
         report.waiting = pending + standing.queued;
         (report.in_flight, report.hung) = (standing.running, standing.hung);
         report.threads = self.crew.as_ref().map_or(0, Crew::usable);
-        report.backed_off = self.groups.outages();
-        report.shards = u32::try_from(self.shards.len()).unwrap_or(u32::MAX);
+        report.backed_off = self.plan.outages();
+        report.shards = u32::try_from(self.plan.held().len()).unwrap_or(u32::MAX);
         (report.unclaimed, report.name_taken_until) = (self.unclaimed, self.name_taken_until);
-        report.sensors = self.groups.sensors();
-        report.groups = self.groups.len();
+        report.sensors = self.plan.sensors();
+        report.groups = self.plan.groups();
         report.next_due = self.due_next(now, standing, report.waiting);
         report.duration = began.elapsed();
         Ok(())

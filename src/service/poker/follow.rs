@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-use super::groups::Arrival;
 use super::options::Options;
 use super::shards::Gained;
 use super::worker::Poker;
 use crate::error::{Error, Result};
-use crate::sensor::SensorRecord;
+use crate::sensor::plan::Arrival;
 use crate::service::numbers::latest_changes;
 use crate::shard::{code, range};
 use crate::store::contract::{SensorQuery, WhichSensors};
@@ -21,14 +20,14 @@ impl Poker {
     /// Each page is a separate transaction. Later changes lie after the cursor, which was read first, so the
     /// next tick reads them again.
     pub(super) fn follow(&mut self, now: Timestamp, gained: &Gained) -> Result<usize> {
-        let kept = self.shards.keys().copied().filter(|shard| !gained.contains_key(shard));
+        let kept = self.plan.held().keys().copied().filter(|shard| !gained.contains_key(shard));
         let (kept, taken) = (self.ranges(kept), self.ranges(gained.keys().copied()));
         let cursor = self.cursor;
         let changes = latest_changes(&*self.store)?;
         let (last, missed) = (changes.last, !kept.is_empty() && changes.last_forgotten > cursor);
         let mut loaded = 0;
         if missed {
-            self.groups.clear();
+            self.plan.forget_sensors();
             self.withdraw();
             loaded += self.load(0, [kept, taken].concat(), WhichSensors::Waiting, gained, now)?;
         } else {
@@ -55,7 +54,7 @@ impl Poker {
         }
         let mut query =
             SensorQuery::new(after, self.options.shard_codes, ranges, which, self.options.page_size.max(1));
-        let (rules, whole, tick) = (self.rules(), self.log.is_some(), self.ticks);
+        let (rules, whole) = (self.rules(), self.log.is_some());
         let Options { shard_codes: codes, shards, .. } = self.options;
         let since: Vec<(Range<u32>, Timestamp)> =
             gained.iter().map(|(shard, since)| (range(codes, shards, *shard), *since)).collect();
@@ -66,31 +65,20 @@ impl Poker {
             query.after = page.last().map_or(query.after, |sensor| sensor.changed);
             loaded += page.len();
             for sensor in page {
-                let looked_at = match which {
-                    WhichSensors::Waiting => self.looked_at_before(&sensor, &since, now),
+                let taken_over = match which {
+                    WhichSensors::Waiting => {
+                        let code = code(sensor.fingerprint, codes);
+                        let taken = since.iter().find(|(range, _)| range.contains(&code));
+                        Some(taken.map_or(now, |(_, since)| *since))
+                    }
                     WhichSensors::All => None,
                 };
                 let kind = self.kinds.number(&sensor.kind);
-                self.groups.learn(Arrival { sensor, kind, looked_at, tick, whole }, now, rules);
+                self.plan.learn(Arrival { sensor, kind, taken_over, whole }, now, rules);
             }
             if !full {
                 return Ok(loaded);
             }
         }
-    }
-
-    /// Returns when the target of a sensor that was taken over counts as looked at. That is when its shard
-    /// was given up, unless the sensor is so young that its first look may be missing. So a restart does not
-    /// poke all targets at once, and a due time that came while no one held the shard is not skipped.
-    fn looked_at_before(
-        &self,
-        sensor: &SensorRecord,
-        since: &[(Range<u32>, Timestamp)],
-        now: Timestamp,
-    ) -> Option<Timestamp> {
-        let is_young = now < sensor.registered_at + self.options.lease;
-        let code = code(sensor.fingerprint, self.options.shard_codes);
-        let since = since.iter().find(|(range, _)| range.contains(&code)).map_or(now, |(_, since)| *since);
-        (!is_young).then_some(since)
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 
 use super::distant::Way;
-use super::slab::Slab;
 use crate::id::SensorKind;
+use crate::sensor::plan::Slab;
 
 /// This many kinds are kept, used or not.
 const FEW: usize = 64;

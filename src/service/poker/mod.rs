@@ -7,15 +7,11 @@ mod cycle;
 mod distant;
 mod ends;
 mod follow;
-mod group;
-mod groups;
 mod kinds;
-mod members;
 mod options;
 mod probe;
 mod report;
 mod shards;
-mod slab;
 mod worker;
 
 #[cfg(feature = "tokio")]

@@ -9,7 +9,7 @@ use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::Holder;
 use crate::sensor::{Claim, Comeback, ShardLease, Worker};
-use crate::shard::{code, range};
+use crate::shard::range;
 use crate::store::Tx;
 use crate::time::Timestamp;
 
@@ -48,11 +48,9 @@ impl Poker {
     /// Returns the shards whose sensors are not in memory yet, each with the instant since which no one has
     /// looked after it.
     pub(super) fn hold_shards(&mut self, now: Timestamp) -> Result<Gained> {
-        let held_before = self.shards.len();
-        self.shards.retain(|_, until| now < *until);
-        if self.shards.len() < held_before {
+        if self.plan.expire(now, self.rules()) {
             // Others may hold them now, whether or not the store accepts the renewal.
-            self.keep_only_held();
+            self.withdraw();
         } else if self.name_taken_until.is_none() && self.renew_at.is_some_and(|at| now < at) {
             // A worker whose name is taken asks each time, because its predecessor may have left.
             return Ok(Gained::new());
@@ -62,8 +60,7 @@ impl Poker {
         let comeback = comeback.or_else(|| Comeback::of(self.alive_until, now, lease));
         let Holding { shards: held, freed, unclaimed } = match self.renew(now, comeback)? {
             Renewed::NameTaken(until) => {
-                self.shards.clear();
-                self.keep_only_held();
+                self.hold(BTreeMap::new());
                 (self.name_taken_until, self.renew_at, self.unclaimed) = (Some(until), Some(until), 0);
                 return Ok(Gained::new());
             }
@@ -73,14 +70,9 @@ impl Poker {
         self.comeback = comeback;
         let expires_at = now + lease;
         (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(expires_at), unclaimed);
-        let held_still = self.shards.len();
-        self.shards.retain(|shard, _| held.contains_key(shard));
-        if self.shards.len() < held_still {
-            self.keep_only_held();
-        }
-        let before = std::mem::take(&mut self.shards);
-        self.shards = held.keys().map(|shard| (*shard, expires_at)).collect();
-        let gained = held.into_iter().filter(|(shard, _)| !before.contains_key(shard)).collect();
+        let until = held.keys().map(|shard| (*shard, expires_at)).collect();
+        let gained = held.into_iter().filter(|(shard, _)| !self.plan.held().contains_key(shard)).collect();
+        self.hold(until);
         // Shards of a dead worker are claimed the instant its lease ends.
         let renew_at = now + lease / 3;
         self.renew_at = Some(freed.map_or(renew_at, |at| at.min(renew_at)));
@@ -128,11 +120,12 @@ impl Poker {
         })
     }
 
-    /// Forgets the sensors of shards that it does not hold.
-    pub(super) fn keep_only_held(&mut self) {
-        let (codes, kept) = (self.options.shard_codes, self.ranges(self.shards.keys().copied()));
-        self.groups.retain(|print| kept.iter().any(|range| range.contains(&code(print, codes))));
-        self.withdraw();
+    /// Holds these shards only, and forgets the sensors of the others.
+    pub(super) fn hold(&mut self, shards: BTreeMap<u32, Timestamp>) {
+        self.plan.hold(shards, self.rules());
+        if self.plan.has_deserted() {
+            self.withdraw();
+        }
     }
 
     pub(super) fn ranges(&self, shards: impl Iterator<Item = u32>) -> Vec<Range<u32>> {

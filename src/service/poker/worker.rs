@@ -1,6 +1,6 @@
 //! The poke service.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -8,8 +8,6 @@ use std::sync::Arc;
 use super::counts::PokeCounts;
 use super::crew::{Crew, Former, Haul};
 use super::distant::Way;
-use super::group::GroupRef;
-use super::groups::Groups;
 use super::kinds::Kinds;
 use super::options::Options;
 use super::probe::{Poke, PokeLog, PokeMany, Probe};
@@ -18,8 +16,8 @@ use super::shards::take_turns;
 use crate::base::setters;
 use crate::error::{Error, Result};
 use crate::id::{Holder, SensorKind};
-use crate::lease::LeaseRef;
-use crate::sensor::{Comeback, Ending};
+use crate::sensor::Comeback;
+use crate::sensor::plan::{GroupRef, Plan};
 use crate::service::driver::LoopHandle;
 use crate::service::incarnation;
 use crate::service::observer::{Emitter, Observer, Reported};
@@ -130,10 +128,8 @@ pub struct Poker {
     pub(super) options: Options,
     pub(super) kinds: Kinds,
     pub(super) log: Option<Arc<dyn PokeLog>>,
-    pub(super) groups: Groups,
+    pub(super) plan: Plan,
     pub(super) cursor: u64,
-    /// Shards held whose sensors are in memory, with the instant until which they may be poked.
-    pub(super) shards: BTreeMap<u32, Timestamp>,
     pub(super) renew_at: Option<Timestamp>,
     /// Distinguishes it from others with its name.
     pub(super) incarnation: u64,
@@ -144,12 +140,6 @@ pub struct Poker {
     pub(super) comeback: Option<Comeback>,
     /// Shards that no one held after its last renewal.
     pub(super) unclaimed: u32,
-    /// Counts the ticks.
-    pub(super) ticks: u64,
-    /// Ends that the store has not recorded yet.
-    pub(super) endings: BTreeMap<LeaseRef, Arc<Ending>>,
-    /// The instant of the last tick.
-    pub(super) last: Option<Timestamp>,
     pub(super) crew: Option<Crew>,
     /// Hung threads of earlier crews.
     pub(super) former: Former,
@@ -173,8 +163,8 @@ impl fmt::Debug for Poker {
             .field("name", &self.name)
             .field("options", &self.options)
             .field("kinds", &self.kinds.known().map(|(_, name, _)| name).collect::<Vec<_>>())
-            .field("shards", &self.shards)
-            .field("groups", &self.groups.len())
+            .field("shards", self.plan.held())
+            .field("groups", &self.plan.groups())
             .finish_non_exhaustive()
     }
 }
@@ -190,18 +180,14 @@ impl Poker {
             options: Options::default(),
             kinds: Kinds::default(),
             log: None,
-            groups: Groups::default(),
+            plan: Plan::default(),
             cursor: 0,
-            shards: BTreeMap::new(),
             renew_at: None,
             incarnation: incarnation::draw(),
             name_taken_until: None,
             alive_until: None,
             comeback: None,
             unclaimed: 0,
-            ticks: 0,
-            endings: BTreeMap::new(),
-            last: None,
             crew: None,
             former: Former::default(),
             handle: None,
@@ -306,7 +292,7 @@ impl Poker {
 
     /// Ends the threads, and applies the outcomes of their pokes.
     fn dismiss(&mut self) -> Result<()> {
-        let (Some(crew), Some(now)) = (self.crew.take(), self.last) else { return Ok(()) };
+        let (Some(crew), Some(now)) = (self.crew.take(), self.plan.now()) else { return Ok(()) };
         let (mut haul, mut report) = (Haul::default(), PokeReport::default());
         self.former = crew.disband(&mut haul);
         self.take_up(&mut haul, now, &mut report);
@@ -322,17 +308,13 @@ impl Poker {
             self.former = crew.disband(&mut Haul::default());
         }
         self.pending.clear();
-        self.forget_all();
-        self.groups = Groups::default();
+        self.plan.forget_pokes();
+        self.forget_renewal();
     }
 
-    /// Starts again, as after a restart, with the threads as they are.
-    pub(super) fn forget_all(&mut self) {
-        self.shards.clear();
-        self.groups.clear();
-        self.endings.clear();
+    /// Renews as after a restart.
+    pub(super) fn forget_renewal(&mut self) {
         (self.renew_at, self.name_taken_until) = (None, None);
         (self.alive_until, self.comeback, self.unclaimed) = (None, None, 0);
-        self.withdraw();
     }
 }

@@ -20,10 +20,9 @@ use parking_lot::Mutex;
 
 use super::board::{Board, Shared};
 use super::call::Call;
-use super::job::Answer;
 use crate::sensor::PokeOutcome;
+use crate::sensor::plan::{Answer, GroupRef};
 use crate::service::poker::distant::{AsyncProbe, BoxFuture};
-use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::checked;
 
 /// The calls in flight, by number.

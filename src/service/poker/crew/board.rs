@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::async_calls::Air;
-use super::job::Job;
 use crate::id::SensorKind;
+use crate::sensor::plan::{GroupRef, Job};
 use crate::service::driver::LoopHandle;
 use crate::service::poker::distant::{AsyncProbe, Way};
-use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::Probe;
 
 /// A thread takes about this much quick work at once.

@@ -2,9 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use super::job::{Answer, Job, Outcome};
+use crate::id::SensorKind;
 use crate::sensor::PokeOutcome;
-use crate::service::poker::group::GroupRef;
+use crate::sensor::plan::{Answer, GroupRef, Job, Outcome};
+use crate::service::poker::probe::PokeRequest;
+
+impl Job {
+    /// Returns what the host's poke is given.
+    pub(super) fn request(&self, kind: &SensorKind) -> PokeRequest {
+        let (kind, context) = (kind.clone(), self.context.clone());
+        PokeRequest { kind, context, sensors: self.sensors as usize, now: self.now }
+    }
+}
 
 /// A call that runs.
 pub(super) struct Call {
@@ -16,11 +25,11 @@ pub(super) struct Call {
     more: Vec<Asked>,
 }
 
-/// A group, and the tick that asked for it.
+/// A group, and the turn that asked for it.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     group: GroupRef,
-    tick: u64,
+    turn: u64,
 }
 
 impl Call {
@@ -36,7 +45,7 @@ impl Call {
         let until = jobs.clone().map(|job| job.of_use_until).max()?;
         let left = until.saturating_sub(jobs.clone().next()?.now.as_micros());
         let timeout = timeout.min(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
-        let mut asked = jobs.map(|job| Asked { group: job.group, tick: job.tick });
+        let mut asked = jobs.map(|job| Asked { group: job.group, turn: job.turn });
         let first = asked.next()?;
         Some(Self { began, timeout, knew, first, more: asked.collect() })
     }
@@ -57,9 +66,9 @@ impl Call {
         outcomes: impl Iterator<Item = Outcome>,
     ) -> impl Iterator<Item = Answer> {
         let mut took = Some(took);
-        let answer = move |(Asked { group, tick }, outcome)| Answer {
+        let answer = move |(Asked { group, turn }, outcome)| Answer {
             group,
-            tick,
+            turn,
             knew: self.knew,
             outcome,
             took: took.take(),

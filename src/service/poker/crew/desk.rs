@@ -8,10 +8,9 @@ use parking_lot::Mutex;
 
 use super::board::{Shared, Stint};
 use super::call::Call;
-use super::job::{Answer, Job, Outcome};
 use crate::sensor::PokeOutcome;
+use crate::sensor::plan::{Answer, GroupRef, Job, Outcome};
 use crate::service::observer::spans;
-use crate::service::poker::group::GroupRef;
 use crate::service::poker::probe::{PokeRequest, Probe, look};
 
 /// The work assigned to a thread.
@@ -84,7 +83,7 @@ impl Desk {
         let mut took = work.call.take().map(|call| now.saturating_duration_since(call.began));
         for ((job, knew), poked) in batch.drain(..).zip(answers.drain(..)) {
             let outcome = Outcome::Answered(poked);
-            work.done.push(Answer { group: job.group, tick: job.tick, knew, outcome, took: took.take() });
+            work.done.push(Answer { group: job.group, turn: job.turn, knew, outcome, took: took.take() });
         }
         if !shared.may_begin(now) {
             return false;

@@ -10,7 +10,6 @@ mod async_calls;
 mod board;
 mod call;
 mod desk;
-mod job;
 mod thread;
 
 use std::num::NonZeroUsize;
@@ -21,11 +20,10 @@ use std::time::{Duration, Instant};
 
 use board::{KindQueue, Shared};
 use desk::Desk;
-pub(super) use job::{Answer, Job, Outcome};
 
 use super::distant::Way;
-use super::group::GroupRef;
 use crate::id::SensorKind;
+use crate::sensor::plan::{Answer, GroupRef, Job};
 use crate::service::driver::LoopHandle;
 
 /// The most jobs of a kind that wait in a queue.

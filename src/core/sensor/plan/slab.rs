@@ -9,7 +9,7 @@ const FEW: usize = 1_024;
 /// Values at numbers that are reused once they are free. Memory that a peak took is released later: see
 /// [`Self::trim`].
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(crate) struct Slab<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,
     /// How many values were removed since it last looked for free places at the end.
@@ -24,7 +24,7 @@ impl<T> Default for Slab<T> {
 
 impl<T> Slab<T> {
     /// Stores a value and returns its number; `None` if all numbers are taken.
-    pub(super) fn insert(&mut self, value: T) -> Option<u32> {
+    pub(crate) fn insert(&mut self, value: T) -> Option<u32> {
         if let Some(at) = self.free.pop() {
             *self.places.get_mut(at as usize)? = Some(value);
             return Some(at);
@@ -34,15 +34,15 @@ impl<T> Slab<T> {
         Some(at)
     }
 
-    pub(super) fn get(&self, at: u32) -> Option<&T> {
+    pub(crate) fn get(&self, at: u32) -> Option<&T> {
         self.places.get(at as usize)?.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
         self.places.get_mut(at as usize)?.as_mut()
     }
 
-    pub(super) fn remove(&mut self, at: u32) -> Option<T> {
+    pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
         let value = self.places.get_mut(at as usize)?.take()?;
         self.free.push(at);
         self.removed += 1;
@@ -67,11 +67,11 @@ impl<T> Slab<T> {
         self.removed = 0;
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0_u32..).zip(&self.places).filter_map(|(at, value)| Some((at, value.as_ref()?)))
     }
 }
@@ -91,7 +91,7 @@ mod tests {
 
     impl<T> Slab<T> {
         /// Returns for how many values memory is reserved.
-        pub(in super::super) fn capacity(&self) -> usize {
+        fn capacity(&self) -> usize {
             self.places.capacity()
         }
     }

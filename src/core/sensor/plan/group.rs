@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 
 /// A group: its index, and which of the groups that used the index it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct GroupRef {
+pub(crate) struct GroupRef {
     pub(super) at: u32,
     pub(super) incarnation: u64,
 }
@@ -41,7 +41,7 @@ pub(super) struct Group {
     pub(super) last_timeout: i64,
     /// The smallest of its members.
     pub(super) poke_timeout: Option<Duration>,
-    /// When it is due, in microseconds. While it is asked: when it is due again because a sensor joined.
+    /// When it is due, in microseconds. While it is asked: never.
     pub(super) due: i64,
     /// The smallest of its members, when they registered.
     pub(super) interval: Duration,
@@ -60,14 +60,6 @@ pub(super) struct Group {
     pub(super) looked_at: Option<Timestamp>,
     /// When it was last asked.
     pub(super) asked_at: Option<Timestamp>,
-}
-
-/// The rules by which due times are set.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
-    pub(super) min_interval: Duration,
-    pub(super) max_pause: Duration,
-    pub(super) window: Duration,
 }
 
 impl Group {

@@ -14,7 +14,7 @@ pub(super) const NOBODY: u32 = u32::MAX;
 pub(super) struct Member {
     pub(super) lease: LeaseRef,
     pub(super) terms: Terms,
-    /// The tick that read it. Outcomes of pokes that began earlier do not concern it.
+    /// The turn that read it. Outcomes of pokes that began earlier do not concern it.
     pub(super) since: u64,
     pub(super) group: u32,
     /// The whole sensor, if a log needs it.

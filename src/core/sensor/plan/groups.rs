@@ -3,25 +3,14 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use super::group::{Group, GroupRef, Phase, Rules};
+use super::group::{Group, GroupRef, Phase};
 use super::members::{Member, Members, NOBODY};
 use super::slab::{Slab, shrink};
+use super::{Arrival, Rules};
 use crate::fingerprint::Fingerprint;
 use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{Outage, SensorRecord, SensorState, Terms, backed_off, interval_at, next_poke};
 use crate::time::Timestamp;
-
-/// A sensor to add.
-pub(super) struct Arrival {
-    pub(super) sensor: SensorRecord,
-    pub(super) kind: u32,
-    /// When another worker last looked at its target, if that is known.
-    pub(super) looked_at: Option<Timestamp>,
-    /// The tick that read it.
-    pub(super) tick: u64,
-    /// Whether a log needs the whole sensor.
-    pub(super) whole: bool,
-}
 
 /// All sensors that this worker is responsible for.
 #[derive(Debug, Default)]
@@ -83,10 +72,17 @@ impl Groups {
     /// The group is due at once, but no sooner than [`Rules::min_interval`] after its last look. If the
     /// sensor was taken over, or its target was unreachable last time, the group waits for the next grid
     /// point.
-    pub(super) fn learn(&mut self, arrival: Arrival, now: Timestamp, rules: Rules) {
-        let Arrival { sensor, kind, looked_at, tick, whole } = arrival;
+    pub(super) fn learn(
+        &mut self,
+        arrival: Arrival,
+        looked_at: Option<Timestamp>,
+        turn: u64,
+        now: Timestamp,
+        rules: Rules,
+    ) {
+        let Arrival { sensor, kind, whole, .. } = arrival;
         let lease = sensor.lease_ref();
-        // A registration may be read twice, as a change and with its shard. It keeps the tick that first read
+        // A registration may be read twice, as a change and with its shard. It keeps the turn that first read
         // it, because a poke that began since then answers it too.
         if sensor.state == SensorState::Waiting && self.knows(lease) {
             return;
@@ -97,7 +93,7 @@ impl Groups {
         }
         let Some(at) = self.find(&sensor, kind).or_else(|| self.found(&sensor, kind)) else { return };
         let terms = Terms::from(&sensor);
-        let mut member = Member::new(lease, terms, tick, at);
+        let mut member = Member::new(lease, terms, turn, at);
         let Some(group) = self.slab.get_mut(at) else { return };
         if whole {
             // All members share one copy of the text.
@@ -113,6 +109,7 @@ impl Groups {
         group.looked_at = group.looked_at.max(looked_at);
         let interval = interval_at(&terms.settings, now.saturating_duration_since(terms.registered_at))
             .max(rules.min_interval);
+        group.joined |= looked_at.is_none();
         // When the newcomer wants the target looked at:
         // - A target that no one has looked at: now.
         // - An outage keeps its pause, or each registration would poke a service that is down. But the pause
@@ -128,16 +125,13 @@ impl Groups {
                     .min(outage.borne_until(terms.registered_at, rules.window))
             }
             (Some(looked), None) if looked_at.is_some() => next_poke(group.fingerprint, interval, looked),
-            (Some(looked), None) => {
-                group.joined = true;
-                looked + rules.min_interval
-            }
+            (Some(looked), None) => looked + rules.min_interval,
         };
         let before = group.timeout;
         group.add(&terms);
         // The due time only becomes earlier here: other members may wait for an earlier one. A timeout is due
         // as well, since a sensor that times out is looked at once more first.
-        let due = group.due.min(poke.max(now).as_micros()).min(group.timeout);
+        let due = group.due.min(poke.max(now).as_micros()).min(terms.times_out_at.as_micros());
         if group.timeout != before {
             self.timeouts.remove(&(before, at));
             self.timeouts.insert((group.timeout, at));
@@ -167,14 +161,13 @@ impl Groups {
         Some(at)
     }
 
+    /// Sets when a group is due, unless it is asked: the answer decides then.
     fn set_due(&mut self, at: u32, due: i64) {
-        let Some(group) = self.slab.get_mut(at) else { return };
+        let Some(group) = self.slab.get_mut(at).filter(|group| group.phase != Phase::Asked) else { return };
         let before = std::mem::replace(&mut group.due, due);
-        if group.phase != Phase::Asked && before != due {
+        if before != due {
             self.due.remove(&(before, at));
-            if due != i64::MAX {
-                self.due.insert((due, at));
-            }
+            self.due.insert((due, at));
         }
     }
 
@@ -268,16 +261,10 @@ impl Groups {
             };
             if stale {
                 self.refresh(at);
-                let next = self.slab.get(at).map_or(i64::MAX, |group| {
+                // It may have been due for a member that has left.
+                let next = self.slab.get(at).map_or(due, |group| {
                     let since = group.looked_at.unwrap_or(now);
-                    let grid = next_poke(group.fingerprint, self.interval(group, now, rules), since);
-                    // It was due for a member that has left, or on a finer grid. A first look that a member
-                    // still waits for stays due.
-                    if group.looked_at.is_none() || group.joined {
-                        due
-                    } else {
-                        grid.as_micros().min(group.timeout).max(due)
-                    }
+                    self.wanted(group, since, due, now, rules).max(due)
                 });
                 self.set_due(at, next);
                 continue;
@@ -285,8 +272,8 @@ impl Groups {
             let group = self.slab.get_mut(at)?;
             let found = GroupRef { at, incarnation: group.incarnation };
             self.due.pop_first();
-            // While it is asked it is in no order; `due` then notes who joins. A group that hangs is returned
-            // as well, because each of its due times counts as one more failed look, but stays hung.
+            // While it is asked it is in no order. A group that hangs is returned as well, because each of its
+            // due times counts as one more failed look, but stays hung.
             group.due = i64::MAX;
             if group.phase == Phase::Resting {
                 group.phase = Phase::Asked;
@@ -341,28 +328,37 @@ impl Groups {
             self.refresh(group.at);
         }
         let Some(found) = self.get(group) else { return };
-        let mut due = next_poke(found.fingerprint, self.interval(found, now, rules), now).as_micros();
-        let ends = found.outage.and_then(|outage| {
-            let borne = |member: &Member| outage.borne_until(member.terms.registered_at, rules.window);
-            self.members(found).map(borne).min()
-        });
-        // It is due on its grid, and before that when the first member times out or has tolerated the outage
-        // for long enough: nothing else would end that member in time. An end in the past is one that the
-        // store has not accepted yet. It is retried no sooner than `min_interval`, or the group would be due
-        // in every tick while the store fails.
+        // An end in the past is one that the store has not accepted yet. It is retried no sooner than
+        // `min_interval`, or the group would be due in every tick while the store fails.
         let soonest = (now + rules.min_interval).as_micros();
-        for end in ends.map(Timestamp::as_micros).into_iter().chain([found.timeout]) {
+        let due = self.wanted(found, now, soonest, now, rules);
+        self.set_due(group.at, due);
+    }
+
+    /// Returns when the members of a group want it to be due, in microseconds:
+    ///
+    /// * *Grid*: at the first point after `since`. An outage makes it wider.
+    /// * *First look*: members that registered since the last poke began are not concerned by its answer. They
+    ///   do not wait for the grid, unless the target is unreachable.
+    /// * *Last look*: when the first member times out, or has tolerated the outage for long enough. Nothing else
+    ///   would end that member in time. Ends in the past are due at `soonest`.
+    fn wanted(&self, group: &Group, since: Timestamp, soonest: i64, now: Timestamp, rules: Rules) -> i64 {
+        let mut due = next_poke(group.fingerprint, self.interval(group, now, rules), since).as_micros();
+        if group.outage.is_none() {
+            due = match group.looked_at {
+                None => due.min(now.as_micros()),
+                Some(looked) if group.joined => due.min((looked + rules.min_interval).as_micros()),
+                Some(_) => due,
+            };
+        }
+        let ends = group.outage.and_then(|outage| {
+            let borne = |member: &Member| outage.borne_until(member.terms.registered_at, rules.window);
+            self.members(group).map(borne).min()
+        });
+        for end in ends.map(Timestamp::as_micros).into_iter().chain([group.timeout]) {
             due = due.min(if end > now.as_micros() { end } else { soonest });
         }
-        if asked {
-            // Newcomers joined while it was asked, too late for that poke. They do not wait for a grid point,
-            // unless the target is unreachable.
-            due = if found.outage.is_none() { due.min(found.due) } else { due };
-            if let Some(found) = self.get_mut(group) {
-                found.due = i64::MAX;
-            }
-        }
-        self.set_due(group.at, due);
+        due
     }
 
     /// Marks a group whose poke passed its deadline. It is not poked again until that poke returns.
@@ -416,6 +412,3 @@ impl Groups {
         self.due.first().map(|(due, _)| Timestamp::from_micros(*due))
     }
 }
-
-#[cfg(test)]
-mod tests;

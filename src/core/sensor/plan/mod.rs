@@ -1,0 +1,296 @@
+//! What a poker does when: a value without threads, clock or store.
+//!
+//! It is told what the store says of sensors ([`Plan::learn`], [`Plan::forget`]), which shards the worker holds
+//! ([`Plan::hold`]), and how pokes went ([`Plan::answered`]). It says which groups to poke now ([`Plan::due`]),
+//! which sensors end ([`Plan::ends`]), and when it has something to do next ([`Plan::next_due`]).
+
+mod answer;
+mod group;
+mod groups;
+mod members;
+mod slab;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashSet};
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use answer::{Answer, Job, Outcome};
+pub(crate) use group::GroupRef;
+use group::Phase;
+use groups::Groups;
+pub(crate) use slab::Slab;
+
+use super::{Ending, PokeOutcome, SensorRecord, settle};
+use crate::lease::LeaseRef;
+use crate::shard::{code, range};
+use crate::time::Timestamp;
+
+/// Ends that the store did not accept, or whose tasks other transactions hold, are tried again after this time.
+const ENDS_AGAIN: Duration = Duration::from_secs(1);
+
+/// The most ends in one transaction.
+const ENDS: usize = 10_000;
+
+/// A transaction takes no further end once its texts exceed this in total.
+const END_BYTES: usize = 64 << 20;
+
+/// The rules by which due times, deadlines and ends are set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// A target is looked at no more often than this, except when a sensor is about to end.
+    pub(crate) min_interval: Duration,
+    /// The longest pause between looks at an unreachable target whose interval is not longer.
+    pub(crate) max_pause: Duration,
+    /// How long a sensor tolerates an outage.
+    pub(crate) window: Duration,
+    /// How long a poke may take if no sensor says, and how long a last look may take.
+    pub(crate) usual_timeout: Duration,
+    /// The longest that a poke may take.
+    pub(crate) max_timeout: Duration,
+    /// The length of a lease on a shard.
+    pub(crate) lease: Duration,
+    pub(crate) codes: NonZeroU32,
+    pub(crate) shards: NonZeroU32,
+}
+
+/// What the store says of one sensor.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) sensor: SensorRecord,
+    /// The number of its kind.
+    pub(crate) kind: u32,
+    /// Since when no one has looked after its shard, if the shard was just taken over.
+    pub(crate) taken_over: Option<Timestamp>,
+    /// Whether a log needs the whole sensor.
+    pub(crate) whole: bool,
+}
+
+/// A group whose time has come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Due {
+    pub(crate) group: GroupRef,
+    pub(crate) kind: u32,
+    /// Its last poke has not returned. It must not be poked.
+    pub(crate) hangs: bool,
+}
+
+/// The sensors of a worker's shards, and all that is decided about them.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    groups: Groups,
+    /// Shards held, with the instant until which their sensors may be poked.
+    held: BTreeMap<u32, Timestamp>,
+    /// Ends that the store has not recorded yet.
+    endings: BTreeMap<LeaseRef, Arc<Ending>>,
+    /// Counts the readings of the store.
+    turn: u64,
+    /// The instant of the last turn.
+    now: Option<Timestamp>,
+}
+
+impl Plan {
+    /// Begins a turn. Returns false, and forgets everything, if the clock was set back: due times and leases may
+    /// then be far in the future.
+    pub(crate) fn begin(&mut self, now: Timestamp) -> bool {
+        let forward = self.now.is_none_or(|last| last <= now);
+        if !forward {
+            self.forget_all();
+        }
+        self.now = Some(now);
+        self.turn += 1;
+        forward
+    }
+
+    pub(crate) fn turn(&self) -> u64 {
+        self.turn
+    }
+
+    /// Returns the instant of the last turn.
+    pub(crate) fn now(&self) -> Option<Timestamp> {
+        self.now
+    }
+
+    pub(crate) fn sensors(&self) -> usize {
+        self.groups.sensors()
+    }
+
+    /// Returns the number of targets.
+    pub(crate) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Returns the number of targets that were unreachable last time.
+    pub(crate) fn outages(&self) -> usize {
+        self.groups.outages()
+    }
+
+    /// Returns the numbers of the kinds of its groups.
+    pub(crate) fn kinds(&self) -> HashSet<u32> {
+        self.groups.kinds()
+    }
+
+    /// Returns the kind of a group.
+    pub(crate) fn kind(&self, group: GroupRef) -> Option<u32> {
+        self.groups.get(group).map(|found| found.kind)
+    }
+
+    /// Returns true if a group waits for its poke that no sensor waits for.
+    pub(crate) fn has_deserted(&self) -> bool {
+        self.groups.deserted() > 0
+    }
+
+    /// Returns true if no sensor waits for this group.
+    pub(crate) fn is_deserted(&self, group: GroupRef) -> bool {
+        self.groups.get(group).is_none_or(|found| found.members == 0)
+    }
+
+    /// Returns the shards held, with the instant until which their sensors may be poked.
+    pub(crate) fn held(&self) -> &BTreeMap<u32, Timestamp> {
+        &self.held
+    }
+
+    /// Gives up the shards whose lease has ended. Returns true if there are any.
+    pub(crate) fn expire(&mut self, now: Timestamp, rules: Rules) -> bool {
+        let kept = self.held.iter().filter(|(_, until)| now < **until);
+        let kept: BTreeMap<u32, Timestamp> = kept.map(|(shard, until)| (*shard, *until)).collect();
+        let expired = kept.len() < self.held.len();
+        if expired {
+            self.hold(kept, rules);
+        }
+        expired
+    }
+
+    /// Holds these shards from now on. Forgets the sensors of all others, but not the pokes that run: a target
+    /// that comes back meanwhile must not be poked twice at a time.
+    pub(crate) fn hold(&mut self, held: BTreeMap<u32, Timestamp>, rules: Rules) {
+        let lost = self.held.keys().any(|shard| !held.contains_key(shard));
+        self.held = held;
+        if lost {
+            let kept: Vec<Range<u32>> =
+                self.held.keys().map(|shard| range(rules.codes, rules.shards, *shard)).collect();
+            let mine = |print| kept.iter().any(|range| range.contains(&code(print, rules.codes)));
+            self.groups.retain(mine);
+        }
+    }
+
+    /// Applies a sensor's state in the store: adds, replaces or removes it.
+    ///
+    /// A sensor whose shard was taken over counts as looked at until its shard was given up, unless it is so
+    /// young that its first look may be missing. So a restart does not poke all targets at once, and a due time
+    /// that came while no one held the shard is not skipped.
+    pub(crate) fn learn(&mut self, arrival: Arrival, now: Timestamp, rules: Rules) {
+        let is_young = now < arrival.sensor.registered_at + rules.lease;
+        let looked_at = arrival.taken_over.filter(|_| !is_young);
+        self.groups.learn(arrival, looked_at, self.turn, now, rules);
+    }
+
+    /// Forgets all sensors, to read them again.
+    pub(crate) fn forget_sensors(&mut self) {
+        self.groups.clear();
+    }
+
+    /// Forgets everything but the pokes that run.
+    pub(crate) fn forget_all(&mut self) {
+        self.held.clear();
+        self.endings.clear();
+        self.groups.clear();
+    }
+
+    /// Returns the next group whose time has come. It must be answered ([`Self::answered`]), or put back
+    /// ([`Self::put_back`]).
+    pub(crate) fn due(&mut self, now: Timestamp, rules: Rules) -> Option<Due> {
+        let group = self.groups.next_due(now, rules)?;
+        let found = self.groups.get(group)?;
+        Some(Due { group, kind: found.kind, hangs: found.phase == Phase::Hung })
+    }
+
+    /// Returns what to poke for a group that was due. If no sensor waits for it any more, it is put back.
+    pub(crate) fn job(&mut self, group: GroupRef, now: Timestamp, rules: Rules) -> Option<Job> {
+        let Some(found) = self.groups.get(group).filter(|found| found.members > 0) else {
+            self.groups.rest(group, now, rules);
+            return None;
+        };
+        // A sensor that timed out while no one looked still gets its last look.
+        let last_look = found.last_timeout.max(now.as_micros());
+        let usual = i64::try_from(rules.usual_timeout.as_micros()).unwrap_or(i64::MAX);
+        Some(Job {
+            group,
+            context: found.context.clone(),
+            sensors: found.members,
+            now,
+            timeout: found.poke_timeout.map_or(rules.usual_timeout, |own| own.min(rules.max_timeout)),
+            of_use_until: last_look.saturating_add(usual),
+            turn: self.turn,
+        })
+    }
+
+    /// Gives a group that was due its next time, because its poke will not be made.
+    pub(crate) fn put_back(&mut self, group: GroupRef, rules: Rules) {
+        self.groups.rest(group, self.now.unwrap_or(Timestamp::UNIX_EPOCH), rules);
+    }
+
+    /// Notes that a poke that hung has returned. Its group may be poked again.
+    pub(crate) fn returned(&mut self, group: GroupRef) {
+        self.groups.returned(group);
+    }
+
+    /// Ends the sensors that have timed out and whose last look has not come in the usual time. Either no thread
+    /// was free for it, or the poke takes longer than they can wait. The poke goes on for the other sensors of
+    /// its group.
+    pub(crate) fn end_overdue(&mut self, now: Timestamp, rules: Rules) {
+        let before = now - rules.usual_timeout;
+        for group in self.groups.timed_out(before).filter(|group| group.asked_by(before)) {
+            for member in self.groups.members(group).filter(|member| member.terms.times_out_at <= before) {
+                if let Some(ending) = settle(&member.terms, &PokeOutcome::NotYet, now) {
+                    self.endings.entry(member.lease).or_insert_with(|| Arc::new(ending));
+                }
+            }
+        }
+    }
+
+    /// Returns the ends to record after this one, as many as one transaction takes. They stay until
+    /// [`Self::forget`] is called. Ends of sensors that were forgotten or registered again are dropped.
+    pub(crate) fn ends(&mut self, after: Option<LeaseRef>) -> Vec<(LeaseRef, Ending)> {
+        let groups = &self.groups;
+        if after.is_none() {
+            self.endings.retain(|lease, _| groups.knows(*lease));
+        }
+        let mut bytes = 0;
+        let mut fits = |ending: &Arc<Ending>| {
+            let begun = bytes > END_BYTES;
+            bytes += [&ending.value, &ending.message].into_iter().flatten().map(String::len).sum::<usize>();
+            !begun
+        };
+        let later = match after {
+            Some(after) => self.endings.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded)),
+            None => self.endings.range(..),
+        };
+        let chunk = later.take(ENDS).take_while(|(_, ending)| fits(ending));
+        chunk.map(|(lease, ending)| (*lease, Ending::clone(ending))).collect()
+    }
+
+    /// Forgets a sensor whose end is settled: the store has recorded it, or it no longer waits there.
+    pub(crate) fn forget(&mut self, lease: LeaseRef) {
+        self.endings.remove(&lease);
+        self.groups.remove(lease.id);
+    }
+
+    /// Forgets the pokes that run as well. None of them may be answered afterwards.
+    pub(crate) fn forget_pokes(&mut self) {
+        self.forget_all();
+        self.groups = Groups::default();
+    }
+
+    /// Returns when it next has something to do.
+    pub(crate) fn next_due(&self, now: Timestamp, rules: Rules) -> Option<Timestamp> {
+        let usual = rules.usual_timeout;
+        let overdue = self.groups.next_timeout(now - usual).map(|timeout| timeout + usual);
+        let ends = (!self.endings.is_empty()).then(|| now + ENDS_AGAIN);
+        [self.groups.earliest(), overdue, ends].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,668 @@
+//! The plan against a naive model of the whole protocol, under a virtual clock.
+//!
+//! Two workers share a store and its shards. Sensors register, again too, are cancelled and end; shards change
+//! hands; pokes begin late, answer, pass their deadline, hang and return; the store refuses ends; clocks are set
+//! back. The model keeps plain lists and computes everything anew.
+#![allow(clippy::panic)]
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::canonical::PokeContext;
+use crate::fingerprint::Fingerprint;
+use crate::id::TaskKey;
+use crate::lease::TaskId;
+use crate::sensor::{
+    EndReason, NewSensor, Outage, SensorState, Settings, Terms, backed_off, give_up, interval_at, next_poke,
+};
+
+const TASKS: u64 = 24;
+const TARGETS: u64 = 8;
+const SHARDS: u32 = 4;
+const SECOND: Duration = Duration::from_secs(1);
+
+fn rules() -> Rules {
+    let (codes, shards) = (NonZeroU32::new(8).unwrap(), NonZeroU32::new(SHARDS).unwrap());
+    Rules {
+        min_interval: SECOND,
+        max_pause: SECOND * 60,
+        window: SECOND * 200,
+        usual_timeout: SECOND * 10,
+        max_timeout: SECOND * 30,
+        lease: SECOND * 30,
+        codes,
+        shards,
+    }
+}
+
+/// Numbers in an order without a pattern: SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % sides
+    }
+
+    fn index(&mut self, length: usize) -> usize {
+        self.roll(length as u64) as usize
+    }
+}
+
+/// Two targets have one fingerprint.
+fn print_of(target: u64) -> Fingerprint {
+    Fingerprint(target / 2 * 7)
+}
+
+fn shard_of(target: u64) -> u32 {
+    let code = code(print_of(target), rules().codes);
+    (0..SHARDS).find(|shard| range(rules().codes, rules().shards, *shard).contains(&code)).unwrap()
+}
+
+/// A registration.
+#[derive(Clone)]
+struct Sensor {
+    lease: LeaseRef,
+    target: u64,
+    terms: Terms,
+    /// The turn that read it.
+    since: u64,
+}
+
+impl Sensor {
+    fn record(&self, waits: bool) -> SensorRecord {
+        let context = PokeContext::from_json(&format!(r#"{{"target":{}}}"#, self.target)).unwrap();
+        let kind = "kind".try_into().unwrap();
+        let insert = NewSensor::new(self.lease, kind, context, self.terms.settings);
+        let key = TaskKey::new("ns", "w", "r", self.lease.id.0.to_string()).unwrap();
+        let mut record = SensorRecord::registered(insert.insert(self.terms.registered_at), key, 1, 1, 1);
+        record.fingerprint = print_of(self.target);
+        record.state = if waits { SensorState::Waiting } else { SensorState::Ended };
+        record
+    }
+}
+
+/// What the model knows of a target that has sensors, or whose poke has not returned.
+#[derive(Default)]
+struct Target {
+    asked: Option<Timestamp>,
+    hangs: bool,
+    /// It may be due for a sensor that left.
+    left: bool,
+    joined: bool,
+    looked_at: Option<Timestamp>,
+    outage: Option<Outage>,
+    due: Option<Timestamp>,
+}
+
+#[derive(Default)]
+struct Naive {
+    sensors: Vec<Sensor>,
+    targets: BTreeMap<u64, Target>,
+    endings: BTreeMap<LeaseRef, EndReason>,
+}
+
+impl Naive {
+    fn of(&self, target: u64) -> impl Iterator<Item = &Sensor> {
+        self.sensors.iter().filter(move |sensor| sensor.target == target)
+    }
+
+    fn interval(&self, target: u64, now: Timestamp) -> Duration {
+        let of = |sensor: &Sensor| {
+            interval_at(&sensor.terms.settings, now.saturating_duration_since(sensor.terms.registered_at))
+        };
+        let interval = self.of(target).map(of).min().unwrap().max(rules().min_interval);
+        let outage = self.targets[&target].outage;
+        outage.map_or(interval, |outage| backed_off(interval, outage.failures, rules().max_pause))
+    }
+
+    /// When the first sensor of the target times out, and when the first has borne the outage.
+    fn ends(&self, target: u64) -> Vec<Timestamp> {
+        let outage = self.targets[&target].outage;
+        let timeouts = self.of(target).map(|sensor| sensor.terms.times_out_at);
+        let borne = |outage: Outage| {
+            self.of(target).map(|sensor| outage.since.max(sensor.terms.registered_at) + rules().window).min()
+        };
+        timeouts.min().into_iter().chain(outage.and_then(borne)).collect()
+    }
+
+    /// When somebody wants a target to be looked at, if its last look ended at `since`.
+    fn wanted(&self, target: u64, since: Timestamp, now: Timestamp) -> Timestamp {
+        let found = &self.targets[&target];
+        let mut all = vec![next_poke(print_of(target), self.interval(target, now), since)];
+        if found.outage.is_none() {
+            match found.looked_at {
+                None => all.push(now),
+                Some(looked) if found.joined => all.push(looked + rules().min_interval),
+                Some(_) => {}
+            }
+        }
+        all.extend(self.ends(target).into_iter().filter(|end| *end > now));
+        if self.ends(target).iter().any(|end| *end <= now) {
+            all.push(now + rules().min_interval);
+        }
+        all.into_iter().min().unwrap()
+    }
+
+    fn learn(&mut self, sensor: Sensor, taken_over: Option<Timestamp>, now: Timestamp) {
+        if self.sensors.iter().any(|known| known.lease == sensor.lease) {
+            return;
+        }
+        self.forget(sensor.lease.id);
+        let taken_over = taken_over.filter(|_| now >= sensor.terms.registered_at + rules().lease);
+        let (target, terms) = (sensor.target, sensor.terms);
+        self.sensors.push(sensor);
+        let found = self.targets.entry(target).or_default();
+        found.looked_at = found.looked_at.max(taken_over);
+        found.joined |= taken_over.is_none();
+        if found.asked.is_some() {
+            return;
+        }
+        let interval = interval_at(&terms.settings, now.saturating_duration_since(terms.registered_at));
+        let interval = interval.max(rules().min_interval);
+        let own = match (found.looked_at, found.outage) {
+            (None, _) => now,
+            (Some(looked), Some(outage)) => {
+                let pause = backed_off(interval, outage.failures, rules().max_pause);
+                next_poke(print_of(target), pause, looked)
+                    .min(outage.since.max(terms.registered_at) + rules().window)
+            }
+            (Some(looked), None) if taken_over.is_some() => next_poke(print_of(target), interval, looked),
+            (Some(looked), None) => looked + rules().min_interval,
+        };
+        let own = own.max(now).min(terms.times_out_at);
+        found.due = Some(found.due.map_or(own, |due| due.min(own)));
+    }
+
+    fn forget(&mut self, id: TaskId) {
+        let Some(at) = self.sensors.iter().position(|sensor| sensor.lease.id == id) else { return };
+        let target = self.sensors.remove(at).target;
+        let empty = self.of(target).next().is_none();
+        let found = self.targets.get_mut(&target).unwrap();
+        found.left = !empty;
+        if empty {
+            let asked = found.asked;
+            *found = Target { asked, hangs: found.hangs, ..Target::default() };
+            if asked.is_none() && !found.hangs {
+                self.targets.remove(&target);
+            }
+        }
+    }
+
+    fn keep(&mut self, mine: impl Fn(u64) -> bool) {
+        let lost: Vec<TaskId> =
+            self.sensors.iter().filter(|sensor| !mine(sensor.target)).map(|sensor| sensor.lease.id).collect();
+        lost.into_iter().for_each(|id| self.forget(id));
+    }
+
+    /// The targets whose time has come, each with whether it hangs.
+    fn due(&mut self, now: Timestamp) -> BTreeMap<u64, bool> {
+        let mut all = BTreeMap::new();
+        for target in self.targets.keys().copied().collect::<Vec<_>>() {
+            let found = &self.targets[&target];
+            let Some(due) = found.due.filter(|due| *due <= now) else { continue };
+            if found.left {
+                let since = found.looked_at.unwrap_or(now);
+                let past = self.ends(target).iter().any(|end| *end <= now);
+                let next = if past { due } else { self.wanted(target, since, now).max(due) };
+                let found = self.targets.get_mut(&target).unwrap();
+                (found.left, found.due) = (false, Some(next));
+                if next > now {
+                    continue;
+                }
+            }
+            let found = self.targets.get_mut(&target).unwrap();
+            found.due = None;
+            if !found.hangs {
+                (found.asked, found.looked_at, found.joined) = (Some(now), Some(now), false);
+            }
+            all.insert(target, found.hangs);
+        }
+        all
+    }
+
+    fn rest(&mut self, target: u64, now: Timestamp) {
+        let empty = self.of(target).next().is_none();
+        let Some(found) = self.targets.get_mut(&target) else { return };
+        found.asked = None;
+        found.left = false;
+        if empty {
+            if !found.hangs {
+                self.targets.remove(&target);
+            }
+            return;
+        }
+        let due = self.wanted(target, now, now);
+        self.targets.get_mut(&target).unwrap().due = Some(due);
+    }
+
+    /// Applies the outcome of a poke that began after the turn `knew`, or of none.
+    fn answered(&mut self, target: u64, knew: u64, poked: &PokeOutcome, hangs: bool, now: Timestamp) {
+        let empty = self.of(target).next().is_none();
+        if let Some(found) = self.targets.get_mut(&target).filter(|_| !empty) {
+            found.outage = Outage::after(found.outage, poked, now);
+            let outage = found.outage;
+            for sensor in self.sensors.iter().filter(|sensor| sensor.target == target && sensor.since <= knew)
+            {
+                let given_up = match (poked, &outage) {
+                    (PokeOutcome::Unreachable(text), Some(outage)) => {
+                        give_up(&sensor.terms, outage, text, rules().window, now)
+                    }
+                    _ => None,
+                };
+                if let Some(ending) = settle(&sensor.terms, poked, now).or(given_up) {
+                    self.endings.entry(sensor.lease).or_insert(ending.reason);
+                }
+            }
+        }
+        if let Some(found) = self.targets.get_mut(&target) {
+            found.hangs |= hangs;
+        }
+        self.rest(target, now);
+    }
+
+    fn returned(&mut self, target: u64) {
+        let empty = self.of(target).next().is_none();
+        let Some(found) = self.targets.get_mut(&target) else { return };
+        found.hangs = false;
+        if empty {
+            self.targets.remove(&target);
+        }
+    }
+
+    fn end_overdue(&mut self, now: Timestamp) {
+        let before = now - rules().usual_timeout;
+        for sensor in &self.sensors {
+            let late = self.targets[&sensor.target].asked.is_some_and(|asked| asked <= before);
+            if late && sensor.terms.times_out_at <= before {
+                let ending = settle(&sensor.terms, &PokeOutcome::NotYet, now).unwrap();
+                self.endings.entry(sensor.lease).or_insert(ending.reason);
+            }
+        }
+    }
+}
+
+/// A poke on its way.
+struct Call {
+    group: GroupRef,
+    target: u64,
+    turn: u64,
+    /// The turn that had read the store when it began.
+    knew: Option<u64>,
+    hangs: bool,
+}
+
+#[derive(Default)]
+struct Worker {
+    plan: Plan,
+    naive: Naive,
+    calls: Vec<Call>,
+    /// The changes that it has read.
+    cursor: usize,
+    skew: Duration,
+}
+
+struct World {
+    dice: Dice,
+    clock: Timestamp,
+    /// What waits in the store.
+    store: BTreeMap<TaskId, Sensor>,
+    /// Registrations, and sensors that ended.
+    changes: Vec<Sensor>,
+    epoch: i64,
+    workers: [Worker; 2],
+    /// What happened, so that a run in which nothing happens is noticed.
+    seen: BTreeSet<&'static str>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut world = Self {
+            dice: Dice(seed),
+            clock: Timestamp::UNIX_EPOCH + SECOND * 1_000_000,
+            store: BTreeMap::new(),
+            changes: Vec::new(),
+            epoch: 0,
+            workers: Default::default(),
+            seen: BTreeSet::new(),
+        };
+        for (at, worker) in world.workers.iter_mut().enumerate() {
+            let mine = (0..SHARDS).filter(|shard| *shard as usize % 2 == at);
+            worker.plan.hold(mine.map(|shard| (shard, Timestamp::MAX)).collect(), rules());
+        }
+        world
+    }
+
+    fn now(&self, at: usize) -> Timestamp {
+        self.clock - self.workers[at].skew
+    }
+
+    fn step(&mut self) {
+        let at = self.dice.index(2);
+        match self.dice.roll(40) {
+            0..=6 => self.register(),
+            7 => self.cancel(),
+            8..=17 => self.turn(at),
+            18..=20 => self.begin(at),
+            21..=28 => self.answer(at),
+            29 => self.overrun(at),
+            30 => self.come_back(at),
+            31..=34 => self.settle(at),
+            35 => self.hand_over(),
+            36 if self.dice.roll(20) == 0 => self.set_back(at),
+            _ => {
+                let units = [1, 1_000, 1_000_000, 20_000_000];
+                let unit = units[self.dice.index(units.len())];
+                self.clock += Duration::from_micros(self.dice.roll(9) * unit);
+            }
+        }
+        (0..2).for_each(|at| self.check(at));
+    }
+
+    fn register(&mut self) {
+        self.epoch += 1;
+        let (id, target) = (TaskId(self.dice.roll(TASKS) as i64), self.dice.roll(TARGETS));
+        let (interval, timeout) = (self.dice.roll(40) + 1, self.dice.roll(600) + 1);
+        let interval = SECOND * interval as u32;
+        let mut settings = Settings::new(interval, SECOND * timeout as u32).unwrap();
+        if self.dice.roll(3) == 0 {
+            settings = settings.max_interval(interval * 8).unwrap();
+        }
+        let terms = Terms::new(settings, self.clock);
+        let sensor = Sensor { lease: LeaseRef::new(id, self.epoch), target, terms, since: 0 };
+        if let Some(before) = self.store.insert(id, sensor.clone()) {
+            self.changes.push(before);
+        }
+        self.changes.push(sensor);
+    }
+
+    fn cancel(&mut self) {
+        let id = TaskId(self.dice.roll(TASKS) as i64);
+        if let Some(sensor) = self.store.remove(&id) {
+            self.seen.insert("cancelled");
+            self.changes.push(sensor);
+        }
+    }
+
+    fn learn(&mut self, at: usize, sensor: &Sensor, waits: bool, taken_over: Option<Timestamp>) {
+        let (now, worker) = (self.now(at), &mut self.workers[at]);
+        if !worker.plan.held().contains_key(&shard_of(sensor.target)) {
+            return;
+        }
+        let whole = sensor.lease.epoch % 2 == 0;
+        let arrival = Arrival { sensor: sensor.record(waits), kind: 0, taken_over, whole };
+        worker.plan.learn(arrival, now, rules());
+        match waits {
+            true => {
+                let since = worker.plan.turn();
+                worker.naive.learn(Sensor { since, ..sensor.clone() }, taken_over, now);
+            }
+            false => worker.naive.forget(sensor.lease.id),
+        }
+    }
+
+    /// One cycle of a worker: it reads what changed, and asks for what is due.
+    fn turn(&mut self, at: usize) {
+        let now = self.now(at);
+        assert!(self.workers[at].plan.begin(now));
+        let news = self.changes[self.workers[at].cursor..].to_vec();
+        self.workers[at].cursor = self.changes.len();
+        for sensor in news {
+            // A row has one state: the last.
+            match self.store.get(&sensor.lease.id).cloned() {
+                Some(last) => self.learn(at, &last, true, None),
+                None => self.learn(at, &sensor, false, None),
+            }
+        }
+        let worker = &mut self.workers[at];
+        let expected = worker.naive.due(now);
+        let mut found = BTreeMap::new();
+        let mut hung = Vec::new();
+        while let Some(Due { group, hangs, .. }) = worker.plan.due(now, rules()) {
+            let context = worker.plan.groups.get(group).unwrap().context.clone();
+            let target =
+                (0..TARGETS).find(|target| context.as_str() == format!(r#"{{"target":{target}}}"#)).unwrap();
+            assert_eq!(found.insert(target, hangs), None, "a group is due once");
+            if hangs {
+                hung.push((group, target));
+                continue;
+            }
+            assert!(worker.calls.iter().all(|call| call.target != target), "it is poked once at a time");
+            let job = worker.plan.job(group, now, rules()).unwrap();
+            let last = worker.naive.of(target).map(|sensor| sensor.terms.times_out_at).max().unwrap();
+            assert!(job.of_use_until >= (last.max(now) + rules().usual_timeout).as_micros());
+            assert_eq!(
+                (job.sensors as usize, job.turn),
+                (worker.naive.of(target).count(), worker.plan.turn())
+            );
+            worker.calls.push(Call { group, target, turn: job.turn, knew: None, hangs: false });
+        }
+        assert_eq!(found, expected, "what is due");
+        for (group, target) in hung {
+            self.seen.insert("due while it hangs");
+            let answer = Answer::without_poke(group, Outcome::StillHangs);
+            self.workers[at].apply(answer, target, now);
+        }
+        let worker = &mut self.workers[at];
+        worker.plan.end_overdue(now, rules());
+        worker.naive.end_overdue(now);
+    }
+
+    /// The engine begins a poke that waited for a thread.
+    fn begin(&mut self, at: usize) {
+        let (dice, worker) = (&mut self.dice, &mut self.workers[at]);
+        let turn = worker.plan.turn();
+        let mut waiting: Vec<&mut Call> =
+            worker.calls.iter_mut().filter(|call| call.knew.is_none()).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let place = dice.index(waiting.len());
+        waiting[place].knew = Some(turn);
+    }
+
+    fn take_call(&mut self, at: usize, hangs: bool) -> Option<Call> {
+        let worker = &mut self.workers[at];
+        let fit = |call: &Call| call.hangs == hangs && call.knew.is_some();
+        let fits: Vec<usize> = (0..worker.calls.len()).filter(|at| fit(&worker.calls[*at])).collect();
+        (!fits.is_empty()).then(|| worker.calls.remove(fits[self.dice.index(fits.len())]))
+    }
+
+    fn answer(&mut self, at: usize) {
+        let Some(call) = self.take_call(at, false) else { return };
+        let (outcome, word) = match self.dice.roll(12) {
+            0 => (PokeOutcome::Landed(Some("here".into())), "landed"),
+            1 => (PokeOutcome::Failed("never".into()), "failed"),
+            2..=6 => (PokeOutcome::Unreachable("no route".into()), "unreachable"),
+            _ => (PokeOutcome::NotYet, "not yet"),
+        };
+        self.seen.insert(word);
+        self.seen.extend((call.knew > Some(call.turn)).then_some("began late"));
+        let now = self.now(at);
+        let knew = call.knew.unwrap();
+        let outcome = Outcome::Answered(outcome);
+        let answer = Answer { group: call.group, turn: call.turn, knew, outcome, took: None };
+        self.workers[at].apply(answer, call.target, now);
+    }
+
+    fn overrun(&mut self, at: usize) {
+        let Some(call) = self.take_call(at, false) else { return };
+        let (now, hangs, knew) = (self.now(at), self.dice.roll(3) > 0, call.knew.unwrap());
+        let outcome = Outcome::Overran { timeout: SECOND, hangs };
+        let answer = Answer { group: call.group, turn: call.turn, knew, outcome, took: None };
+        self.workers[at].apply(answer, call.target, now);
+        if hangs {
+            self.seen.insert("hangs");
+            self.workers[at].calls.push(Call { hangs: true, ..call });
+        }
+    }
+
+    fn come_back(&mut self, at: usize) {
+        let Some(call) = self.take_call(at, true) else { return };
+        self.seen.insert("returned");
+        self.workers[at].plan.returned(call.group);
+        self.workers[at].naive.returned(call.target);
+    }
+
+    /// The worker records ends. The store refuses some, and others hold the tasks of some.
+    fn settle(&mut self, at: usize) {
+        let worker = &mut self.workers[at];
+        worker
+            .naive
+            .endings
+            .retain(|lease, _| worker.naive.sensors.iter().any(|known| known.lease == *lease));
+        let ends = worker.plan.ends(None);
+        let found: BTreeMap<LeaseRef, EndReason> =
+            ends.iter().map(|(lease, ending)| (*lease, ending.reason)).collect();
+        assert_eq!(found, worker.naive.endings, "who ends, and why");
+        assert_eq!(worker.plan.ends(ends.last().map(|(lease, _)| *lease)), []);
+        if self.dice.roll(5) == 0 {
+            self.seen.insert("refused");
+            return;
+        }
+        for (lease, ending) in ends {
+            if self.dice.roll(6) == 0 {
+                self.seen.insert("passed over");
+                continue;
+            }
+            self.seen.insert(ending.reason.as_str());
+            let worker = &mut self.workers[at];
+            worker.plan.forget(lease);
+            worker.naive.forget(lease.id);
+            worker.naive.endings.remove(&lease);
+            if self.store.get(&lease.id).is_some_and(|sensor| sensor.lease == lease) {
+                let sensor = self.store.remove(&lease.id).unwrap();
+                self.changes.push(sensor);
+            }
+        }
+    }
+
+    /// A shard goes to the other worker: its lease ends, and the other one claims it.
+    fn hand_over(&mut self) {
+        let shard = self.dice.roll(u64::from(SHARDS)) as u32;
+        let from = usize::from(!self.workers[0].plan.held().contains_key(&shard));
+        let (giver, taker) = (from, 1 - from);
+        let now = self.now(giver);
+        let mut held = self.workers[giver].plan.held().clone();
+        held.insert(shard, now);
+        let worker = &mut self.workers[giver];
+        worker.plan.hold(held, rules());
+        assert!(worker.plan.expire(now, rules()) && !worker.plan.expire(now, rules()));
+        worker.naive.keep(|target| shard_of(target) != shard);
+        self.check(giver);
+        let mut held = self.workers[taker].plan.held().clone();
+        held.insert(shard, Timestamp::MAX);
+        self.workers[taker].plan.hold(held, rules());
+        let since = self.now(taker) - SECOND * self.dice.roll(20) as u32;
+        for sensor in
+            self.store.values().filter(|sensor| shard_of(sensor.target) == shard).cloned().collect::<Vec<_>>()
+        {
+            self.learn(taker, &sensor, true, Some(since));
+        }
+    }
+
+    /// The worker's clock is set back: it starts again, as after a restart.
+    fn set_back(&mut self, at: usize) {
+        let Some(last) = self.workers[at].plan.now() else { return };
+        self.seen.insert("set back");
+        let (held, worker) = (self.workers[at].plan.held().clone(), &mut self.workers[at]);
+        worker.skew = self.clock.saturating_duration_since(last) + SECOND * (self.dice.roll(300) + 1) as u32;
+        let now = self.now(at);
+        let worker = &mut self.workers[at];
+        assert!(!worker.plan.begin(now) && worker.plan.held().is_empty());
+        worker.naive.keep(|_| false);
+        worker.naive.endings.clear();
+        self.check(at);
+        let worker = &mut self.workers[at];
+        worker.plan.hold(held, rules());
+        worker.cursor = self.changes.len();
+        for sensor in self.store.values().cloned().collect::<Vec<_>>() {
+            self.learn(at, &sensor, true, Some(now));
+        }
+    }
+
+    /// What must hold between two calls.
+    fn check(&self, at: usize) {
+        let (now, Worker { plan, naive, .. }) = (self.now(at), &self.workers[at]);
+        assert_eq!(plan.sensors(), naive.sensors.len());
+        let with = naive.targets.keys().filter(|target| naive.of(**target).next().is_some()).count();
+        assert_eq!((plan.groups(), plan.groups.deserted()), (with, naive.targets.len() - with));
+        let outages = naive.targets.values().filter(|target| target.outage.is_some()).count();
+        assert_eq!(plan.outages(), outages);
+        let due = naive.targets.values().filter_map(|target| target.due).min();
+        assert_eq!(plan.groups.earliest(), due, "when something is due");
+        // A last look that does not come ends its first sensor after the usual time. If a sensor has left
+        // meanwhile, the plan may still wait for that one, and notices the first in the next cycle.
+        let asked = naive.targets.iter().filter(|(_, found)| found.asked.is_some() && !found.left);
+        let first = |target| naive.of(target).map(|sensor| sensor.terms.times_out_at).min();
+        let ends = asked.filter_map(|(target, _)| first(*target)).map(|end| end + rules().usual_timeout);
+        let end = ends.filter(|end| *end > now).min();
+        assert!(end.is_none_or(|end| plan.next_due(now, rules()).is_some_and(|next| next <= end)));
+    }
+}
+
+impl Worker {
+    fn apply(&mut self, answer: Answer, target: u64, now: Timestamp) {
+        let (knew, hangs) = (answer.knew, matches!(answer.outcome, Outcome::Overran { hangs: true, .. }));
+        let poked = match &answer.outcome {
+            Outcome::Answered(poked) => poked.clone(),
+            _ => PokeOutcome::Unreachable("late".into()),
+        };
+        let whole = |sensor: &&Sensor| sensor.since <= knew && sensor.lease.epoch % 2 == 0;
+        let mut logged: BTreeSet<LeaseRef> =
+            self.naive.of(target).filter(whole).map(|sensor| sensor.lease).collect();
+        let sensors = self.naive.of(target).count();
+        let applied = self.plan.answered(answer, now, rules(), &mut |sensor, _| {
+            assert!(logged.remove(&sensor.lease_ref()), "only who is concerned is told");
+        });
+        assert!(logged.is_empty());
+        assert_eq!(
+            (applied.sensors, applied.unreachable),
+            (sensors, matches!(poked, PokeOutcome::Unreachable(_)))
+        );
+        self.naive.answered(target, knew, &poked, hangs, now);
+    }
+}
+
+/// `STATIONMASTER_PLAN_STEPS=1000000` takes that many.
+#[test]
+fn does_what_a_naive_model_does() {
+    let steps: u64 = std::env::var("STATIONMASTER_PLAN_STEPS").map_or(30_000, |steps| steps.parse().unwrap());
+    let (mut seen, runs) = (BTreeSet::new(), steps / 1_000);
+    for seed in 0..runs {
+        let mut world = World::new(seed);
+        (0..1_000).for_each(|_| world.step());
+        // In the end all pokes return and all sensors leave, and nothing is kept.
+        for at in 0..2 {
+            while let Some(call) = world.workers[at].calls.pop() {
+                match call.hangs {
+                    true => world.workers[at].plan.returned(call.group),
+                    false => world.workers[at].plan.put_back(call.group, rules()),
+                }
+            }
+            let plan = &mut world.workers[at].plan;
+            plan.forget_sensors();
+            assert_eq!((plan.groups(), plan.has_deserted(), plan.sensors()), (0, false, 0), "seed {seed}");
+        }
+        seen.append(&mut world.seen);
+    }
+    let all = [
+        "began late",
+        "cancelled",
+        "due while it hangs",
+        "failed",
+        "hangs",
+        "landed",
+        "not yet",
+        "passed over",
+        "refused",
+        "returned",
+        "set back",
+        "timed_out",
+        "unreachable",
+    ];
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
+}
