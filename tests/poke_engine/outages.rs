@@ -86,6 +86,81 @@ fn whoever_joins_a_dark_target_bears_it_as_long() {
 }
 
 #[test]
+fn who_leaves_a_dark_target_does_not_make_the_next_bear_it_longer() {
+    for store in stores() {
+        sense(&store, 0, "kind", &[("leaves", "a")], waits(100_000, 1_000_000));
+        let (mut poker, minutes) = dark(&store, 100_000, 0..0);
+        assert_eq!(minute_of_end(&mut poker, 0..60), None);
+        sense(&store, 60 * 60, "kind", &[("stays", "a")], waits(100_000, 1_000_000));
+        assert_eq!(minute_of_end(&mut poker, 60..129), None);
+        leave(&store, 129 * 60, "leaves");
+        // At minute 130 the target is due for the sensor that left. Its pause lasts for longer than a day.
+        assert_eq!(minute_of_end(&mut poker, 129..200), Some(190));
+        assert_eq!(*minutes.lock(), [0, 190], "the first look and the last");
+    }
+}
+
+#[test]
+fn who_joins_while_a_poke_finds_a_dark_target_again_does_not_wait_for_its_grid() {
+    for store in stores() {
+        sense(&store, 0, "kind", &[("first", "a")], waits(1_000, 1_000_000));
+        let (gate, pokes) = (Arc::new(Gate::default()), Arc::new(Mutex::new(Vec::new())));
+        let (passes, seen) = (gate.clone(), pokes.clone());
+        let poke = move |request: &PokeRequest| {
+            let before = {
+                let mut seen = seen.lock();
+                seen.push((request.now, request.sensors));
+                seen.len() - 1
+            };
+            match before {
+                0 => PokeOutcome::Unreachable("no route to host".into()),
+                1 => {
+                    passes.pass();
+                    PokeOutcome::NotYet
+                }
+                _ => PokeOutcome::NotYet,
+            }
+        };
+        let poker = patient(&store).wait_for_answers(millis(1)).min_interval(secs(5));
+        let mut poker = poker.kind("kind".try_into().unwrap(), poke);
+        tick_until(&mut poker, 0, |report| report.backed_off == 1);
+        let begun = (1..=1_000).find(|now| poker.tick(at(*now)).unwrap().due == 1).unwrap();
+        tick_until(&mut poker, begun, |_| pokes.lock().len() == 2);
+        sense(&store, begun + 1, "kind", &[("joins", "a")], waits(1_000, 1_000_000));
+        assert_eq!(poker.tick(at(begun + 1)).unwrap().loaded, 1);
+        gate.open();
+        tick_until(&mut poker, begun + 2, |report| (report.backed_off, report.in_flight) == (0, 0));
+        assert_eq!(poker.tick(at(begun + 4)).unwrap().due, 0, "not before `min_interval` has passed");
+        tick_until(&mut poker, begun + 5, |_| pokes.lock().len() == 3);
+        assert_eq!(pokes.lock().last(), Some(&(at(begun + 5), 2)));
+    }
+}
+
+#[test]
+fn registrations_while_a_poke_hangs_are_no_further_failures() {
+    for store in stores() {
+        sense(&store, 0, "kind", &[("first", "a")], waits(1_000, 1_000_000));
+        let gate = Arc::new(Gate::default());
+        let passes = gate.clone();
+        let poke = move |_: &PokeRequest| {
+            passes.pass();
+            PokeOutcome::NotYet
+        };
+        let mut poker = patient(&store).poke_timeout(millis(50)).kind("kind".try_into().unwrap(), poke);
+        assert_eq!(poker.tick(at(0)).unwrap().hung, 1);
+        leave(&store, 1, "first");
+        assert_eq!(poker.tick(at(1)).unwrap().groups, 0);
+        sense(&store, 2, "kind", &[("second", "a")], waits(1_000, 1_000_000));
+        let report = poker.tick(at(2)).unwrap();
+        assert_eq!((report.due, report.unreachable, report.backed_off), (1, 1, 1), "it still hangs");
+        sense(&store, 3, "kind", &[("third", "a")], waits(1_000, 1_000_000));
+        let report = poker.tick(at(3)).unwrap();
+        assert_eq!((report.sensors, report.due), (2, 0), "the outage keeps its pause");
+        gate.open();
+    }
+}
+
+#[test]
 fn pauses_double_up_to_the_breaker_and_end_with_the_first_look() {
     for store in stores() {
         sense(&store, 0, "kind", &[("t", "a")], waits(60, 1_000_000));

@@ -96,9 +96,14 @@ pub fn register_ready(
         .unwrap();
 }
 
+/// Takes a task from its sensor.
+pub fn leave(store: &Arc<dyn Store>, now: i64, task: &str) {
+    store.write(|tx| tx.mark(at(now), &[Mark::new(key(task), TaskState::Skipped, "by hand")])).unwrap();
+}
+
 /// Takes a task from its sensor, and has it wait for the target again.
 pub fn register_again(store: &Arc<dyn Store>, now: i64, task: (&str, &str), settings: Settings) {
-    store.write(|tx| tx.mark(at(now), &[Mark::new(key(task.0), TaskState::Skipped, "again")])).unwrap();
+    leave(store, now, task.0);
     let cleared = store.write(|tx| tx.clear(at(now), &[key(task.0)])).unwrap();
     assert_eq!(cleared, [Cleared::Ready]);
     register_ready(store, now, "kind", &[task], settings);

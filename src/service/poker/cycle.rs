@@ -39,8 +39,10 @@ impl Poker {
 
     /// Takes back queued pokes that no sensor waits for any more.
     pub(super) fn withdraw(&mut self) {
-        let rules = self.rules();
-        let plan = &mut self.plan;
+        if !self.plan.has_deserted() {
+            return;
+        }
+        let (rules, plan) = (self.rules(), &mut self.plan);
         let mut withdrawn = Vec::new();
         for pending in &mut self.pending {
             pending.groups.retain(|group| {
@@ -247,9 +249,7 @@ impl Poker {
         if let Some(crew) = &mut self.crew {
             crew.followed(self.plan.turn());
         }
-        if self.plan.has_deserted() {
-            self.withdraw();
-        }
+        self.withdraw();
         self.take_due(now, report);
         self.poke(now, began, report);
         self.take_back();

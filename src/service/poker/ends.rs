@@ -43,14 +43,16 @@ impl Poker {
 
     /// Applies one answer, and logs it for each sensor that it reaches. Returns how many sensors share its group.
     fn apply(&mut self, answer: Answer, now: Timestamp, report: &mut PokeReport) -> usize {
-        let (rules, log, mut panics) = (self.rules(), self.log.as_deref(), 0);
+        let (rules, panics) = (self.rules(), &mut report.log_panics);
         // A faulty log must not delay the sensors.
-        let mut log = |sensor: &SensorRecord, poked: &PokeOutcome| {
-            let Some(log) = log else { return };
-            panics += usize::from(catch_unwind(AssertUnwindSafe(|| log.poked(sensor, now, poked))).is_err());
-        };
-        let applied = self.plan.answered(answer, now, rules, &mut log);
-        report.log_panics += panics;
+        let mut log = self.log.as_deref().map(|log| {
+            move |sensor: &SensorRecord, poked: &PokeOutcome| {
+                *panics +=
+                    usize::from(catch_unwind(AssertUnwindSafe(|| log.poked(sensor, now, poked))).is_err());
+            }
+        });
+        let log = log.as_mut().map(|log| log as &mut dyn FnMut(&SensorRecord, &PokeOutcome));
+        let applied = self.plan.answered(answer, now, rules, log);
         report.unreachable += usize::from(applied.unreachable);
         applied.sensors
     }

@@ -123,9 +123,7 @@ impl Poker {
     /// Holds these shards only, and forgets the sensors of the others.
     pub(super) fn hold(&mut self, shards: BTreeMap<u32, Timestamp>) {
         self.plan.hold(shards, self.rules());
-        if self.plan.has_deserted() {
-            self.withdraw();
-        }
+        self.withdraw();
     }
 
     pub(super) fn ranges(&self, shards: impl Iterator<Item = u32>) -> Vec<Range<u32>> {

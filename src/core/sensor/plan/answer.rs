@@ -93,13 +93,13 @@ impl Outcome {
 
 impl Plan {
     /// Applies one answer, and gives the group its next time. The answer concerns only the members that were
-    /// known when its poke began. `log` is given each of them that is kept whole, if the target was looked at.
+    /// known when its poke began. A log is given each of them that is kept whole, if the target was looked at.
     pub(crate) fn answered(
         &mut self,
         answer: Answer,
         now: Timestamp,
         rules: Rules,
-        log: &mut dyn FnMut(&SensorRecord, &PokeOutcome),
+        log: Option<&mut dyn FnMut(&SensorRecord, &PokeOutcome)>,
     ) -> Applied {
         let Answer { group, knew, outcome, .. } = answer;
         let served = !matches!(outcome, Outcome::NotServed);
@@ -111,8 +111,11 @@ impl Plan {
             applied.sensors = found.members as usize;
             if served {
                 let outage = Outage::after(found.outage, &poked, now);
-                let reached = self.groups.members(found).filter(|member| member.since <= knew);
-                reached.filter_map(|member| member.record.as_deref()).for_each(|sensor| log(sensor, &poked));
+                if let Some(log) = log {
+                    for member in self.groups.members(found).filter(|member| member.since <= knew) {
+                        member.record.iter().for_each(|sensor| log(sensor, &poked));
+                    }
+                }
                 self.groups.note(group, outage);
             }
             self.end_members(group, &poked, knew, now, rules);

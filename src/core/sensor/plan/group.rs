@@ -56,7 +56,7 @@ pub(super) struct Group {
     pub(super) twin: u32,
     pub(super) fingerprint: Fingerprint,
     pub(super) incarnation: u64,
-    /// When it was last asked, as far as it concerns its present members.
+    /// When it was last due, as far as it concerns its present members.
     pub(super) looked_at: Option<Timestamp>,
     /// When it was last asked.
     pub(super) asked_at: Option<Timestamp>,

@@ -1,6 +1,6 @@
 //! The poke groups of a worker's shards in memory: by target, by due time, by timeout.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::group::{Group, GroupRef, Phase};
@@ -15,34 +15,21 @@ use crate::time::Timestamp;
 /// All sensors that this worker is responsible for.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    slab: Slab<Group>,
-    members: Members,
+    pub(super) slab: Slab<Group>,
+    pub(super) members: Members,
     by_print: HashMap<Fingerprint, u32>,
     due: BTreeSet<(i64, u32)>,
     timeouts: BTreeSet<(i64, u32)>,
     incarnations: u64,
     /// Groups whose target was unreachable last time.
-    outages: usize,
-    /// Groups that are kept only until their poke returns.
-    deserted: usize,
+    pub(super) outages: usize,
+    /// Groups without members, kept only until their poke returns or is not made.
+    pub(super) deserted: usize,
 }
 
 impl Groups {
-    pub(super) fn sensors(&self) -> usize {
-        self.members.len()
-    }
-
     pub(super) fn len(&self) -> usize {
         self.slab.len() - self.deserted
-    }
-
-    /// Returns the number of groups without members, whose poke has not returned or not begun.
-    pub(super) fn deserted(&self) -> usize {
-        self.deserted
-    }
-
-    pub(super) fn outages(&self) -> usize {
-        self.outages
     }
 
     pub(super) fn get(&self, group: GroupRef) -> Option<&Group> {
@@ -51,11 +38,6 @@ impl Groups {
 
     fn get_mut(&mut self, group: GroupRef) -> Option<&mut Group> {
         self.slab.get_mut(group.at).filter(|found| found.incarnation == group.incarnation)
-    }
-
-    /// Returns the numbers of the kinds of its groups.
-    pub(super) fn kinds(&self) -> HashSet<u32> {
-        self.slab.iter().map(|(_, group)| group.kind).collect()
     }
 
     pub(super) fn members(&self, group: &Group) -> impl Iterator<Item = &Member> {
@@ -72,15 +54,8 @@ impl Groups {
     /// The group is due at once, but no sooner than [`Rules::min_interval`] after its last look. If the
     /// sensor was taken over, or its target was unreachable last time, the group waits for the next grid
     /// point.
-    pub(super) fn learn(
-        &mut self,
-        arrival: Arrival,
-        looked_at: Option<Timestamp>,
-        turn: u64,
-        now: Timestamp,
-        rules: Rules,
-    ) {
-        let Arrival { sensor, kind, whole, .. } = arrival;
+    pub(super) fn learn(&mut self, arrival: Arrival, turn: u64, now: Timestamp, rules: Rules) {
+        let Arrival { sensor, kind, taken_over, whole } = arrival;
         let lease = sensor.lease_ref();
         // A registration may be read twice, as a change and with its shard. It keeps the turn that first read
         // it, because a poke that began since then answers it too.
@@ -93,6 +68,10 @@ impl Groups {
         }
         let Some(at) = self.find(&sensor, kind).or_else(|| self.found(&sensor, kind)) else { return };
         let terms = Terms::from(&sensor);
+        // A sensor that was taken over counts as looked at until its shard was given up, unless it is so young
+        // that its first look may be missing. So a restart does not poke all targets at once, and a due time
+        // that came while no one held the shard is not skipped.
+        let looked_at = taken_over.filter(|_| now >= terms.registered_at + rules.lease);
         let mut member = Member::new(lease, terms, turn, at);
         let Some(group) = self.slab.get_mut(at) else { return };
         if whole {
@@ -274,10 +253,9 @@ impl Groups {
             self.due.pop_first();
             // While it is asked it is in no order. A group that hangs is returned as well, because each of its
             // due times counts as one more failed look, but stays hung.
-            group.due = i64::MAX;
+            (group.due, group.looked_at, group.joined) = (i64::MAX, Some(now), false);
             if group.phase == Phase::Resting {
-                group.phase = Phase::Asked;
-                (group.looked_at, group.asked_at, group.joined) = (Some(now), Some(now), false);
+                (group.phase, group.asked_at) = (Phase::Asked, Some(now));
             }
             return Some(found);
         }

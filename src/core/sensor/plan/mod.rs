@@ -94,12 +94,14 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Begins a turn. Returns false, and forgets everything, if the clock was set back: due times and leases may
-    /// then be far in the future.
+    /// Begins a turn. Returns false, and forgets everything but the pokes that run, if the clock was set back:
+    /// due times and leases may then be far in the future.
     pub(crate) fn begin(&mut self, now: Timestamp) -> bool {
         let forward = self.now.is_none_or(|last| last <= now);
         if !forward {
-            self.forget_all();
+            self.held.clear();
+            self.endings.clear();
+            self.groups.clear();
         }
         self.now = Some(now);
         self.turn += 1;
@@ -116,7 +118,7 @@ impl Plan {
     }
 
     pub(crate) fn sensors(&self) -> usize {
-        self.groups.sensors()
+        self.groups.members.len()
     }
 
     /// Returns the number of targets.
@@ -126,12 +128,12 @@ impl Plan {
 
     /// Returns the number of targets that were unreachable last time.
     pub(crate) fn outages(&self) -> usize {
-        self.groups.outages()
+        self.groups.outages
     }
 
     /// Returns the numbers of the kinds of its groups.
     pub(crate) fn kinds(&self) -> HashSet<u32> {
-        self.groups.kinds()
+        self.groups.slab.iter().map(|(_, group)| group.kind).collect()
     }
 
     /// Returns the kind of a group.
@@ -141,7 +143,7 @@ impl Plan {
 
     /// Returns true if a group waits for its poke that no sensor waits for.
     pub(crate) fn has_deserted(&self) -> bool {
-        self.groups.deserted() > 0
+        self.groups.deserted > 0
     }
 
     /// Returns true if no sensor waits for this group.
@@ -156,11 +158,11 @@ impl Plan {
 
     /// Gives up the shards whose lease has ended. Returns true if there are any.
     pub(crate) fn expire(&mut self, now: Timestamp, rules: Rules) -> bool {
-        let kept = self.held.iter().filter(|(_, until)| now < **until);
-        let kept: BTreeMap<u32, Timestamp> = kept.map(|(shard, until)| (*shard, *until)).collect();
-        let expired = kept.len() < self.held.len();
+        let held_before = self.held.len();
+        self.held.retain(|_, until| now < *until);
+        let expired = self.held.len() < held_before;
         if expired {
-            self.hold(kept, rules);
+            self.forget_lost(rules);
         }
         expired
     }
@@ -171,33 +173,23 @@ impl Plan {
         let lost = self.held.keys().any(|shard| !held.contains_key(shard));
         self.held = held;
         if lost {
-            let kept: Vec<Range<u32>> =
-                self.held.keys().map(|shard| range(rules.codes, rules.shards, *shard)).collect();
-            let mine = |print| kept.iter().any(|range| range.contains(&code(print, rules.codes)));
-            self.groups.retain(mine);
+            self.forget_lost(rules);
         }
     }
 
+    fn forget_lost(&mut self, rules: Rules) {
+        let kept = self.held.keys().map(|shard| range(rules.codes, rules.shards, *shard));
+        let kept: Vec<Range<u32>> = kept.collect();
+        self.groups.retain(|print| kept.iter().any(|range| range.contains(&code(print, rules.codes))));
+    }
+
     /// Applies a sensor's state in the store: adds, replaces or removes it.
-    ///
-    /// A sensor whose shard was taken over counts as looked at until its shard was given up, unless it is so
-    /// young that its first look may be missing. So a restart does not poke all targets at once, and a due time
-    /// that came while no one held the shard is not skipped.
     pub(crate) fn learn(&mut self, arrival: Arrival, now: Timestamp, rules: Rules) {
-        let is_young = now < arrival.sensor.registered_at + rules.lease;
-        let looked_at = arrival.taken_over.filter(|_| !is_young);
-        self.groups.learn(arrival, looked_at, self.turn, now, rules);
+        self.groups.learn(arrival, self.turn, now, rules);
     }
 
     /// Forgets all sensors, to read them again.
     pub(crate) fn forget_sensors(&mut self) {
-        self.groups.clear();
-    }
-
-    /// Forgets everything but the pokes that run.
-    pub(crate) fn forget_all(&mut self) {
-        self.held.clear();
-        self.endings.clear();
         self.groups.clear();
     }
 
@@ -280,10 +272,9 @@ impl Plan {
         self.groups.remove(lease.id);
     }
 
-    /// Forgets the pokes that run as well. None of them may be answered afterwards.
+    /// Forgets everything, and the pokes that run as well. None of them may be answered afterwards.
     pub(crate) fn forget_pokes(&mut self) {
-        self.forget_all();
-        self.groups = Groups::default();
+        *self = Self { turn: self.turn, now: self.now, ..Self::default() };
     }
 
     /// Returns when it next has something to do.

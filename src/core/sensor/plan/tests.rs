@@ -215,9 +215,9 @@ impl Naive {
                 }
             }
             let found = self.targets.get_mut(&target).unwrap();
-            found.due = None;
+            (found.due, found.looked_at, found.joined) = (None, Some(now), false);
             if !found.hangs {
-                (found.asked, found.looked_at, found.joined) = (Some(now), Some(now), false);
+                found.asked = Some(now);
             }
             all.insert(target, found.hangs);
         }
@@ -589,7 +589,7 @@ impl World {
         let (now, Worker { plan, naive, .. }) = (self.now(at), &self.workers[at]);
         assert_eq!(plan.sensors(), naive.sensors.len());
         let with = naive.targets.keys().filter(|target| naive.of(**target).next().is_some()).count();
-        assert_eq!((plan.groups(), plan.groups.deserted()), (with, naive.targets.len() - with));
+        assert_eq!((plan.groups(), plan.groups.deserted), (with, naive.targets.len() - with));
         let outages = naive.targets.values().filter(|target| target.outage.is_some()).count();
         assert_eq!(plan.outages(), outages);
         let due = naive.targets.values().filter_map(|target| target.due).min();
@@ -615,9 +615,14 @@ impl Worker {
         let mut logged: BTreeSet<LeaseRef> =
             self.naive.of(target).filter(whole).map(|sensor| sensor.lease).collect();
         let sensors = self.naive.of(target).count();
-        let applied = self.plan.answered(answer, now, rules(), &mut |sensor, _| {
-            assert!(logged.remove(&sensor.lease_ref()), "only who is concerned is told");
-        });
+        let applied = self.plan.answered(
+            answer,
+            now,
+            rules(),
+            Some(&mut |sensor, _| {
+                assert!(logged.remove(&sensor.lease_ref()), "only who is concerned is told");
+            }),
+        );
         assert!(logged.is_empty());
         assert_eq!(
             (applied.sensors, applied.unreachable),
