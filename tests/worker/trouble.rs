@@ -127,3 +127,29 @@ fn leases_are_renewed_while_handlers_work() {
         running.stop();
     }
 }
+
+/// Its thread dies while it drops what the panic brought.
+#[test]
+fn a_panic_whose_payload_panics_keeps_no_later_attempt_waiting() {
+    struct Payload;
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            panic!("when it is dropped");
+        }
+    }
+    let (store, handle) = scenes().next().unwrap();
+    enqueue(&store, &[task("a")]);
+    let begun = Arc::new(AtomicUsize::new(0));
+    let counted = begun.clone();
+    let running = run(
+        worker(&store).places(1).handler(move |_: &Attempt| {
+            if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                std::panic::panic_any(Payload);
+            }
+        }),
+        &handle,
+    );
+    until("it has ended", || state(&store, "a").is_end());
+    assert_eq!((state(&store, "a"), begun.load(Ordering::SeqCst)), (TaskState::Success, 2));
+    running.stop();
+}
