@@ -134,6 +134,36 @@ fn a_store_that_keeps_half_of_a_failed_operation_is_found_out() {
     assert!(swept.is_err());
 }
 
+/// It fails with the call that it goes along with: before that nothing is done, after it all.
+#[test]
+fn a_commit_that_goes_along_with_the_last_verb_fails_with_it() {
+    for kind in kinds() {
+        for when in [When::Before, When::After] {
+            let mut committed = Vec::new();
+            for call in 1.. {
+                let inner = kind.shared();
+                let store = FaultStore::new(inner.clone());
+                store.arm(Fault::new(call, when, StoreErrorKind::Io));
+                let answer = store.write(|tx| tx.last(|tx| tx.enqueue(at(0), &[NewTask::new(key("a"))])));
+                let Some(hit) = store.disarm() else {
+                    assert_eq!(answer.unwrap().len(), 1);
+                    break;
+                };
+                let is_there = inner.read(|tx| tx.tasks(&[key("a")])).unwrap()[0].is_some();
+                let told = (is_there, answer.unwrap_err().is_indeterminate());
+                assert_eq!(told, (hit.is_committed(), hit.is_committed()), "{}: {hit:?}", kind.name);
+                committed.extend(hit.is_committed().then_some(hit.call));
+            }
+            let expected: &[&str] = match (when, kind.name) {
+                (When::Before, _) => &[],
+                (When::After, "postgres") => &["insert_tasks_if_uncapped"],
+                (When::After, _) => &["commit"],
+            };
+            assert_eq!(committed, expected, "{}, {when:?}", kind.name);
+        }
+    }
+}
+
 /// Notes what could be seen after each commit.
 #[derive(Debug)]
 struct Recorder {
@@ -282,7 +312,7 @@ fn an_admitter() {
             ends
         },
     );
-    assert!(struck > least(80), "{struck}");
+    assert!(struck > least(70), "{struck}");
 }
 
 /// How many faults strike at least: a sample of them where only servers are asked.

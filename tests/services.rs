@@ -218,6 +218,59 @@ fn a_budget_of_zero_does_not_make_the_loop_spin() {
     }
 }
 
+/// Notes what transactions it is asked for.
+#[derive(Debug)]
+struct Noting {
+    inner: Arc<dyn Store>,
+    modes: Mutex<Vec<TxMode>>,
+}
+
+impl Store for Noting {
+    fn info(&self) -> StoreInfo {
+        self.inner.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
+        self.modes.lock().push(mode);
+        self.inner.transact(mode, body)
+    }
+}
+
+#[test]
+fn an_admitter_that_finds_nothing_to_do_only_reads() {
+    use TxMode::{Read, Write};
+    for inner in stores() {
+        let store = Arc::new(Noting { inner: inner.clone(), modes: Mutex::default() });
+        let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap()).lease(secs(60));
+        let mut tick = |now| {
+            let granted = admitter.tick(at(now)).unwrap().granted;
+            (granted.first().map(|task| task.lease_ref()), std::mem::take(&mut *store.modes.lock()))
+        };
+        let idle = |modes: &[TxMode]| (None, modes.to_vec());
+        let nothing = [idle(&[Write]), idle(&[Write]), idle(&[Read]), idle(&[Read])];
+        assert_eq!([0, 1, 2, 3].map(&mut tick), nothing, "after two ticks that found no task");
+
+        let slot = PoolSpec::new("p", Slots::Limited(1)).unwrap();
+        inner.write(|tx| tx.define([slot.clone()], IfExists::Replace)).unwrap();
+        put(&*inner, &["a", "b"].map(|name| NewTask::new(key(name)).pool("p".try_into().unwrap())));
+        let (first, modes) = tick(4);
+        assert_eq!(modes, [Read, Write], "it sees the task and grants it");
+        assert_eq!([5, 6, 7].map(&mut tick), [idle(&[Write]), idle(&[Read]), idle(&[Read])], "nothing fits");
+
+        inner.write(|tx| tx.finish(at(8), &[Finish::success(first.unwrap())])).unwrap();
+        let (second, modes) = tick(8);
+        assert!(second.is_some());
+        assert_eq!(modes, [Read, Write]);
+        assert_eq!([9, 10, 11].map(&mut tick), [idle(&[Write]), idle(&[Write]), idle(&[Read])]);
+        let told = [200, 201, 202].map(&mut tick);
+        assert_eq!(
+            told,
+            [idle(&[Read, Write]), idle(&[Read]), idle(&[Read])],
+            "it tells what it serves, once"
+        );
+    }
+}
+
 #[test]
 fn what_a_limit_left_over_is_due_at_once() {
     for store in stores() {

@@ -44,10 +44,12 @@ struct World {
     granted: usize,
     /// How many tasks the last tick found waiting.
     waiting: usize,
+    /// Of how many tasks one carries a key. While none does, ticks grant by a smaller statement.
+    one_in: usize,
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, one_in: usize) -> Self {
         let scratch = Scratch::new();
         let store = scratch.open(|options| options);
         let pools = POOLS.map(|(name, slots)| {
@@ -65,7 +67,8 @@ impl World {
             .unwrap();
         let (plain, host) = (Plain::connect(&url()), Plain::connect(&url()));
         let locked = Vec::new();
-        Self { store, plain, host, locked, scratch, random: seed, now: 0, names: 0, granted: 0, waiting: 0 }
+        let (random, now, names, granted, waiting) = (seed, 0, 0, 0, 0);
+        Self { store, plain, host, locked, scratch, random, now, names, granted, waiting, one_in }
     }
 
     /// splitmix64, below this.
@@ -105,7 +108,7 @@ impl World {
             .lease_loss(LeaseLoss::Requeue { at_most: 2 })
             .retry(retry);
         for (key, _) in LIMITS {
-            if self.below(4) == 0 {
+            if self.below(self.one_in) == 0 {
                 task = task.limit(key.try_into().unwrap());
             }
         }
@@ -245,6 +248,23 @@ impl World {
         self.store.write(|tx| tx.mark(self.now(), &marks)).unwrap();
     }
 
+    /// Some waiting tasks get keys, or lose theirs.
+    fn change(&mut self) {
+        let waiting =
+            self.keys("SELECT no FROM sm.ready UNION ALL SELECT no FROM sm.idle WHERE due IS NOT NULL");
+        let waiting = waiting.into_iter().filter(|row| !self.locked.contains(&row[1])).collect();
+        let keys: Vec<TaskKey> =
+            self.some(waiting).iter().map(|row| Self::key(usize::try_from(row[0]).unwrap())).collect();
+        let key = (self.below(self.one_in) < self.one_in.div_ceil(4)).then(|| LIMITS[self.below(2)].0);
+        let edit = |task: &mut NewTask| {
+            task.limits.clear();
+            if let Some(key) = key {
+                *task = task.clone().limit(key.try_into().unwrap());
+            }
+        };
+        self.store.write(|tx| tx.change(self.now(), &keys, edit)).unwrap();
+    }
+
     /// A host locks rows of waiting tasks, the first ones or any, or ends its transaction.
     fn lock(&mut self) {
         if !self.locked.is_empty() {
@@ -283,7 +303,7 @@ impl World {
 
     fn step(&mut self) {
         self.now += i64::try_from(self.below(4)).unwrap();
-        match self.below(18) {
+        match self.below(19) {
             0..=3 => self.enqueue(),
             4..=6 => {
                 self.now += 1;
@@ -299,6 +319,7 @@ impl World {
             14 => drop(self.store.write(|tx| tx.reap(self.now(), 100)).unwrap()),
             15 => self.lock(),
             16 => self.forget(),
+            17 => self.change(),
             _ => self.fold(),
         }
     }
@@ -307,7 +328,12 @@ impl World {
 #[test]
 fn ticks_grant_what_a_look_at_all_rows_says() {
     let steps = std::env::var("STATIONMASTER_STEPS").map_or(1_500, |steps| steps.parse().expect("a number"));
-    let mut world = World::new(steps);
+    for one_in in [4, 1_000] {
+        takes_steps(World::new(steps, one_in), steps.div_ceil(2));
+    }
+}
+
+fn takes_steps(mut world: World, steps: u64) {
     for step in 0..steps {
         world.step();
         if step % AUDITS == 0 {

@@ -10,11 +10,11 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Error, StoreErrorKind};
 use stationmaster::ops::Outcome;
 use stationmaster::service::{Attempt, Cancelled, LoopHandle, Service, Upkeep};
-use stationmaster::store::{MemoryStore, Store, TxMode};
+use stationmaster::store::{Store, TxMode};
 use stationmaster::testing::{Fault, FaultStore, When};
 
 use crate::scene::*;
-use crate::stores::stores;
+use crate::stores::{kinds, stores};
 
 #[test]
 fn a_handler_whose_lease_was_lost_is_told_and_its_end_is_refused() {
@@ -74,9 +74,10 @@ fn a_store_that_fails_for_a_while_loses_no_end() {
 /// At each call in turn, before and after its effect.
 #[test]
 fn whichever_call_of_the_store_fails_a_task_runs_once_and_ends_once() {
-    for when in [When::Before, When::After] {
-        for at in 1..=200 {
-            let faults = Arc::new(FaultStore::new(Arc::new(MemoryStore::new())));
+    let kinds = kinds();
+    for (kind, when) in kinds.iter().flat_map(|kind| [(kind, When::Before), (kind, When::After)]) {
+        for at in (1..=200).step_by(kind.stride(3)) {
+            let faults = Arc::new(FaultStore::new(kind.shared()));
             let (store, handle): (Arc<dyn Store>, _) = (faults.clone(), LoopHandle::new());
             enqueue(&store, &[task("a"), task("recorded").record_attempts(true)]);
             faults.arm(Fault::new(at, when, StoreErrorKind::Io));
@@ -126,4 +127,30 @@ fn leases_are_renewed_while_handlers_work() {
         until("it has ended", || state(&store, "a") == TaskState::Success);
         running.stop();
     }
+}
+
+/// Its thread dies while it drops what the panic brought.
+#[test]
+fn a_panic_whose_payload_panics_keeps_no_later_attempt_waiting() {
+    struct Payload;
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            panic!("when it is dropped");
+        }
+    }
+    let (store, handle) = scenes().next().unwrap();
+    enqueue(&store, &[task("a")]);
+    let begun = Arc::new(AtomicUsize::new(0));
+    let counted = begun.clone();
+    let running = run(
+        worker(&store).places(1).handler(move |_: &Attempt| {
+            if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                std::panic::panic_any(Payload);
+            }
+        }),
+        &handle,
+    );
+    until("it has ended", || state(&store, "a").is_end());
+    assert_eq!((state(&store, "a"), begun.load(Ordering::SeqCst)), (TaskState::Success, 2));
+    running.stop();
 }

@@ -135,9 +135,11 @@ impl Threads {
         let mut next = Some(first);
         while let Some(Work { handler, attempt, done }) = next {
             let outcome = catch_unwind(AssertUnwindSafe(|| handler(&attempt)));
+            // What a panic brought may panic when it is dropped, and that ends the thread: it must not count yet.
+            let outcome = outcome.unwrap_or_else(|panic| panicked(&*panic));
             // Free before its place is: who then has the place finds the thread.
             self.queue.lock().free += 1;
-            done.with(outcome.unwrap_or_else(|panic| panicked(&*panic)));
+            done.with(outcome);
             drop((handler, attempt));
             let mut queue = self.queue.lock();
             self.changed.wait_while(&mut queue, |queue| queue.works.is_empty() && !queue.is_closed);

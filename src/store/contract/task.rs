@@ -426,6 +426,11 @@ pub trait TaskTx {
     /// with its last statement. Then the verb has done everything, or has returned an error and changed nothing.
     fn last(&mut self) {}
 
+    /// Returns true if the commit went along with a call since [`Self::last`]. Nothing undoes the transaction any more.
+    fn is_committed(&self) -> bool {
+        false
+    }
+
     /// Locks at most `limit` leases that expired at `now` or earlier, and returns their tasks, by expiry, then
     /// by number. The transaction holds these leases until it ends. Leases that another transaction holds are
     /// passed over, and do not count towards the limit. So a renewal that was confirmed is not missed: either

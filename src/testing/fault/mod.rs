@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result, StoreError, StoreErrorKind, StoreResult};
 use crate::lease::TaskId;
 use crate::run::RunKey;
-use crate::store::contract::StoreTx;
+use crate::store::contract::{StoreTx, TaskTx};
 use crate::store::{Store, StoreInfo, Tx, TxMode};
 use others::{Interference, Others};
 use tx::FaultTx;
@@ -30,12 +30,13 @@ pub enum When {
 #[non_exhaustive]
 pub struct Fault {
     /// The first call is 1. Calls are: the begin of each transaction, each method of the four traits, each
-    /// commit.
+    /// commit. A commit that goes along with a method ([`Tx::last`]) is no call of its own.
     pub at: u64,
     /// On which side of the call's effect.
     pub when: When,
     /// What the call answers. A commit of a transaction that writes, failing after its effect, answers
-    /// [`StoreErrorKind::Indeterminate`] whatever is said here, as every store must.
+    /// [`StoreErrorKind::Indeterminate`] whatever is said here, as every store must. So does a method with which the
+    /// commit went along.
     pub kind: StoreErrorKind,
 }
 
@@ -54,12 +55,13 @@ pub struct Struck {
     pub call: &'static str,
     /// On which side of the call's effect.
     pub when: When,
+    went_along: bool,
 }
 
 impl Struck {
     /// True if the transaction took effect although it was answered with an error.
     pub fn is_committed(&self) -> bool {
-        self.call == "commit" && self.when == When::After
+        self.went_along || self.call == "commit" && self.when == When::After
     }
 }
 
@@ -173,8 +175,13 @@ impl FaultStore {
         let mut state = self.state.lock();
         state.calls += 1;
         let fault = state.armed.filter(|fault| fault.at == state.calls)?;
-        (state.armed, state.struck) = (None, Some(Struck { call, when: fault.when }));
+        (state.armed, state.struck) = (None, Some(Struck { call, when: fault.when, went_along: false }));
         Some(fault)
+    }
+
+    /// Notes that the commit went along with the call that was struck.
+    fn committed_along(&self) {
+        self.state.lock().struck.iter_mut().for_each(|struck| struck.went_along = true);
     }
 
     /// Makes a call, if it is not the one that fails before its effect; then tells whether it fails after it.
@@ -226,8 +233,8 @@ impl Store for FaultStore {
                 done.map(|()| tx.effects().clone())
             })?;
             faulty.check_whole()?;
+            lost = if faulty.is_committed() { None } else { self.strikes("commit") };
             tx.absorb(&effects);
-            lost = self.strikes("commit");
             match lost {
                 Some(fault) if fault.when == When::Before => Err(on_purpose(fault.kind, "commit").into()),
                 _ => Ok(()),

@@ -1,6 +1,6 @@
 //! The transaction: every method of the four traits passed on, unless it is the one that fails.
 
-use super::{FaultStore, When};
+use super::{FaultStore, When, on_purpose};
 use crate::admission::ShareUse;
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
 use crate::admission::{Candidate, LanePage, QueueRecord, Serving, Subject, Undefined, WaitingCap};
@@ -24,21 +24,20 @@ use crate::time::Timestamp;
 pub(super) struct FaultTx<'a> {
     tx: &'a mut dyn StoreTx,
     store: &'a FaultStore,
-    whole: bool,
+    /// Of the error with which every further call is refused.
+    broken: Option<StoreErrorKind>,
 }
 
 impl<'a> FaultTx<'a> {
     pub(super) fn new(tx: &'a mut dyn StoreTx, store: &'a FaultStore) -> Self {
-        Self { tx, store, whole: true }
+        Self { tx, store, broken: None }
     }
 
     /// Refuses to go on after a call whose effect is there and whose answer is not.
     pub(super) fn check_whole(&self) -> StoreResult<()> {
-        if self.whole {
-            return Ok(());
-        }
+        let Some(kind) = self.broken else { return Ok(()) };
         let text = "an operation failed earlier in this transaction: roll it back and begin again";
-        Err(StoreError::new(StoreErrorKind::Backend, text))
+        Err(StoreError::new(kind, text))
     }
 
     fn call<T>(
@@ -48,8 +47,17 @@ impl<'a> FaultTx<'a> {
     ) -> StoreResult<T> {
         self.check_whole()?;
         self.store.others.come_before(name, self.tx)?;
-        let (answer, failed) = self.store.call(name, || make(self.tx));
-        self.whole = failed != Some(When::After);
+        let was_committed = self.tx.is_committed();
+        let (mut answer, failed) = self.store.call(name, || make(self.tx));
+        if failed == Some(When::After) {
+            self.broken = Some(StoreErrorKind::Backend);
+            // The answer to the commit is lost with that to the call.
+            if self.tx.is_committed() && !was_committed {
+                self.broken = Some(StoreErrorKind::Indeterminate);
+                self.store.committed_along();
+                answer = Err(on_purpose(StoreErrorKind::Indeterminate, name));
+            }
+        }
         answer
     }
 }
@@ -93,6 +101,14 @@ impl TaskTx for FaultTx<'_> {
         fn forget_ended(state: TaskState, before: Timestamp, sensors_before: Timestamp, limit: usize) -> usize;
         fn audit() -> Vec<Discrepancy>;
         fn repair_counters() -> Vec<Discrepancy>;
+    }
+
+    fn last(&mut self) {
+        self.tx.last();
+    }
+
+    fn is_committed(&self) -> bool {
+        self.tx.is_committed()
     }
 
     fn hold_tasks(&mut self, ids: &[TaskId], wait: Wait) -> StoreResult<Vec<Held>> {

@@ -132,6 +132,10 @@ impl TaskTx for PostgresBackend<'_> {
         self.say_last();
     }
 
+    fn is_committed(&self) -> bool {
+        self.is_over()
+    }
+
     fn attempts(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<Vec<PastAttempt>>> {
         self.read(|db| db.attempts(tasks))
     }
