@@ -115,8 +115,10 @@ pub struct Group {
 /// Active runs, starts, stops and node-hours per bucket of time.
 ///
 /// Each run is added once and costs the same however many buckets it spans, because a bucket's sums are kept
-/// as differences to the previous bucket. It costs a step for each of its suspensions and numbers of nodes. A run is at work from [`RunRecord::running`] to its stop, or to the
-/// series' `as_of`, without the spans in which it was suspended, on as many nodes as it has then. A pending, starting or rejected run without
+/// as differences to the previous bucket. It costs a step for each of its suspensions and numbers of nodes.
+///
+/// A run is at work from [`RunRecord::running`] to its stop, or to the series' `as_of`, without the spans in
+/// which it was suspended, on as many nodes as it has then. A pending, starting or rejected run without
 /// [`RunRecord::running`] is not at work.
 #[derive(Debug)]
 pub(crate) struct Series {
