@@ -8,7 +8,7 @@ use super::report::PokeReport;
 use super::worker::Poker;
 use crate::error::Result;
 use crate::ops::{EndedSensor, end_free_sensors};
-use crate::sensor::plan::{Answer, GroupRef, Outcome};
+use crate::sensor::plan::{Answer, GroupRef, Log, Outcome};
 use crate::sensor::{EndReason, PokeOutcome, SensorRecord};
 use crate::time::Timestamp;
 
@@ -51,7 +51,7 @@ impl Poker {
                     usize::from(catch_unwind(AssertUnwindSafe(|| log.poked(sensor, now, poked))).is_err());
             }
         });
-        let log = log.as_mut().map(|log| log as &mut dyn FnMut(&SensorRecord, &PokeOutcome));
+        let log = log.as_mut().map(|log| log as &mut Log<'_>);
         let applied = self.plan.answered(answer, now, rules, log);
         report.unreachable += usize::from(applied.unreachable);
         applied.sensors

@@ -67,6 +67,9 @@ pub(crate) struct Applied {
     pub(crate) unreachable: bool,
 }
 
+/// Is given a sensor, and what its poke found.
+pub(crate) type Log<'a> = dyn FnMut(&SensorRecord, &PokeOutcome) + 'a;
+
 impl Answer {
     /// Creates the answer for a group that was due and was not poked. It reaches all sensors, since no poke began
     /// before any of them was known.
@@ -99,7 +102,7 @@ impl Plan {
         answer: Answer,
         now: Timestamp,
         rules: Rules,
-        log: Option<&mut dyn FnMut(&SensorRecord, &PokeOutcome)>,
+        log: Option<&mut Log<'_>>,
     ) -> Applied {
         let Answer { group, knew, outcome, .. } = answer;
         let served = !matches!(outcome, Outcome::NotServed);

@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use answer::{Answer, Job, Outcome};
+pub(crate) use answer::{Answer, Job, Log, Outcome};
 pub(crate) use group::GroupRef;
 use group::Phase;
 use groups::Groups;
