@@ -23,15 +23,20 @@
 //! * [Limit a database to 4 tasks](#limit-a-database-to-4-tasks)
 //! * [Limit a tenant to 10](#limit-a-tenant-to-10)
 //! * [Let a big task through](#let-a-big-task-through)
+//! * [Many customers: a maximum and a rate for each](#many-customers-a-maximum-and-a-rate-for-each)
+//! * [Many customers: a fair share for each](#many-customers-a-fair-share-for-each)
+//! * [Workers that differ](#workers-that-differ)
 //! * [Why does this task not run?](#why-does-this-task-not-run)
 //! * [Retry with Airflow's times](#retry-with-airflows-times)
 //! * [Keep a lease while the work runs](#keep-a-lease-while-the-work-runs)
 //! * [Have a worker do all of that](#have-a-worker-do-all-of-that)
+//! * [Cancel a task](#cancel-a-task)
 //! * [Run again what a dead worker held](#run-again-what-a-dead-worker-held)
 //! * [Keep the store in order](#keep-the-store-in-order)
 //! * [Wait for a file without a worker](#wait-for-a-file-without-a-worker)
-//! * [Call back when a sensor ends](#call-back-when-a-sensor-ends)
+//! * [Call back when a task ends](#call-back-when-a-task-ends)
 //! * [Who ran last night at 3?](#who-ran-last-night-at-3)
+//! * [Run something each minute](#run-something-each-minute)
 //! * [Commit with my own rows](#commit-with-my-own-rows)
 //! * [Many machines](#many-machines)
 //! * [From threads](#from-threads)
@@ -113,6 +118,9 @@
 //!
 //! A family is all keys that begin with a prefix. Its definition holds for each of them apart. More:
 //! [`limits`](crate::admission::limits).
+//!
+//! A window of length `t` has at most `burst + starts * t / period` starts. So for never more than 10 in any minute write
+//! `Rate::new(5, minute)?.burst(5)?`, not `Rate::new(10, minute)?.burst(10)?`.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -550,6 +558,28 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
+//! # Run something each minute
+//!
+//! Enqueue it every few seconds, from every process, under a key that holds the minute. A key that is known changes
+//! nothing, so the task runs once. A minute in which no process ran is missed: where that matters, enqueue the minutes
+//! since the last one.
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::store::MemoryStore;
+//! # let store = MemoryStore::new();
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
+//! # for now in [now, now + Duration::from_secs(5), now + Duration::from_secs(60)] {
+//! let minute = now.as_micros().div_euclid(60_000_000).to_string();
+//! let bill = NewTask::new(TaskKey::new("prod", "bill", minute, "bill")?);
+//! store.write(|tx| tx.enqueue(now, std::slice::from_ref(&bill)))?;
+//! # }
+//! # let counts = store.read(|tx| tx.count_tasks(10))?;
+//! # assert_eq!(counts.iter().map(|count| count.tasks).sum::<u64>(), 2);
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
 //! # Commit with my own rows
 //!
 //! Every verb works in a transaction of the store or in one of yours. On SQLite that is a transaction of
@@ -581,6 +611,34 @@
 //! tx.commit()?; // both, or neither
 //! assert!(store.read(|tx| tx.tasks(&[task("send-17").key]))?[0].is_some());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! On PostgreSQL, in an async handler of a [`Worker`](crate::service::Worker), whose end commits with a row of yours:
+//!
+#![cfg_attr(all(feature = "postgres", feature = "tokio"), doc = "```no_run")]
+#![cfg_attr(not(all(feature = "postgres", feature = "tokio")), doc = "```ignore")]
+//! # use stationmaster::clock::Clock;
+//! use stationmaster::ops::{Fenced, Finish};
+//! # use stationmaster::service::Attempt;
+//! # use stationmaster::store::postgres::{self, Schema, tokio_postgres};
+//! # async fn send(
+//! #     db: &mut tokio_postgres::Client, schema: &Schema, clock: &impl Clock, attempt: &Attempt,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
+//! loop {
+//!     let transaction = db.transaction().await?;
+//!     transaction.execute("UPDATE invoice SET sent = sent + 1 WHERE id = 17", &[]).await?; // your rows first
+//!     let (now, end) = (clock.now(), [Finish::success(attempt.lease())]);
+//!     // A transaction of a pool, such as deadpool's, is passed as `&*transaction`.
+//!     match postgres::tx(&transaction, schema, move |tx| tx.finish(now, &end)?.fenced().map(drop)).await {
+//!         // Rolled back. As the handler's error it would cost an attempt.
+//!         Err(error) if error.is_retryable() => continue,
+//!         ended => ended?,
+//!     }
+//!     transaction.commit().await?;
+//!     attempt.ended_elsewhere();
+//!     return Ok(());
+//! }
+//! # }
 //! ```
 //!
 //! # Many machines

@@ -285,7 +285,10 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         end(&store, 2, Finish::success(leases[0]));
         assert_eq!(why("two"), "pool db: 1 open of 2, needs 2");
         end(&store, 2, Finish::success(leases[1]));
-        assert_eq!(why("two"), "it fits; tasks before it in the order go first");
+        assert_eq!(
+            why("two"),
+            "it fits; the next tick for its queue admits it, unless tasks before it need what is open"
+        );
         audited(&store);
     }
 }

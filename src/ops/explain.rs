@@ -37,7 +37,9 @@ impl fmt::Display for Explanation {
             Self::NotWaiting(state) => write!(f, "it does not wait for admission: it is {state}"),
             Self::NotBefore(due) => write!(f, "not before {due}"),
             Self::Refused(reason) => reason.fmt(f),
-            Self::Fits => f.write_str("it fits; tasks before it in the order go first"),
+            Self::Fits => f.write_str(
+                "it fits; the next tick for its queue admits it, unless tasks before it need what is open",
+            ),
         }
     }
 }

@@ -233,7 +233,8 @@ struct World {
 impl World {
     fn new(lanes: usize) -> Self {
         let scratch = Scratch::new();
-        let store = Arc::new(scratch.open(|options| options.wake(Wake::Never)));
+        // Whoever waits for a stopped tick on a busy machine may wait for longer than the usual timeout.
+        let store = Arc::new(scratch.open(|options| options.wake(Wake::Never).lock_timeout(IN_TIME)));
         store
             .write(|tx| {
                 tx.define([PoolSpec::new("wide", Slots::Unlimited)?], IfExists::Replace)?;

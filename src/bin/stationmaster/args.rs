@@ -117,13 +117,13 @@ pub enum Command {
     )]
     Explain(Keys),
     /// Shows what the next tick would admit, and why the rest waits. Changes nothing
-    #[command(after_help = "Example:\n  stationmaster --db jobs.db preview --budget 10 --serves gpu")]
+    #[command(after_help = "Example:\n  stationmaster --db jobs.db preview --budget 10 --serves gpu,cpu")]
     Preview {
         /// How many tasks the tick may admit
         #[arg(long, default_value_t = 100)]
         budget: usize,
-        /// The queues that it serves; all if none is named
-        #[arg(long, value_name = "QUEUE")]
+        /// The queues that it serves, with commas between them; all if none is named
+        #[arg(long, value_name = "QUEUE", value_delimiter = ',')]
         serves: Vec<QueueName>,
         /// The instant of the tick
         #[arg(long, default_value = "now")]
@@ -328,7 +328,7 @@ pub struct Filter {
     #[arg(long, value_name = "INSTANT")]
     pub due_before: Option<Moment>,
     /// Only those that ended at this instant or later
-    #[arg(long, value_name = "INSTANT")]
+    #[arg(long, value_name = "INSTANT", alias = "since")]
     pub ended_since: Option<Moment>,
 }
 

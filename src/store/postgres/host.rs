@@ -100,9 +100,9 @@ impl Wire for Bridge {
 ///
 /// let schema = Schema::default();
 /// let transaction = client.transaction().await?;
+/// transaction.execute("INSERT INTO orders (id) VALUES ('o-17')", &[]).await?; // your rows first: docs/postgresql.md
 /// let task = NewTask::new(TaskKey::new("shop", "orders", "o-17", "ship")?);
 /// postgres::tx(&transaction, &schema, move |tx| tx.enqueue(chrono::Utc::now(), &[task])).await?;
-/// transaction.execute("INSERT INTO orders (id) VALUES ('o-17')", &[]).await?;
 /// transaction.commit().await?;
 /// # Ok(())
 /// # }

@@ -23,9 +23,9 @@
 //!   [`StoreErrorKind::Indeterminate`](crate::error::StoreErrorKind::Indeterminate); any other error has
 //!   changed nothing. Serialization failures and deadlocks are
 //!   [`StoreErrorKind::Conflict`](crate::error::StoreErrorKind::Conflict).
-//! * Each call of the store except [`ReadTx::audit`](crate::store::ReadTx::audit) is one round trip, whatever
-//!   the number of tasks (an enqueue takes one per 10,000). A transaction begins with its first call. A write
-//!   transaction has one more round trip to commit, unless it goes along with [the last verb](crate::store::Tx::last).
+//! * Each call of the store except [`ReadTx::audit`](crate::store::ReadTx::audit) takes as many round trips for many
+//!   tasks as for one (an enqueue takes another for each 10,000): `docs/postgresql.md` §5 counts them. A transaction
+//!   begins with its first call. A write transaction has one more round trip to commit, unless it goes along with [the last verb](crate::store::Tx::last).
 //! * The cost of a call does not depend on how many tasks wait: every statement except those of
 //!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts no table.
 //! * Foreign tables are refused and left untouched, and so are those of a newer version of the crate that this one
