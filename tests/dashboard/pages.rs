@@ -66,6 +66,8 @@ fn every_page_says_what_is_in_the_store() {
         ],
     );
     says("/tasks?state=failed", &["prod/nightly/2026-01-31/fails", " on this page, the last"]);
+    says("/tasks?state=up_for_retry", &["no route to host"]);
+    says("/tasks?state=leased&pool=db", &["state=leased&amp;holder=worker-1", "lease ends"]);
     says(
         "/task?namespace=prod&workflow=nightly&run=2026-01-31&task=load-59",
         &["pool db: 0 open of 2, needs 1", "57 ready tasks"],
@@ -84,6 +86,29 @@ fn every_page_says_what_is_in_the_store() {
     says("/sensors", &["file_exists", "worker-1", "all queues", "no worker pokes them"]);
     says("/health", &["sqlite", "load-00", "Ready tasks"]);
     says("/audit", &["Every counter is equal"]);
+}
+
+/// Each window begins where the one before it ends.
+#[test]
+fn earlier_and_later_are_whole_windows() {
+    let world = World::new();
+    let server = read_only(&world);
+    let to = |answer: &Answer, name: &str| {
+        let before = answer.body.split(&format!("\">{name}</a>")).next().unwrap();
+        let link = before.rsplit("href=\"").next().unwrap().replace("&amp;", "&");
+        format!("/{link}")
+    };
+    let window = |answer: &Answer| {
+        let note = answer.body.split("<p class=\"note\">").find(|note| note.contains(", a bar for")).unwrap();
+        let (begin, rest) = note.split_once(" to ").unwrap();
+        (begin.to_owned(), rest.split_once(", a bar").unwrap().0.to_owned())
+    };
+    let now = server.get("/runs?zoom=1h");
+    let earlier = server.get(&to(&now, "Earlier"));
+    assert_eq!(window(&earlier).1, window(&now).0);
+    let earliest = server.get(&to(&earlier, "Earlier"));
+    assert_eq!(window(&earliest).1, window(&earlier).0);
+    assert_eq!(window(&server.get(&to(&earliest, "Later"))), window(&earlier));
 }
 
 #[test]

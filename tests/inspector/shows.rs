@@ -98,6 +98,7 @@ const CASES: &[Case] = &[
         0,
         &[&["none", "there is no such task"], &["render[3]", "no one serves it; tasks that wait in it: 2"]],
     ),
+    (&["explain", "prod/nightly/r1/later"], 0, &[&["TASK"], &["later", "not before"]]),
     (&["explain", "prod", "nightly", "r1", "none"], 1, &[&["there is no such task"]]),
     (
         &["preview"],
@@ -105,6 +106,7 @@ const CASES: &[Case] = &[
         &[
             &["It would admit:"],
             &["prod/films/r/1/render[3]", "queue gpu"],
+            &["Queue gpu: no one serves it, so nothing of it is admitted."],
             &["It would leave:"],
             &["1", "pool db: 0 open of 1, needs 1", "db: 1, limit tenant/acme"],
         ],
@@ -314,6 +316,17 @@ fn names_of_fields(world: &World) {
     assert!((hour * 7 / 2).abs_diff(work) < hour / 60, "{parts:?}");
     let events = world.json(&["feed"]).lines(0);
     assert_eq!((&events[0]["seq"], &events[1]["state"]), (&1.into(), &"success".into()));
+}
+
+#[test]
+fn sensors_without_a_worker_are_told_of() {
+    for world in worlds() {
+        let shown = world.show(&["sensors"]).ends(0);
+        assert!(!shown.contains("No worker"), "{shown}");
+        world.poker.borrow_mut().leave().unwrap();
+        let shown = world.show(&["sensors"]).ends(0);
+        assert!(shown.ends_with("No worker pokes them.\n"), "{shown}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A store with known content, and the program on it.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub struct World {
     pub at: Vec<String>,
     /// When it was filled.
     pub now: Timestamp,
+    /// It has poked once, and holds its shards for an hour.
+    pub poker: RefCell<Poker>,
     _keep: Box<dyn Any>,
 }
 
@@ -222,8 +225,10 @@ fn filled(name: &'static str, store: impl Store + 'static, at: Vec<String>, keep
         run(HOSTILE, 1).user(HOSTILE),
     ];
     store.write(|tx| tx.record_runs(&runs, StopBeforeStart::Reject)).unwrap();
-    Poker::new(store.clone(), "poker-1".try_into().unwrap()).lease(HOUR).tick(now).unwrap();
+    let mut poker = Poker::new(store.clone(), "poker-1".try_into().unwrap()).lease(HOUR);
+    poker.tick(now).unwrap();
     let mut reader = FeedReader::new(store.clone(), "billing".try_into().unwrap(), |_| Err("later".into()));
     reader.tick(now).unwrap();
-    World { name, store, at, now, _keep: Box::new(keep) }
+    let poker = RefCell::new(poker);
+    World { name, store, at, now, poker, _keep: Box::new(keep) }
 }

@@ -8,8 +8,8 @@ use stationmaster::run::RunKey;
 
 use crate::failure::Failure;
 
-const FORMS: &str = "a task's key is NAMESPACE WORKFLOW RUN TASK [INDEX], or as JSON \
-    '[\"prod\",\"nightly\",\"r1\",\"load\"]' or '{\"namespace\":…,\"workflow\":…,\"run\":…,\"task\":…}'; several keys \
+const FORMS: &str = "a task's key is NAMESPACE WORKFLOW RUN TASK [INDEX], or, if no name holds a `/`, \
+    NAMESPACE/WORKFLOW/RUN/TASK, or as JSON '[\"prod\",\"nightly\",\"r1\",\"load\"]' or '{\"namespace\":…,\"workflow\":…,\"run\":…,\"task\":…}'; several keys \
     are given as JSON, or one a line on the input with `-`";
 
 /// Returns the keys of tasks that these arguments give: one in parts, any number as JSON, or `-` for JSON lines on
@@ -23,7 +23,20 @@ pub fn tasks(parts: &[String]) -> Result<Vec<TaskKey>, Failure> {
             let index = index.parse().map_err(|_| refused(FORMS))?;
             Ok(vec![TaskKey::new(namespace, workflow, run, task)?.mapped(index)])
         }
+        // As tables show it, if no name holds a `/`.
+        [shown, ..] if shown.contains('/') => parts.iter().map(|shown| shown_key(shown)).collect(),
         _ => Err(refused(FORMS)),
+    }
+}
+
+/// Reads `namespace/workflow/run/task`, with or without `[index]`.
+fn shown_key(text: &str) -> Result<TaskKey, Failure> {
+    let names: Vec<&str> = text.split('/').collect();
+    let [namespace, workflow, run, task] = names[..] else { return Err(refused(FORMS)) };
+    let index = task.strip_suffix(']').and_then(|task| task.rsplit_once('['));
+    match index.and_then(|(task, index)| Some((task, index.parse().ok()?))) {
+        Some((task, index)) => Ok(TaskKey::new(namespace, workflow, run, task)?.mapped(index)),
+        None => Ok(TaskKey::new(namespace, workflow, run, task)?),
     }
 }
 
@@ -125,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_four_forms() {
+    fn a_key_has_five_forms() {
         let key = TaskKey::new("a/b", "[w", "r 1", "t").unwrap().mapped(3);
         let array = typed(&key);
         let object = serde_json::to_string(&key).unwrap();
@@ -136,6 +149,10 @@ mod tests {
         assert_eq!(tasks(&strings(&[&array, &object])).unwrap().len(), 2);
         let input = format!("{array}\n\n{{\"next\":\"7b\"}}\n{record}\n");
         assert_eq!(lines(input.as_bytes()).unwrap(), [key.clone(), key]);
+
+        let plain = TaskKey::new("a", "[w]", "r 1", "t[x]").unwrap();
+        let shown = [plain.to_string(), plain.clone().mapped(3).to_string()];
+        assert_eq!(tasks(&shown).unwrap(), [plain.clone(), plain.mapped(3)]);
     }
 
     #[test]
@@ -145,6 +162,10 @@ mod tests {
             &[][..],
             &["a"],
             &["a", "b", "c"],
+            &["a/b/c"],
+            &["a/b/c/d/e"],
+            &["a/b/c/"],
+            &["a/b/c/d", "a"],
             &["a", "b", "c", "d", "e"],
             &["a", "b", "c", ""],
             &["a", "b", "c", "d", "-1"],

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::parts::{section, sheet, state, table, task, when};
+use super::parts::{holder, section, sheet, state, table, task, when};
 use super::{Look, Page};
 use crate::dashboard::trouble::Trouble;
 use crate::dashboard::words::{number, visible};
@@ -53,7 +53,7 @@ fn expiring(look: &Look<'_>, leased: &[TaskRecord], of: usize) -> Markup {
         vec![
             task(&record.key),
             state(record.state),
-            html! { @if let Some(lease) = lease { (visible(&lease.holder)) } },
+            html! { @if let Some(lease) = lease { (holder(&lease.holder)) } },
             html! {
                 @if let Some(lease) = lease {
                     (when(lease.expires_at, look.now))

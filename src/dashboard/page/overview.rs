@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use maud::{Markup, html};
 
-use super::parts::{Part, bar, legend, maybe_when, pause, section, state, table, task, when};
+use super::parts::{Part, bar, holder, legend, maybe_when, pause, section, state, table, task, when};
 use super::{Look, Page};
 use crate::admission::limits::{LimitRecord, LimitSpec, Rate};
 use crate::admission::{QueueRecord, Subject};
@@ -243,11 +243,12 @@ fn leases(look: &Look<'_>, leased: &[TaskRecord]) -> Markup {
             task(&record.key),
             state(record.state),
             html! { (record.attempt) },
-            html! { @if let Some(lease) = lease { (visible(&lease.holder)) } },
+            html! { @if let Some(lease) = lease { (holder(&lease.holder)) } },
             maybe_when(record.started_at.or(record.queued_at), look.now),
             html! {
                 @if let Some(lease) = lease {
                     (when(lease.expires_at, look.now))
+                    @if lease.expires_at <= look.now { " " span.tag.warn { "expired" } }
                     @if lease.cancel_at.is_some() { " " span.tag.warn { "cancelled" } }
                 }
             },

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::Look;
 use crate::dashboard::params::{link, of_task};
 use crate::dashboard::words::{absolute, iso, number, relative, visible, visible_lines};
-use crate::id::TaskKey;
+use crate::id::{Holder, TaskKey};
 use crate::task::TaskState;
 use crate::time::Timestamp;
 
@@ -18,6 +18,11 @@ pub(in crate::dashboard) fn task_link(key: &TaskKey) -> String {
 /// A task's name, which leads to its page.
 pub(super) fn task(key: &TaskKey) -> Markup {
     html! { a href=(task_link(key)) { (visible(key)) } }
+}
+
+/// Who holds leases, with a link to them.
+pub(super) fn holder(name: &Holder) -> Markup {
+    html! { a href=(link("tasks", [("state", "leased"), ("holder", name.as_str())])) { (visible(name)) } }
 }
 
 /// An instant, relative in the text and absolute in the tip.

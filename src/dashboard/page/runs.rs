@@ -140,9 +140,9 @@ fn zoom(look: &Look<'_>, window: &Window) -> Markup {
             @for (name, ..) in ZOOM {
                 a href=(other(look, name, until)) aria-current=[(name == window.zoom).then_some("true")] { (name) }
             }
-            a href=(other(look, window.zoom, Some(window.end - 1 - length / 2))) { "Earlier" }
+            a href=(other(look, window.zoom, Some(window.begin - 1))) { "Earlier" }
             @if !window.is_live {
-                a href=(other(look, window.zoom, Some(window.end - 1 + length / 2))) { "Later" }
+                a href=(other(look, window.zoom, Some(window.end - 1 + length))) { "Later" }
                 a href=(other(look, window.zoom, None)) { "Now" }
             }
         }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::parts::{maybe_when, state, table, task};
+use super::parts::{holder, maybe_when, state, table, task, when};
 use super::{Look, Page};
 use crate::dashboard::params::link;
 use crate::dashboard::trouble::Trouble;
@@ -11,6 +11,8 @@ use crate::task::{TaskQuery, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 const SHOWN: usize = 50;
+/// How many characters of a message are shown. The task's page shows all.
+const MESSAGE: usize = 200;
 /// How often the list goes on to fill a page, if few of the tasks that it passes match.
 const STEPS: usize = 5;
 
@@ -147,6 +149,19 @@ fn search(look: &Look<'_>) -> Markup {
     }
 }
 
+/// Who holds a task, or why it ended as it did.
+fn note(look: &Look<'_>, record: &TaskRecord) -> Markup {
+    let is_told = record.state.is_end() || record.state == TaskState::UpForRetry;
+    html! {
+        @if let Some(lease) = &record.lease {
+            (holder(&lease.holder)) ", lease ends " (when(lease.expires_at, look.now))
+            @if lease.expires_at <= look.now { " " span.tag.warn { "expired" } }
+        } @else if let Some(message) = record.message.as_deref().filter(|_| is_told) {
+            span.message { (visible(message.chars().take(MESSAGE).collect::<String>())) @if message.chars().nth(MESSAGE).is_some() { "…" } }
+        }
+    }
+}
+
 fn list(look: &Look<'_>, tasks: &[TaskRecord], next: Option<&str>) -> Markup {
     let row = |record: &TaskRecord| {
         vec![
@@ -154,15 +169,13 @@ fn list(look: &Look<'_>, tasks: &[TaskRecord], next: Option<&str>) -> Markup {
             state(record.state),
             html! { (visible(&record.lane.queue)) },
             html! { (visible(&record.lane.pool)) @if record.lane.slots != 1 { " × " (record.lane.slots) } },
-            html! { (record.priority) },
             html! { (record.attempt) },
-            maybe_when(Some(record.enqueued_at), look.now),
             maybe_when(record.due.or(record.ended_at).or(record.started_at), look.now),
+            note(look, record),
         ]
     };
     let rows: Vec<_> = tasks.iter().map(row).collect();
-    let heads =
-        ["Task", "State", "Queue", "Pool", "Priority", "Attempt", "Enqueued", "Due, started or ended"];
+    let heads = ["Task", "State", "Queue", "Pool", "Attempt", "Due, started or ended", "Holder or message"];
     let params = ["state", "since"].into_iter().chain(NAMES.map(|(name, _)| name));
     let kept: Vec<(&str, &str)> =
         params.map(|name| (name, look.params.get(name).unwrap_or_default())).collect();

@@ -1,10 +1,11 @@
 //! What the next tick would do.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
 use stationmaster::Timestamp;
-use stationmaster::admission::Refusal;
+use stationmaster::admission::{QueueRecord, Refusal};
 use stationmaster::id::QueueName;
 use stationmaster::ops::AdmitRequest;
 use stationmaster::store::Store;
@@ -12,6 +13,7 @@ use stationmaster::store::Store;
 use super::tasks::needs;
 use super::{Found, output};
 use crate::screen::{Screen, field, key, number};
+use crate::text::visible;
 use crate::times::when;
 
 pub fn show(
@@ -26,7 +28,7 @@ pub fn show(
     if !serves.is_empty() {
         order = order.serves(serves.iter().cloned());
     }
-    let preview = store.read(|tx| tx.preview(at, &order))?;
+    let (preview, queues) = store.read(|tx| Ok((tx.preview(at, &order)?, tx.queues()?)))?;
     let found = !preview.granted.is_empty() || !preview.refusals.is_empty();
     if screen.is_json() {
         let granted: Vec<_> = preview
@@ -50,6 +52,14 @@ pub fn show(
         screen.say("It would admit:");
         let rows = preview.granted.iter().map(|task| vec![key(&task.key), needs(&task.lane)]);
         screen.table(&["task", "needs"], rows);
+        let used: BTreeSet<&QueueName> = preview.granted.iter().map(|task| &task.lane.queue).collect();
+        let is_served = |queue: &QueueRecord| queue.served_until.is_some_and(|until| at < until);
+        for queue in queues.iter().filter(|queue| used.contains(&queue.name) && !is_served(queue)) {
+            screen.say(&format!(
+                "Queue {}: no one serves it, so nothing of it is admitted.",
+                visible(&queue.name)
+            ));
+        }
     }
     if !preview.refusals.is_empty() {
         screen.say("\nIt would leave:");

@@ -26,6 +26,10 @@ pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Pa
         return nothing(screen, "No task waits as a sensor like this.");
     }
     table(screen, &sensors)?;
+    let now = screen.now;
+    if !screen.is_json() && store.read(|tx| tx.sensor_workers(now))?.0.is_empty() {
+        screen.say("No worker pokes them.");
+    }
     if let Some(next) = next {
         goes_on(screen, &next);
     }

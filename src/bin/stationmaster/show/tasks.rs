@@ -107,7 +107,8 @@ fn since(task: &TaskRecord) -> Option<stationmaster::Timestamp> {
 fn note(task: &TaskRecord, now: stationmaster::Timestamp) -> String {
     let mut notes = Vec::new();
     if let Some(lease) = &task.lease {
-        notes.push(format!("held by {}, lease until {}", lease.holder, when(lease.expires_at, now)));
+        let until = if now < lease.expires_at { "until" } else { "EXPIRED" };
+        notes.push(format!("held by {}, lease {until} {}", lease.holder, when(lease.expires_at, now)));
         notes.extend(lease.cancel_at.map(|at| format!("to be cancelled until {}", when(at, now))));
     } else {
         notes.extend(task.due.map(|due| format!("not before {}", when(due, now))));
