@@ -26,6 +26,7 @@ use stationmaster::{Error, LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 
 use crate::recorder::{Recorder, Told};
 use crate::stores::{Kind, Made, kinds, stores};
+use crate::world::without_effect;
 
 #[test]
 fn names_follow_the_conventions() {
@@ -82,7 +83,11 @@ impl Store for Contended {
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let fail = mode == TxMode::Write && self.1.swap(false, Ordering::SeqCst);
         let conflict = || Error::from(StoreError::new(StoreErrorKind::Conflict, "on purpose"));
-        self.0.transact(mode, &mut |tx| if fail { body(tx).and(Err(conflict())) } else { body(tx) })
+        if fail {
+            without_effect(&self.0, body);
+            return Err(conflict());
+        }
+        self.0.transact(mode, body)
     }
 }
 
