@@ -6,7 +6,9 @@
 #![cfg(all(feature = "testing", any(feature = "sqlite", feature = "postgres")))]
 #![allow(clippy::unwrap_used)]
 
-#[cfg(all(feature = "postgres", feature = "dashboard"))]
+#[cfg(feature = "dashboard")]
+mod figures;
+#[cfg(feature = "dashboard")]
 #[allow(dead_code, reason = "each test binary uses its own part")]
 #[path = "../dashboard/http.rs"]
 mod http;
