@@ -98,7 +98,7 @@ impl Window {
 
     /// Links to other windows.
     pub(super) fn links(&self, look: &Look<'_>) -> Markup {
-        let until = (!self.is_live).then(|| (self.end - 1).to_string()).unwrap_or_default();
+        let until = if self.is_live { String::new() } else { (self.end - 1).to_string() };
         let length = self.end - self.begin;
         let today = typed(look.now.as_micros().div_euclid(1_000_000).div_euclid(DAY) * DAY);
         let is_today = self.zoom.is_none() && self.is_live && typed(self.begin) == today;
