@@ -64,7 +64,7 @@ fn add_sensors(store: &dyn Store, count: usize) {
         let sensor = |(at, task): (usize, &stationmaster::TaskRecord)| {
             let context = format!("{{\"path\":\"/in/{}\"}}", (from + at) / 10);
             let context = PokeContext::from_json(&context).unwrap();
-            NewSensor::new(task.lease_ref(), "file".try_into().unwrap(), context, settings.clone())
+            NewSensor::new(task.lease_ref(), "file".try_into().unwrap(), context, settings)
         };
         let sensors: Vec<NewSensor> = granted.iter().enumerate().map(sensor).collect();
         store.write(|tx| tx.register(now, &sensors)).unwrap();
