@@ -151,7 +151,8 @@ impl Browser {
                 "Log.entryAdded" if params["entry"]["level"] == "error" => Some(params["entry"].to_string()),
                 "Network.requestWillBeSent" => {
                     let url = params["request"]["url"].as_str()?;
-                    (!url.starts_with(base)).then(|| url.to_owned())
+                    // What begins with `data:` holds its own data: the browser's picture beside a field for an instant.
+                    (!url.starts_with(base) && !url.starts_with("data:")).then(|| url.to_owned())
                 }
                 _ => None,
             }

@@ -57,7 +57,7 @@ fn every_page_says_what_is_in_the_store() {
         "/overview",
         &[
             "pool db: 0 open of 2, needs 1",
-            "<td>58</td>",
+            "data-head=\"Waiting\">58</td>",
             "2 running, 0 granted",
             "load-00",
             "waits to be tried again",
@@ -65,7 +65,7 @@ fn every_page_says_what_is_in_the_store() {
             "3 in 1m",
         ],
     );
-    says("/tasks?state=failed", &["prod/nightly/2026-01-31/fails", " on this page, the last"]);
+    says("/tasks?state=failed", &["prod/<wbr>nightly/<wbr>2026-01-31/<wbr>fails", " on this page, the last"]);
     says("/tasks?state=up_for_retry", &["no route to host"]);
     says("/tasks?state=leased&pool=db", &["state=leased&amp;holder=worker-1", "lease ends"]);
     says(
@@ -79,13 +79,42 @@ fn every_page_says_what_is_in_the_store() {
     // An hour on 8 nodes, and another on 2.
     says(
         "/runs?zoom=24h&user=ann",
-        &["1 run was active", "prod/ended", "value=\"ann\"", "<td>2</td>", "10.00 node-hours"],
+        &[
+            "1 run was active",
+            "prod/ended",
+            "value=\"ann\"",
+            "data-head=\"Nodes\">2</td>",
+            "10.00 node-hours",
+        ],
     );
     says("/runs?zoom=24h&method=scheduled", &["1 run was active", "prod/ended"]);
     says("/runs?zoom=24h&method=scheduled&user=bob", &["0 runs were active"]);
     says("/sensors", &["file_exists", "worker-1", "all queues", "no worker pokes them"]);
-    says("/health", &["sqlite", "load-00", "Ready tasks"]);
+    says("/health", &["sqlite", "load-00", "Ready tasks", "Sensors</a> wait, and no worker pokes them"]);
     says("/audit", &["Every counter is equal"]);
+}
+
+/// Both ends may be typed, to the second.
+#[test]
+fn a_window_between_two_instants_is_just_that() {
+    let world = World::new();
+    let server = read_only(&world);
+    let now = chrono::Utc::now();
+    let ago = |hours: i64, form: &str| (now - chrono::Duration::hours(hours)).format(form).to_string();
+    let (from, to) = (ago(6, "%Y-%m-%dT%H:%M"), ago(4, "%Y-%m-%dT%H:%M:%S"));
+    let answer = server.get(&format!("/runs?from={from}&to={to}"));
+    let words = |text: &str| assert!(answer.body.contains(text), "{text}: {}", answer.body);
+    words("1 run was active");
+    words("prod/ended");
+    words(", a bar for 5m");
+    words(&format!("{}:00 UTC to {} UTC", from.replace('T', " "), to.replace('T', " ")));
+    words(&format!("name=\"from\" step=\"1\" value=\"{from}\""));
+    let later = answer.body.split("\">Later</a>").next().unwrap().rsplit("href=\"").next().unwrap();
+    let later = server.get(&format!("/{}", later.replace("&amp;", "&")));
+    assert!(later.body.contains(&format!("{} UTC to ", to.replace('T', " "))), "{}", later.body);
+    let today = server.get(&format!("/runs?from={}T00:00", now.format("%Y-%m-%d")));
+    assert!(today.body.contains("aria-current=\"true\">Today"), "{}", today.body);
+    assert!(!today.body.contains(">Later<"));
 }
 
 /// Each window begins where the one before it ends.
@@ -141,6 +170,10 @@ fn what_cannot_be_asked_is_refused_with_a_reason() {
         ("/runs?zoom=2y", 400, "zoom"),
         ("/runs?until=soon", 400, "until"),
         ("/runs?method=odd", 400, "method"),
+        ("/runs?from=noon", 400, "from: an instant"),
+        ("/runs?to=2026-01-31T03:00", 400, "from: with"),
+        ("/runs?from=2026-01-31T03:00&to=2026-01-31T03:00", 400, "to: the window ends"),
+        ("/runs?from=9999-12-31T23:59&to=10000-01-01T00:00", 400, "to: an instant"),
         ("/runs?until=99999999999999999999", 400, "until"),
     ] {
         let answer = server.get(path);
@@ -149,6 +182,8 @@ fn what_cannot_be_asked_is_refused_with_a_reason() {
     }
     assert_eq!(server.get("/runs?until=-9223372036854775808&zoom=90d").status, 200);
     assert_eq!(server.get("/runs?until=9223372036854775807").status, 200);
+    assert_eq!(server.get("/runs?from=1970-01-01T00:00&to=9999-12-31T23:59:59").status, 200);
+    assert_eq!(server.get("/runs?from=9999-12-31T23:59:59").status, 200);
 }
 
 #[test]

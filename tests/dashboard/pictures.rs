@@ -166,6 +166,7 @@ fn pictures() {
     take("runs.png", "runs?zoom=24h", "dark", wide);
     take("task-phone.png", task, "light", phone);
     take("sensors-phone.png", "sensors", "dark", phone);
+    take("tasks-phone.png", "tasks?state=waiting", "light", phone);
 }
 
 /// Decodes what the browser's protocol sends.

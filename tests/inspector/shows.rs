@@ -129,9 +129,9 @@ const CASES: &[Case] = &[
         &["workers"],
         0,
         &[
-            &["WORKER", "ADMITS FOR", "POKES"],
+            &["WORKER", "HOLDS", "ADMITS FOR", "POKES"],
             &["poker-1", "shards, until", "in 59m"],
-            &["worker-1", "default, until"],
+            &["worker-1", "1 task, the first until", "default, until"],
         ],
     ),
     (
@@ -180,7 +180,7 @@ const CASES: &[Case] = &[
     (
         &["active", "--from", "12h", "--to", "6h", "--per", "6h"],
         0,
-        &[&["FROM", "ACTIVE", "NODE-HOURS"], &["ago", "1", "3.50"]],
+        &[&["FROM", "ACTIVE", "NODE-HOURS"], &["ago", "1", "3.50"], &["3.50 node-hours in all."]],
     ),
     (&["active", "--from", "20h", "--to", "19h", "--per", "1h"], 1, &[&["No run was active."]]),
     (&["active", "--from", "20h", "--to", "19h"], 1, &[&["No run was active."]]),
@@ -195,7 +195,11 @@ const CASES: &[Case] = &[
     ),
     (&["feed", "--after", "2"], 1, &[&["The feed has nothing after event 2."]]),
     (&["feed", "--consumers"], 0, &[&["CONSUMER"], &["billing", "0"]]),
-    (&["audit"], 0, &[&["Every counter equals what it counts."]]),
+    (
+        &["audit"],
+        0,
+        &[&["Every counter equals what it counts."], &["Queue gpu: no one serves it, and 2 wait in it."]],
+    ),
 ];
 
 /// How many columns the text takes.
@@ -296,6 +300,7 @@ fn names_of_fields(world: &World) {
         (&"poker-1".into(), &"default".into())
     );
     assert!(!workers[0]["shards"].as_array().unwrap().is_empty());
+    assert_eq!((&workers[0]["leases"], &workers[1]["leases"]), (&0.into(), &1.into()));
     let preview = world.json(&["preview"]).line(0);
     assert_eq!(preview["granted"].as_array().unwrap().len(), 2);
     assert_eq!(preview["refusals"][0]["reason"]["reason"], "pool_full");

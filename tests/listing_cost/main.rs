@@ -6,6 +6,12 @@
 #![cfg(all(feature = "testing", any(feature = "sqlite", feature = "postgres")))]
 #![allow(clippy::unwrap_used)]
 
+#[cfg(feature = "dashboard")]
+mod figures;
+#[cfg(feature = "dashboard")]
+#[allow(dead_code, reason = "each test binary uses its own part")]
+#[path = "../dashboard/http.rs"]
+mod http;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
@@ -64,14 +70,21 @@ fn questions() -> Vec<(String, Ask)> {
     all
 }
 
+/// The tasks of the larger store.
+fn tasks() -> usize {
+    std::env::var("STATIONMASTER_LIST_TASKS").map_or(TASKS, |tasks| tasks.parse().expect("a number"))
+}
+
+/// Returns true if something costs clearly more of more tasks. Half as much again is what higher trees may cost.
+fn grows(few: u64, many: u64) -> bool {
+    many > few + few / 2 + 50
+}
+
 type Ask = Box<dyn Fn(&mut ReadTx<'_>) -> usize>;
 
 /// Asks the same of a store and of one with ten times as many tasks, and prints both. `of` fills a store and measures.
-///
-/// A question may cost half as much again, because trees are higher where there is more.
 fn compare(store: &str, of: impl Fn(usize) -> Costs) {
-    let many =
-        std::env::var("STATIONMASTER_LIST_TASKS").map_or(TASKS, |tasks| tasks.parse().expect("a number"));
+    let many = tasks();
     let (few, costs) = (of(many / 10), of(many));
     println!("{store}, {} and {many} tasks, two pages of {PAGE}", many / 10);
     println!("{:44} {:>8} {:>16} {:>16}", "", "returned", "work", "buffers");
@@ -87,7 +100,7 @@ fn compare(store: &str, of: impl Fn(usize) -> Costs) {
         );
         assert!(cost.returned > 0, "{question} found nothing");
         assert_eq!(cost.returned, small.returned, "{question} found as much of fewer tasks");
-        if cost.work > small.work + small.work / 2 + 50 {
+        if grows(small.work, cost.work) {
             let (few, many) = (small.work, cost.work);
             complaints.push(format!("{question}: {few} work, and {many} of ten times as many tasks"));
         }

@@ -1,11 +1,19 @@
 //! PostgreSQL explains each statement that it ran.
 
+#[cfg(feature = "dashboard")]
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
+#[cfg(feature = "dashboard")]
+use stationmaster::dashboard::Dashboard;
 use stationmaster::store::{PostgresStore, ReadTx};
 
 use super::{Cost, Costs, compare, questions, undocumented};
+#[cfg(feature = "dashboard")]
+use super::{grows, tasks};
+#[cfg(feature = "dashboard")]
+use crate::http::Server;
 use crate::postgres_server::relay::Relay;
 use crate::postgres_server::{Plain, with};
 use crate::scratch::{Scratch, url};
@@ -26,7 +34,7 @@ fn scanned(step: &Value) -> f64 {
 
 /// A store that a relay listens to.
 struct Heard {
-    store: PostgresStore,
+    store: Arc<PostgresStore>,
     cost: Arc<Mutex<Cost>>,
     _relay: Relay,
     _scratch: Scratch,
@@ -45,12 +53,16 @@ impl Heard {
         let noted = Arc::clone(&cost);
         let relay = Relay::start(&url(), |_| None, move |notice| note(&noted, notice));
         let store = PostgresStore::connect(&with(&relay.url(), EXPLAINED), scratch.options()).unwrap();
-        Self { store, cost, _relay: relay, _scratch: scratch }
+        Self { store: Arc::new(store), cost, _relay: relay, _scratch: scratch }
     }
 
-    /// What a call costs. The first one sets up what the next finds.
+    /// What a call costs.
     fn cost(&self, call: impl Fn(&mut ReadTx<'_>) -> usize) -> Cost {
-        let ask = || self.store.read(|tx| Ok(call(tx))).unwrap();
+        self.cost_of(|| self.store.read(|tx| Ok(call(tx))).unwrap())
+    }
+
+    /// What asking costs. The first one sets up what the next finds.
+    fn cost_of(&self, ask: impl Fn() -> usize) -> Cost {
         ask();
         *self.cost.lock().unwrap() = Cost::default();
         let returned = ask() as u64;
@@ -82,4 +94,43 @@ fn a_list_that_passes_tasks_costs_more_on_postgres() {
     let cost =
         |tasks| Heard::filled(tasks).cost(|tx| tx.list_tasks(&undocumented()).unwrap().tasks.len()).work;
     assert!(cost(4_000) > 2 * cost(1_000), "the rows of scans say what a list reads");
+}
+
+/// The pages of the dashboard, but for the audit, which reads every task.
+#[cfg(feature = "dashboard")]
+#[test]
+fn pages_cost_what_they_show_on_postgres() {
+    const PAGES: [&str; 8] = [
+        "overview",
+        "tasks",
+        "tasks?state=waiting&queue=rare",
+        "tasks?state=ended",
+        "task?namespace=small&workflow=w&run=r&task=4-1",
+        "runs?zoom=24h",
+        "sensors",
+        "health",
+    ];
+    let costs = |tasks| {
+        let heard = Heard::filled(tasks);
+        let server = Server::new(Dashboard::new(heard.store.clone()).router());
+        let asked = AtomicUsize::new(0);
+        let cost = |page: &str| {
+            let ask = || {
+                // Each time at another address, because what was just shown is not asked for again.
+                let mark = if page.contains('?') { '&' } else { '?' };
+                let answer = server.get(&format!("/{page}{mark}n={}", asked.fetch_add(1, Ordering::Relaxed)));
+                assert_eq!(answer.status, 200, "{page}: {}", answer.body);
+                answer.body.len()
+            };
+            heard.cost_of(ask)
+        };
+        PAGES.map(cost)
+    };
+    // Enough for what a page looks at most to be there in both.
+    let (few, many) = (tasks(), 3 * tasks());
+    println!("{few} and {many} tasks on PostgreSQL: rows and buffers that a page reads");
+    for ((page, few), many) in PAGES.iter().zip(costs(few)).zip(costs(many)) {
+        println!("{page:50} {:>8} {:>8} {:>8} {:>8}", few.work, many.work, few.buffers, many.buffers);
+        assert!(!grows(few.work, many.work), "{page}: {} rows, and {} of more tasks", few.work, many.work);
+    }
 }

@@ -4,10 +4,12 @@ use maud::{Markup, html};
 
 use super::parts::{holder, section, sheet, state, table, task, when};
 use super::{Look, Page};
+use crate::dashboard::params::link;
 use crate::dashboard::trouble::Trouble;
 use crate::dashboard::words::{number, visible};
 use crate::store::contract::Discrepancy;
-use crate::task::{TaskQuery, TaskRecord};
+use crate::task::{TaskCount, TaskQuery, TaskRecord, TaskState};
+use crate::time::Timestamp;
 
 /// How many leased and waiting tasks are looked at.
 const SAMPLE: usize = 1_000;
@@ -19,6 +21,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         let counts = tx.count_tasks(super::overview::COUNTED)?;
         Ok((counts, tx.next_expiry()?, tx.list_tasks(&leased)?.tasks, tx.list_tasks(&waiting)?.tasks))
     })?;
+    let missing = missing(look, &counts, next)?;
     let (of_leased, of_waiting) = (leased.len(), waiting.len());
     leased.sort_by_key(|task| task.lease.as_ref().map(|lease| lease.expires_at));
     waiting.retain(TaskRecord::is_ready);
@@ -30,17 +33,48 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
             ("Next lease ends", html! { @match next { Some(at) => (when(at, look.now)), None => "no task is leased" } }),
             ("Counters", html! { a href="audit" { "Compare them with every task" } }),
         ]))
-        @if next.is_some_and(|at| at < look.now) {
-            p.notice { "A lease has expired and was not ended yet: does upkeep run?" }
-        }
     };
     let main = html! {
+        (section("missing", "What is missing", &missing))
         (section("facts", "Store", &facts))
         (section("states", "Tasks by state", &super::overview::states(&counts)))
         (section("expiring", "Leases that end next", &expiring(look, &leased, of_leased)))
         (section("oldest", "Longest ready", &oldest(look, &waiting, of_waiting)))
     };
     Ok(Page { title: "Health".into(), under: "health", is_live: true, main })
+}
+
+/// Says what nobody does that somebody has to.
+fn missing(look: &Look<'_>, counts: &[TaskCount], next: Option<Timestamp>) -> Result<Markup, Trouble> {
+    let (queues, (pokers, _)) = look.store.read(|tx| Ok((tx.queues()?, tx.sensor_workers(look.now)?)))?;
+    let unserved: Vec<_> = queues
+        .iter()
+        .filter(|queue| queue.waiting > 0 && queue.served_until.is_none_or(|until| until <= look.now))
+        .collect();
+    let sensing = counts.iter().any(|count| count.state == TaskState::Sensing && count.tasks > 0);
+    let unpoked = sensing && pokers.is_empty();
+    let expired = next.is_some_and(|at| at < look.now);
+    Ok(html! {
+        @for queue in unserved.iter().take(SHOWN) {
+            p.notice {
+                a href=(link("tasks", [("state", "waiting"), ("queue", queue.name.as_str())])) {
+                    "Queue " (visible(&queue.name))
+                }
+                ": " (number(queue.waiting)) @if queue.waiting == 1 { " task waits" } @else { " tasks wait" }
+                ", and no one serves it. Start a worker for it."
+            }
+        }
+        @if unserved.len() > SHOWN {
+            p.notice { (number(unserved.len() - SHOWN)) " more queues are served by no one." }
+        }
+        @if unpoked {
+            p.notice { a href="sensors" { "Sensors" } " wait, and no worker pokes them. Start a poker." }
+        }
+        @if expired { p.notice { "A lease has expired and was not ended yet. Does upkeep run?" } }
+        @if unserved.is_empty() && !unpoked && !expired {
+            p.note { "Every queue in which tasks wait is served, sensors are poked, and no lease is overdue." }
+        }
+    })
 }
 
 fn note(of: usize, what: &str) -> Markup {

@@ -8,6 +8,7 @@ mod runs;
 mod sensors;
 mod task;
 mod tasks;
+mod window;
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ use crate::task::{TaskCount, TaskQuery, TaskRecord, TaskState};
 /// How many waiting tasks are asked why they wait.
 const SAMPLE: usize = 500;
 /// How far the tasks of a state are counted.
-pub(super) const COUNTED: usize = 10_000;
+pub(super) const COUNTED: usize = 1_000;
 /// How many running tasks, reasons, pools, queues and limits are shown.
 const SHOWN: usize = 20;
 const MOST: usize = 100;

@@ -17,7 +17,12 @@ pub(in crate::dashboard) fn task_link(key: &TaskKey) -> String {
 
 /// A task's name, which leads to its page.
 pub(super) fn task(key: &TaskKey) -> Markup {
-    html! { a href=(task_link(key)) { (visible(key)) } }
+    html! { a href=(task_link(key)) { (breakable(&visible(key))) } }
+}
+
+/// A text of parts, which may be broken between them.
+fn breakable(text: &str) -> Markup {
+    html! { @for (at, part) in text.split('/').enumerate() { @if at > 0 { "/" wbr; } (part) } }
 }
 
 /// Who holds leases, with a link to them.
@@ -90,8 +95,8 @@ pub(super) fn table(caption: &str, heads: &[&str], rows: Vec<Vec<Markup>>, empty
                     tbody {
                         @for row in rows {
                             tr {
-                                @for (at, field) in row.into_iter().enumerate() {
-                                    @if at == 0 { th scope="row" { (field) } } @else { td { (field) } }
+                                @for (at, (field, head)) in row.into_iter().zip(heads).enumerate() {
+                                    @if at == 0 { th scope="row" { (field) } } @else { td data-head=(head) { (field) } }
                                 }
                             }
                         }

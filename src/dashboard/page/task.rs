@@ -88,7 +88,8 @@ fn now_of(look: &Look<'_>, life: &Life) -> Markup {
     }
     match life.position {
         Some(Position::Before(before)) => {
-            lines.push(("Before it in the pool", html! { (number(before)) " ready tasks" }));
+            let tasks = if before == 1 { " ready task" } else { " ready tasks" };
+            lines.push(("Before it in the pool", html! { (number(before)) (tasks) }));
         }
         Some(Position::MoreThan(most)) => {
             lines.push(("Before it in the pool", html! { "more than " (number(most)) " ready tasks" }));

@@ -1,10 +1,13 @@
-//! Whether the counters equal what they count.
+//! Whether the counters equal what they count, and what nobody does that somebody has to.
 
 use serde_json::json;
+use stationmaster::TaskState;
 use stationmaster::store::{Discrepancy, Store};
 
 use super::Found;
 use crate::screen::{Screen, field};
+use crate::text::visible;
+use crate::times::when;
 
 /// Returns false if something is wrong.
 pub fn show(store: &dyn Store, screen: &mut Screen) -> Found {
@@ -17,7 +20,32 @@ pub fn show(store: &dyn Store, screen: &mut Screen) -> Found {
         screen.table(&["what is wrong"], found.iter().map(|what| vec![field(text(what))]));
         screen.say("Tx::repair_counters, or upkeep with repairs, sets counters right.");
     }
+    if !screen.is_json() {
+        missing(store, screen)?;
+    }
     Ok(found.is_empty())
+}
+
+/// Says what waits for somebody. It is not wrong, so it does not count as found.
+fn missing(store: &dyn Store, screen: &mut Screen) -> Result<(), super::Stop> {
+    let now = screen.now;
+    let (queues, (pokers, _)) = store.read(|tx| Ok((tx.queues()?, tx.sensor_workers(now)?)))?;
+    let (counts, next) = store.read(|tx| Ok((tx.count_tasks(1)?, tx.next_expiry()?)))?;
+    for queue in &queues {
+        if queue.waiting > 0 && queue.served_until.is_none_or(|until| until <= now) {
+            let (name, waiting) = (visible(&queue.name), queue.waiting);
+            screen.say(&format!("Queue {name}: no one serves it, and {waiting} wait in it."));
+        }
+    }
+    let is_sensing = |state| state == TaskState::Sensing;
+    if pokers.is_empty() && counts.iter().any(|count| is_sensing(count.state) && count.tasks > 0) {
+        screen.say("Sensors wait, and no worker pokes them.");
+    }
+    if let Some(at) = next.filter(|at| *at < now) {
+        screen
+            .say(&format!("A lease ended at {} and its task is still held. Does upkeep run?", when(at, now)));
+    }
+    Ok(())
 }
 
 fn text(what: &Discrepancy) -> String {

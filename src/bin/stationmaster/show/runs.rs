@@ -74,6 +74,8 @@ pub fn series(store: &dyn Store, screen: &mut Screen, query: &ActiveQuery, width
         };
         let rows: Vec<_> = buckets.iter().filter(|bucket| bucket.active > 0).map(row).collect();
         screen.table(&["from", "active", "started", "stopped", "node-hours"], rows);
+        let hours: f64 = buckets.iter().map(Bucket::node_hours).sum();
+        screen.say(&format!("{hours:.2} node-hours in all."));
     }
     Ok(is_active)
 }

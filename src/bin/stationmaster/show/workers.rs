@@ -7,25 +7,39 @@ use serde_json::{Value, json};
 use stationmaster::id::Holder;
 use stationmaster::store::Store;
 use stationmaster::store::contract::{Serving, ShardLease, Worker};
+use stationmaster::task::TaskQuery;
 use stationmaster::{TaskRecord, Timestamp};
 
 use super::{Found, nothing, output};
-use crate::screen::{Screen, field, key, number, state};
+use crate::screen::{Field, Screen, field, key, number, state};
 use crate::times::when;
 
-/// What one name does: it admits for some queues, or pokes the sensors of some shards, or both.
+/// The most leases that are read to count those of each name.
+const COUNTED: usize = 10_000;
+
+/// What one name does: it admits for some queues, or pokes the sensors of some shards, or both. And what it holds.
 #[derive(Default)]
 struct Works {
+    leases: usize,
+    /// When the first of its leases ends.
+    first_ends: Option<Timestamp>,
     serves: Vec<Serving>,
     pokes: Option<Worker>,
     shards: Vec<u32>,
 }
 
 fn all(store: &dyn Store, now: Timestamp) -> Result<BTreeMap<Holder, Works>, super::Stop> {
-    let (told, (workers, shards)) = store.read(|tx| Ok((tx.serving()?, tx.sensor_workers(now)?)))?;
+    let leased = TaskQuery::leased().limit(COUNTED);
+    let (told, (workers, shards), leased) =
+        store.read(|tx| Ok((tx.serving()?, tx.sensor_workers(now)?, tx.list_tasks(&leased)?.tasks)))?;
     let mut all: BTreeMap<Holder, Works> = BTreeMap::new();
     for serving in told {
         all.entry(serving.holder.clone()).or_default().serves.push(serving);
+    }
+    for lease in leased.into_iter().filter_map(|task| task.lease) {
+        let works = all.entry(lease.holder).or_default();
+        works.leases += 1;
+        works.first_ends = works.first_ends.into_iter().chain([lease.expires_at]).min();
     }
     for worker in workers {
         let name = worker.name.clone();
@@ -51,7 +65,20 @@ impl Works {
             "pokes_until": self.pokes.as_ref().map(|worker| worker.expires_at),
             "shards_of": self.pokes.as_ref().map(|worker| worker.shards),
             "shards": self.shards,
+            "leases": self.leases,
+            "first_lease_ends_at": self.first_ends,
         })
+    }
+
+    fn holds(&self, now: Timestamp) -> Field {
+        match self.first_ends {
+            None => field(""),
+            Some(at) if at <= now => {
+                field(format!("{}, the first lease ended {}", tasks(self.leases), when(at, now)))
+                    .tint(Some(Color::Red))
+            }
+            Some(at) => field(format!("{}, the first until {}", tasks(self.leases), when(at, now))),
+        }
     }
 
     fn serves(&self, now: Timestamp) -> String {
@@ -78,7 +105,16 @@ impl Works {
     }
 
     fn is_alive(&self, now: Timestamp) -> bool {
-        self.pokes.is_some() || self.serves.iter().any(|serving| now < serving.until())
+        self.pokes.is_some()
+            || self.first_ends.is_some_and(|at| now < at)
+            || self.serves.iter().any(|serving| now < serving.until())
+    }
+}
+
+fn tasks(leases: usize) -> String {
+    match leases {
+        1 => "1 task".into(),
+        leases => format!("{leases} tasks"),
     }
 }
 
@@ -88,13 +124,13 @@ pub fn list(store: &dyn Store, screen: &mut Screen) -> Found {
     if screen.is_json() {
         all.iter().for_each(|(name, works)| screen.line(&works.line(name, now)));
     } else if all.is_empty() {
-        return nothing(screen, "No one admits tasks or pokes sensors.");
+        return nothing(screen, "No one admits tasks, holds a lease or pokes sensors.");
     } else {
         let rows = all.iter().map(|(name, works)| {
             let tint = (!works.is_alive(now)).then_some(Color::Red);
-            vec![field(name).tint(tint), field(works.serves(now)), field(works.pokes(now))]
+            vec![field(name).tint(tint), works.holds(now), field(works.serves(now)), field(works.pokes(now))]
         });
-        screen.table(&["worker", "admits for", "pokes"], rows);
+        screen.table(&["worker", "holds", "admits for", "pokes"], rows);
     }
     Ok(!all.is_empty())
 }
@@ -120,6 +156,7 @@ pub fn of(store: &dyn Store, screen: &mut Screen, name: &Holder, limit: usize) -
     let works = works.unwrap_or_default();
     let lines = [
         ("worker", field(name)),
+        ("holds", works.holds(now)),
         ("admits for", field(works.serves(now))),
         ("pokes", field(works.pokes(now))),
     ];
