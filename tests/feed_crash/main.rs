@@ -45,6 +45,8 @@ const NAP: Duration = Duration::from_millis(10);
 const PACE: Duration = Duration::from_micros(200);
 /// The consumer that registers while ends are under way.
 const LATE: &str = "late";
+/// How many events a tick of upkeep deletes.
+const PIECE: usize = 1_000;
 /// Every so many tasks are cleared after they ended, and end again.
 const TWICE: usize = 10;
 
@@ -287,10 +289,17 @@ fn read_under_fire(place: &Place, host: Option<Arc<dyn Store>>) {
             scope.spawn(move || produce(store, &all));
         }
         let upkeep = scope.spawn(move || {
-            let mut upkeep = Upkeep::new(store.clone()).retain_ended_for(Duration::ZERO);
+            let mut upkeep = Upkeep::new(store.clone()).retain_ended_for(Duration::ZERO).limit(PIECE);
             let mut forgotten = 0;
             while !done.load(Ordering::SeqCst) {
-                forgotten += upkeep.tick(SystemClock.now()).unwrap().feed_forgotten;
+                let consumers = store.read(|tx| tx.consumers()).unwrap();
+                let accepted = consumers.iter().map(|one| one.cursor).min().unwrap_or(0);
+                let now = upkeep.tick(SystemClock.now()).unwrap().feed_forgotten;
+                let oldest = store.read(|tx| tx.feed(0, 1)).unwrap().into_iter().next();
+                // In bounded pieces.
+                let is_behind = oldest.is_some_and(|oldest| oldest.seq <= accepted) && now < PIECE;
+                assert!(!is_behind, "what all have accepted, up to {accepted}, is kept");
+                forgotten += now;
                 std::thread::sleep(NAP);
             }
             (0..100).fold(forgotten, |sum, _| sum + upkeep.tick(SystemClock.now()).unwrap().feed_forgotten)
