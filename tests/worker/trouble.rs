@@ -10,6 +10,7 @@ use stationmaster::error::{Error, StoreErrorKind};
 use stationmaster::ops::{Fenced, Finish, Mark, Outcome};
 use stationmaster::service::{Attempt, Cancelled, LoopHandle, Service, Upkeep};
 use stationmaster::store::{Store, TxMode};
+use stationmaster::task::KeptAttempts;
 use stationmaster::testing::{Fault, FaultStore, When};
 use stationmaster::{TaskKey, TaskState};
 
@@ -143,7 +144,8 @@ fn whichever_call_of_the_store_fails_a_task_runs_once_and_ends_once() {
         for at in (1..=200).step_by(kind.stride(3)) {
             let faults = Arc::new(FaultStore::new(kind.shared()));
             let (store, handle): (Arc<dyn Store>, _) = (faults.clone(), LoopHandle::new());
-            enqueue(&store, &[task("a"), task("recorded").record_attempts(true)]);
+            let kept = task("a").history(KeptAttempts::All);
+            enqueue(&store, &[kept, task("recorded").record_attempts(true)]);
             faults.arm(Fault::new(at, when, StoreErrorKind::Io));
             let (begun, counts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             let counted = begun.clone();
@@ -168,6 +170,7 @@ fn whichever_call_of_the_store_fails_a_task_runs_once_and_ends_once() {
             assert_eq!(states, [TaskState::Success; 2], "call {at} {when:?}");
             assert_eq!((begun.load(Ordering::SeqCst), report.refused), (2, 0), "call {at} {when:?}");
             assert!(inner.read(|tx| tx.audit()).unwrap().is_empty());
+            assert_eq!(inner.read(|tx| tx.attempts(&[key("a")])).unwrap()[0].len(), 1, "call {at} {when:?}");
             if faults.disarm().is_none() {
                 assert!(at > 10, "{at} calls were hit");
                 break;
