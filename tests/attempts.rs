@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stationmaster::backoff::RetryPolicy;
-use stationmaster::ops::{AdmitRequest, Finish, Mark};
+use stationmaster::ops::{AdmitRequest, Finish, Finished, Mark};
 use stationmaster::store::Store;
-use stationmaster::task::LeaseLoss;
+use stationmaster::task::{KeptAttempts, LeaseLoss};
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
 use stores::stores;
 
@@ -102,5 +102,47 @@ fn what_is_older_than_sixteen_grants_is_not_told_though_all_later_ones_succeeded
             store.write(|tx| tx.finish(at(grants), &[Finish::success(lease)])).unwrap();
         }
         assert_eq!(kept(&store, "a"), []);
+    }
+}
+
+#[test]
+fn a_task_may_keep_all_of_its_attempts_or_none() {
+    for store in stores() {
+        let choices =
+            [("none", KeptAttempts::None), ("failures", KeptAttempts::Failures), ("all", KeptAttempts::All)];
+        let tasks = choices.map(|(name, history)| NewTask::new(key(name)).history(history));
+        store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
+        let rows = |store: &Shared| choices.map(|(name, _)| kept(store, name).len());
+        let ends = |now, end: fn(LeaseRef) -> Finish| {
+            let ends: Vec<Finish> = run(&store, now).into_iter().map(end).collect();
+            assert_eq!(ends.len(), 3);
+            // All in one call, and the same call once more.
+            let done = store.write(|tx| tx.finish(at(now + 1), &ends)).unwrap();
+            let again = store.write(|tx| tx.finish(at(now + 2), &ends)).unwrap();
+            assert!(again.iter().all(|finished| matches!(finished, Finished::Already(_))), "{again:?}");
+            store.write(|tx| tx.clear(at(now + 3), &choices.map(|(name, _)| key(name)))).unwrap();
+            done
+        };
+        assert_eq!(ends(0, Finish::success), [Finished::Ended(TaskState::Success); 3]);
+        assert_eq!(rows(&store), [0, 0, 1]);
+        assert_eq!(
+            ends(10, |lease| Finish::failed(lease, "no route")),
+            [Finished::Ended(TaskState::Failed); 3]
+        );
+        assert_eq!(rows(&store), [0, 1, 2]);
+        // What is changed holds for the attempts that end from then on, each by a call of its own.
+        let no_more = |new: &mut NewTask| new.history = KeptAttempts::Failures;
+        store.write(|tx| tx.change(at(20), &[key("all")], no_more)).unwrap();
+        let from_now_on = |new: &mut NewTask| new.history = KeptAttempts::All;
+        store.write(|tx| tx.change(at(20), &[key("none")], from_now_on)).unwrap();
+        for lease in run(&store, 21) {
+            let done = store.write(|tx| tx.finish(at(22), &[Finish::skipped(lease, "not today")])).unwrap();
+            assert_eq!(done, [Finished::Ended(TaskState::Skipped)]);
+        }
+        assert_eq!(rows(&store), [1, 1, 2]);
+        let skipped = (3, 21, 22, TaskState::Skipped, true, Some("not today".into()));
+        assert_eq!(kept(&store, "none"), [skipped]);
+        assert_eq!(kept(&store, "all")[0], (1, 0, 1, TaskState::Success, true, None));
+        assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
     }
 }

@@ -110,6 +110,37 @@ fn nothing_is_told_of_tasks_that_do_not_say_so() {
     }
 }
 
+/// Of a task that is not in the feed not one row is written for it, whether somebody reads or not.
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_task_that_is_not_in_the_feed_writes_not_one_row_more() {
+    use stationmaster::store::sqlite::{SqliteTx, migrate, rusqlite::Connection};
+    let rows = |feed: Feed, is_read: bool| {
+        let (dir, prefix) = (tempfile::tempdir().unwrap(), Default::default());
+        let path = dir.path().join("feed.db");
+        let mut conn = Connection::open(&path).unwrap();
+        migrate(&conn, &prefix).unwrap();
+        if is_read {
+            let store = stationmaster::store::SqliteStore::open(&path, Default::default()).unwrap();
+            let (mut reader, _) = reader(&(Arc::new(store) as Arc<dyn Store>), "first");
+            drain(&mut reader, 0);
+        }
+        let before = conn.total_changes();
+        let tx = conn.transaction().unwrap();
+        let mut sm = SqliteTx::attach(&tx, &prefix).unwrap();
+        let key = TaskKey::new("ns", "w", "r", "a").unwrap();
+        let task = NewTask::new(key.clone()).feed(feed);
+        sm.enqueue(at(1), &[task]).unwrap();
+        sm.mark(at(2), &[Mark::new(key, TaskState::Failed, "x")]).unwrap();
+        drop(sm);
+        tx.commit().unwrap();
+        conn.total_changes() - before
+    };
+    let plain = rows(Feed::Off, false);
+    assert_eq!(rows(Feed::Off, true), plain);
+    assert_eq!(rows(Feed::Ends, false), plain + 2, "the event, and the last number");
+}
+
 #[test]
 fn what_a_handler_refuses_comes_again_and_those_behind_it_wait() {
     for store in stores() {

@@ -10,7 +10,7 @@ use stationmaster::store::postgres::{PostgresOptions, Schema, tokio_postgres};
 use stationmaster::tokio::AsyncStore;
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::{domain, trial, web};
+use crate::{domain, web};
 
 pub(crate) type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -50,13 +50,12 @@ async fn connect(config: &tokio_postgres::Config) -> Result<tokio_postgres::Clie
     Ok(client)
 }
 
-/// Runs one process, until it is told to stop.
-pub(crate) fn process(schema: &str, port: u16, role: &str, name: &str) -> Result<()> {
+/// Runs one process, until this handle or a signal stops it.
+pub(crate) fn process(schema: &str, port: u16, role: &str, name: &str, stop: LoopHandle) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let app = runtime.block_on(App::open(schema))?;
     domain::define(&app)?;
-    let (stop, rest) = (LoopHandle::new(), LoopHandle::new());
-    trial::stop_with_parent(stop.clone());
+    let rest = LoopHandle::new();
     let (signal, works, pokes) = (stop.clone(), stop.clone(), rest.clone());
     stop.wakes_for_cancels(&rest);
     ctrlc::set_handler(move || signal.stop())?;

@@ -13,6 +13,8 @@
 //! at. Each process is also a program of its own, which ends when its standard input does, or by SIGTERM:
 //! `web_service SCHEMA PORT (web|gpu|cpu) NAME`.
 //!
+//! `glue.rs` can be copied as it stands: it needs a `domain` and a `web` of yours, and a `LoopHandle::new()` from your `main`.
+//!
 //! `glue.rs` and `main.rs` are all that is neither the domain (`domain.rs`: tables, handlers; `web.rs`: routes) nor the trial
 //! (`trial.rs`, `check.rs`). This counts their lines, which are at most 90:
 //!
@@ -29,7 +31,7 @@ mod web;
 fn main() -> glue::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments[..] {
-        [schema, port, role, name] => glue::process(schema, port.parse()?, role, name),
+        [schema, port, role, name] => glue::process(schema, port.parse()?, role, name, trial::stop()),
         _ => trial::run(),
     }
 }

@@ -22,12 +22,15 @@ const PROCESSES: [(&str, &str); 5] =
     [("web", "web"), ("gpu", "gpu-1"), ("cpu", "cpu-1"), ("gpu", "gpu-2"), ("cpu", "cpu-2")];
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Stops a process when the one that started it ends, however that does.
-pub(crate) fn stop_with_parent(stop: LoopHandle) {
+/// Returns a handle that is stopped when the process that started this one ends, however that does.
+pub(crate) fn stop() -> LoopHandle {
+    let handle = LoopHandle::new();
+    let stops = handle.clone();
     spawn(move || {
         let _ = stdin().read_to_end(&mut Vec::new());
-        stop.stop();
+        stops.stop();
     });
+    handle
 }
 
 /// Runs the trial. The process ends as failed if something did not hold.

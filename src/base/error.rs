@@ -34,6 +34,17 @@ pub enum Error {
         /// The number of items in the call.
         of: usize,
     },
+    /// A [`Worker`](crate::service::Worker) lost the lease of an attempt, or found it ended already. Only
+    /// [`on_error`](crate::service::Worker::on_error) gets this. What the handler returned is not stored.
+    #[error(
+        "the lease of grant {epoch} of task {task} was lost, so another worker may have the task, and what the handler returned is not stored: if it was not taken away on purpose, look whether the process stood still or the database was away for longer than a lease"
+    )]
+    LeaseLost {
+        /// The task.
+        task: Box<TaskKey>,
+        /// The fencing token of the lease: [`TaskRecord::epoch`](crate::TaskRecord::epoch).
+        epoch: i64,
+    },
     /// A committed call had already finished attempts in the same way. Roll back. If the call named other
     /// attempts too, call again with only those, because they are not stored. Only
     /// [`fenced`](crate::ops::Fenced::fenced) returns this. Otherwise a repeated finish is a result.

@@ -41,6 +41,7 @@ const MUTANTS: [(Fault, &str); 106] = [
     (Fault::DeletesWithTheEvents, "changes::events_outlive_a_task_that_is_deleted"),
     (Fault::AttemptsBackwards, "attempts::the_latest_are_kept"),
     (Fault::AttemptsWithoutTheEarliest, "attempts::the_latest_are_kept"),
+    (Fault::AttemptsWithoutSuccesses, "attempts::a_task_says_which_are_kept"),
     (Fault::PromotesOneTooEarly, "tasks::due_tasks_are_promoted_at_their_instant"),
     (Fault::PromotesOneTooLate, "tasks::due_tasks_are_promoted_at_their_instant"),
     (Fault::PromotesOneTooMany, "ticks::the_earliest_due_are_promoted_first_and_then_by_their_order"),

@@ -144,8 +144,13 @@ impl OwnServer {
 
     /// Ends the server as a loss of its machine would: nothing is written any more. Then starts it, and it recovers.
     pub fn crash(&mut self) {
-        self.run("pg_ctl", &["stop", "--mode=immediate", "--wait"]);
+        self.halt();
         self.launch();
+    }
+
+    /// Ends the server as a loss of its machine would, and leaves it down until it is launched.
+    pub fn halt(&self) {
+        self.run("pg_ctl", &["stop", "--mode=immediate", "--wait"]);
     }
 
     /// A standby of this server, which follows it and can be read.
@@ -178,7 +183,7 @@ impl OwnServer {
         self.launch();
     }
 
-    fn launch(&self) {
+    pub fn launch(&self) {
         let options = format!(
             "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories='' -c fsync=on \
              -c max_prepared_transactions=64",

@@ -7,8 +7,8 @@ use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::ops::{Cancellation, Finish, Finished, Mark};
 use stationmaster::sensor::{EndReason, NewSensor, Settings};
-use stationmaster::task::Feed;
 use stationmaster::task::LeaseLoss;
+use stationmaster::task::{Feed, KeptAttempts};
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
 
 use crate::world::{NOW, Value, Why, World, databases, key, now, values};
@@ -49,7 +49,8 @@ fn fill(world: &World) {
                 task.limit_count("tenant".try_into().unwrap(), 3)
             }
             "beside" => task.pool("nowhere".try_into().unwrap()),
-            _ => task,
+            "sensing" => task.history(KeptAttempts::None),
+            _ => task.history(KeptAttempts::All),
         }
     };
     let tasks: Vec<NewTask> = TASKS.iter().map(task).collect();

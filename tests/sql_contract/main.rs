@@ -31,7 +31,7 @@ use stationmaster::backoff::{Decision, History, RetryKey, RetryPolicy, decide};
 use stationmaster::id::PoolName;
 use stationmaster::ops::Finish;
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::task::LeaseLoss;
+use stationmaster::task::{KeptAttempts, LeaseLoss};
 use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 use world::{NOW, Value, World, databases, good, key, now, values};
 
@@ -129,6 +129,51 @@ fn what_sql_enqueues_starts_and_finishes_is_what_the_crate_does() {
             ("success", false),
         ];
         assert_eq!(seen, all.into());
+    }
+}
+
+#[test]
+fn sql_keeps_the_attempts_that_the_task_says() {
+    let choices = [KeptAttempts::None, KeptAttempts::Failures, KeptAttempts::All];
+    let outcomes = ["success", "skipped", "failed", "given_back"];
+    for make in databases() {
+        let (ours, sql) = (make(), make());
+        let names: Vec<String> = (0..choices.len() * outcomes.len()).map(|n| format!("t{n:02}")).collect();
+        let task = |(n, name): (usize, &String)| {
+            NewTask::new(key(name)).pool("db".try_into().unwrap()).history(choices[n / outcomes.len()])
+        };
+        let tasks: Vec<NewTask> = names.iter().enumerate().map(task).collect();
+        let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
+        for world in [&ours, &sql] {
+            world.store.write(|tx| tx.enqueue(now(), &tasks)).unwrap();
+        }
+        let granted = ours.admit(NOW + 1);
+        assert_eq!(sql.admit(NOW + 1), granted);
+        for task in &granted {
+            let lease = task.lease_ref();
+            let outcome =
+                outcomes[names.iter().position(|name| *name == task.key.task.as_str()).unwrap() % 4];
+            let end = match outcome {
+                "success" => Finish::success(lease),
+                "skipped" => Finish::skipped(lease, "not needed"),
+                "failed" => Finish::failed(lease, "no route"),
+                _ => Finish::given_back(lease),
+            };
+            ours.store
+                .write(|tx| tx.finish(Timestamp::from_micros(NOW + 2), std::slice::from_ref(&end)))
+                .unwrap();
+            let text = match outcome {
+                "skipped" => Some("not needed".to_owned()),
+                "failed" => Some(decided(&sql, lease, &task.key, NOW + 2).0),
+                _ => None,
+            };
+            sql.finish(lease, NOW + 2, outcome, text.as_deref(), None).unwrap();
+        }
+        let kept = |world: &World| world.store.read(|tx| tx.attempts(&keys)).unwrap();
+        assert_eq!(kept(&sql), kept(&ours));
+        let counts: Vec<usize> = kept(&ours).iter().map(Vec::len).collect();
+        assert_eq!(counts, [[0, 0, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1]].concat());
+        assert_eq!(sql.state(&keys), ours.state(&keys));
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stationmaster::TaskState;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{Error, StoreErrorKind};
-use stationmaster::ops::Outcome;
+use stationmaster::ops::{Fenced, Finish, Mark, Outcome};
 use stationmaster::service::{Attempt, Cancelled, LoopHandle, Service, Upkeep};
 use stationmaster::store::{Store, TxMode};
+use stationmaster::task::KeptAttempts;
 use stationmaster::testing::{Fault, FaultStore, When};
+use stationmaster::{TaskKey, TaskState};
 
 use crate::scene::*;
 use crate::stores::{kinds, stores};
@@ -22,16 +23,19 @@ fn a_handler_whose_lease_was_lost_is_told_and_its_end_is_refused() {
         enqueue(&store, &[task("a")]);
         let (sender, told) = mpsc::channel();
         let sender = Mutex::new(sender);
+        let (losses, tells) = losses();
         let running = run(
             // Renewed after a third of it, which is when it learns of the loss.
-            worker(&store).places(1).lease(Duration::from_secs(1)).handler(move |attempt: &Attempt| {
-                sender.lock().send(None).unwrap();
-                if attempt.task().attempt == 1 {
-                    while !attempt.wait(MINUTE) {}
-                    sender.lock().send(attempt.cancelled()).unwrap();
-                }
-                Outcome::Success { value: Some(attempt.task().attempt.to_string()) }
-            }),
+            worker(&store).places(1).lease(Duration::from_secs(1)).on_error(tells).handler(
+                move |attempt: &Attempt| {
+                    sender.lock().send(None).unwrap();
+                    if attempt.task().attempt == 1 {
+                        while !attempt.wait(MINUTE) {}
+                        sender.lock().send(attempt.cancelled()).unwrap();
+                    }
+                    Outcome::Success { value: Some(attempt.task().attempt.to_string()) }
+                },
+            ),
             &handle,
         );
         assert_eq!(told.recv_timeout(MINUTE).unwrap(), None);
@@ -43,7 +47,68 @@ fn a_handler_whose_lease_was_lost_is_told_and_its_end_is_refused() {
         until("another attempt has ended it", || state(&store, "a").is_end());
         let report = running.stop();
         assert_eq!((report.stored, report.refused), (1, 1));
+        assert_eq!(*losses.lock(), [(key("a"), 1)], "the host was told once");
         assert_eq!(record(&store, "a").value.as_deref(), Some("2"), "not what the first attempt said");
+    }
+}
+
+/// What a worker tells of lost leases, and what it tells that to.
+fn losses() -> (Arc<Mutex<Vec<(TaskKey, i64)>>>, impl Fn(&Error) + Send + Sync + 'static) {
+    let losses = Arc::new(Mutex::new(Vec::new()));
+    let told = losses.clone();
+    let tells = move |error: &Error| {
+        if let Error::LeaseLost { task, epoch } = error {
+            told.lock().push(((**task).clone(), *epoch));
+        }
+    };
+    (losses, tells)
+}
+
+#[test]
+fn the_host_is_told_of_a_lost_lease_although_its_handler_goes_on() {
+    for (store, handle) in scenes() {
+        enqueue(&store, &[task("hangs")]);
+        let (gate, (losses, tells)) = (Gate::new(), losses());
+        let passes = gate.clone();
+        let running = run(
+            worker(&store)
+                .lease(Duration::from_secs(1))
+                .on_error(tells)
+                .handler(move |_: &Attempt| passes.pass()),
+            &handle,
+        );
+        until("it works", || state(&store, "hangs") == TaskState::Running);
+        let cancelled = Mark::new(key("hangs"), TaskState::Cancelled, "by hand");
+        store.write(|tx| tx.mark(SystemClock.now(), std::slice::from_ref(&cancelled))).unwrap();
+        until("the host is told", || !losses.lock().is_empty());
+        gate.open();
+        assert_eq!(running.stop().refused, 1);
+        assert_eq!(*losses.lock(), [(key("hangs"), 1)], "and not again");
+    }
+}
+
+/// The keeper finds the lease gone before the handler says that it ended it.
+#[test]
+fn an_end_of_a_hosts_own_is_no_loss() {
+    for (store, handle) in scenes() {
+        enqueue(&store, &[task("a")]);
+        let (losses, tells) = losses();
+        let running = run(
+            worker(&store).lease(Duration::from_millis(300)).on_error(tells).handler(|attempt: &Attempt| {
+                let end = [Finish::success(attempt.lease())];
+                attempt.store().write(|tx| tx.finish(SystemClock.now(), &end)?.fenced()).unwrap();
+                // Of the stop it hears, too.
+                while attempt.cancelled() != Some(Cancelled::LeaseLost) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                attempt.ended_elsewhere();
+                // Longer than the worker waits before it tells of a loss.
+                std::thread::sleep(Duration::from_millis(1_500));
+            }),
+            &handle,
+        );
+        until("it has ended", || state(&store, "a") == TaskState::Success);
+        assert_eq!((running.stop().refused, &losses.lock()[..]), (0, &[][..]));
     }
 }
 
@@ -79,7 +144,8 @@ fn whichever_call_of_the_store_fails_a_task_runs_once_and_ends_once() {
         for at in (1..=200).step_by(kind.stride(3)) {
             let faults = Arc::new(FaultStore::new(kind.shared()));
             let (store, handle): (Arc<dyn Store>, _) = (faults.clone(), LoopHandle::new());
-            enqueue(&store, &[task("a"), task("recorded").record_attempts(true)]);
+            let kept = task("a").history(KeptAttempts::All);
+            enqueue(&store, &[kept, task("recorded").record_attempts(true)]);
             faults.arm(Fault::new(at, when, StoreErrorKind::Io));
             let (begun, counts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             let counted = begun.clone();
@@ -104,6 +170,7 @@ fn whichever_call_of_the_store_fails_a_task_runs_once_and_ends_once() {
             assert_eq!(states, [TaskState::Success; 2], "call {at} {when:?}");
             assert_eq!((begun.load(Ordering::SeqCst), report.refused), (2, 0), "call {at} {when:?}");
             assert!(inner.read(|tx| tx.audit()).unwrap().is_empty());
+            assert_eq!(inner.read(|tx| tx.attempts(&[key("a")])).unwrap()[0].len(), 1, "call {at} {when:?}");
             if faults.disarm().is_none() {
                 assert!(at > 10, "{at} calls were hit");
                 break;

@@ -1,4 +1,4 @@
-//! What is kept of attempts that did not succeed: see `docs/history.md`.
+//! What is kept of attempts: see `docs/history.md`.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,21 @@ pub(crate) const KEPT_ATTEMPTS: i64 = 16;
 /// How many characters of a message are kept with an attempt.
 pub(crate) const KEPT_CHARACTERS: usize = 1_000;
 
-/// An attempt that ended without success, as [`ReadTx::attempts`](crate::store::ReadTx::attempts) returns it.
+/// Which attempts of a task are kept, each as a [`PastAttempt`]. The task's own choice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum KeptAttempts {
+    /// None. No row is written.
+    None,
+    /// Those that did not succeed. One that succeeds writes no row.
+    #[default]
+    Failures,
+    /// All, also those that succeeded, were skipped, or went on as a sensor that landed.
+    All,
+}
+
+/// An attempt that ended, as [`ReadTx::attempts`](crate::store::ReadTx::attempts) returns it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PastAttempt {
@@ -32,11 +46,12 @@ pub struct PastAttempt {
     /// When it ended.
     pub ended_at: Timestamp,
     /// The state that followed: `UpForRetry` or `Failed` after a failure, `Scheduled` if it was given back or its lease
-    /// was lost, or `Cancelled`.
+    /// was lost, or `Cancelled`. With [`KeptAttempts::All`] also `Success` or `Skipped`, and `Scheduled` if the task goes
+    /// on after its sensor landed.
     pub became: TaskState,
     /// Whether its holder ended it. Otherwise it was upkeep, a mark, a cancel or a sensor.
     pub by_holder: bool,
-    /// Why it ended: the first 1,000 characters. `None` if it was given back.
+    /// Why it ended: the first 1,000 characters. `None` if it was given back or succeeded.
     pub message: Option<String>,
 }
 
@@ -45,15 +60,27 @@ pub(crate) fn is_of_latest_grants(epoch: i64, now: i64) -> bool {
     epoch > now.saturating_sub(KEPT_ATTEMPTS)
 }
 
-/// Returns true if a move between these states ends an attempt without success.
-#[cfg_attr(not(any(feature = "sqlite", test)), allow(dead_code))]
-pub(crate) fn is_kept(from: TaskState, to: TaskState) -> bool {
-    match to {
-        TaskState::UpForRetry | TaskState::Failed | TaskState::Cancelled => {
-            from.is_leased() || from == TaskState::Sensing
+impl KeptAttempts {
+    /// Returns true for the default, which is not written where tasks are serialized.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns true if a move between these states ends an attempt that is kept.
+    pub(crate) fn keep(self, from: TaskState, to: TaskState) -> bool {
+        let is_sensor = from == TaskState::Sensing;
+        let ends = (from.is_leased() || is_sensor) && to != TaskState::Sensing;
+        let has_failed = match to {
+            TaskState::UpForRetry | TaskState::Failed | TaskState::Cancelled => true,
+            TaskState::Scheduled => !is_sensor,
+            _ => false,
+        };
+        match self {
+            Self::None => false,
+            Self::Failures => ends && has_failed,
+            Self::All => ends && !to.is_leased(),
         }
-        TaskState::Scheduled => from.is_leased(),
-        _ => false,
     }
 }
 
@@ -94,13 +121,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_succeeds_or_goes_on_leaves_nothing() {
-        use TaskState::{Cancelled, Failed, Queued, Running, Scheduled, Sensing, UpForRetry};
-        let kept: Vec<_> = TaskState::ALL
-            .into_iter()
-            .flat_map(|from| TaskState::ALL.map(|to| (from, to)))
-            .filter(|(from, to)| is_kept(*from, *to))
-            .collect();
+    fn what_succeeds_or_goes_on_leaves_nothing_unless_all_is_kept() {
+        use TaskState::{
+            Cancelled, Failed, Queued, Running, Scheduled, Sensing, Skipped, Success, UpForRetry,
+        };
+        let moves: Vec<_> =
+            TaskState::ALL.into_iter().flat_map(|from| TaskState::ALL.map(|to| (from, to))).collect();
+        let kept = |which: KeptAttempts| {
+            moves.iter().copied().filter(|(from, to)| which.keep(*from, *to)).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(KeptAttempts::None), []);
+        let ends = |from| [Scheduled, UpForRetry, Success, Failed, Skipped, Cancelled].map(|to| (from, to));
+        assert_eq!(kept(KeptAttempts::All), [Queued, Running, Sensing].map(ends).concat());
+        let kept = kept(KeptAttempts::default());
         let leased = |from| [Scheduled, UpForRetry, Failed, Cancelled].map(|to| (from, to));
         let sensing = [UpForRetry, Failed, Cancelled].map(|to| (Sensing, to));
         assert_eq!(kept, [&leased(Queued)[..], &leased(Running), &sensing].concat());

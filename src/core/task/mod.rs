@@ -24,7 +24,7 @@ mod record;
 pub(crate) mod spec;
 mod state;
 
-pub use attempt::PastAttempt;
+pub use attempt::{KeptAttempts, PastAttempt};
 pub use feed::Feed;
 pub use list::{TaskCount, TaskPage, TaskQuery};
 pub use record::{TaskRecord, attempt_run_id};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::attempt::KeptAttempts;
 use super::feed::Feed;
 use super::spec::{LeaseLoss, TaskInsert};
 use super::state::TaskState;
@@ -38,6 +39,9 @@ pub struct TaskRecord {
     /// What the [feed](crate::service::FeedReader) tells about it.
     #[serde(default)]
     pub feed: Feed,
+    /// Which of its attempts are kept.
+    #[serde(default, skip_serializing_if = "KeptAttempts::is_default")]
+    pub history: KeptAttempts,
     /// The host's own text.
     pub payload: String,
     /// Its present state.
@@ -96,6 +100,7 @@ impl TaskRecord {
             lease_loss: insert.lease_loss,
             attempt_runs: insert.attempt_runs,
             feed: insert.feed,
+            history: insert.history,
             payload: insert.payload,
             state: TaskState::Scheduled,
             due: insert.due,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::attempt::KeptAttempts;
 use super::feed::Feed;
 use super::record::attempt_run_id;
 use crate::admission::{Ageing, LaneKey};
@@ -43,7 +44,7 @@ impl Default for LeaseLoss {
 /// A task to enqueue.
 ///
 /// Defaults: queue `default`, pool `default_pool`, 1 slot, priority 0, no limit keys, may start at once, never retried,
-/// requeued after each of its first 3 lost leases, attempts not recorded, not in the feed, empty payload.
+/// requeued after each of its first 3 lost leases, attempts not recorded, attempts that failed kept, not in the feed, empty payload.
 ///
 /// The defaults for a failure and for a lost lease differ on purpose. If a task *failed*, its own code
 /// decided that: it stays failed unless it has a [retry policy](Self::retry). If a task's lease was *lost*,
@@ -108,6 +109,9 @@ pub struct NewTask {
     /// What the [feed](crate::service::FeedReader) tells about it.
     #[serde(default)]
     pub feed: Feed,
+    /// Which of its attempts are kept: [`ReadTx::attempts`](crate::store::ReadTx::attempts).
+    #[serde(default, skip_serializing_if = "KeptAttempts::is_default")]
+    pub history: KeptAttempts,
     /// The host's own text, returned with the grant.
     pub payload: String,
 }
@@ -131,6 +135,7 @@ impl NewTask {
             lease_loss: LeaseLoss::default(),
             attempt_runs: false,
             feed: Feed::Off,
+            history: KeptAttempts::default(),
             payload: String::new(),
         }
     }
@@ -171,6 +176,8 @@ impl NewTask {
         record_attempts(record: bool) { attempt_runs = record }
         /// Sets what the feed tells about it.
         feed: Feed;
+        /// Sets which of its attempts are kept, to be read later.
+        history: KeptAttempts;
         /// Sets the host's own text, at most [`MAX_TEXT_BYTES`].
         payload(payload: impl Into<String>) { payload = payload.into() }
     }
@@ -239,6 +246,7 @@ impl NewTask {
             lease_loss: self.lease_loss,
             attempt_runs: self.attempt_runs,
             feed: self.feed,
+            history: self.history,
             payload: self.payload.clone(),
         })
     }
@@ -270,6 +278,8 @@ pub struct TaskInsert {
     pub attempt_runs: bool,
     /// What the feed tells about it.
     pub feed: Feed,
+    /// Which of its attempts are kept.
+    pub history: KeptAttempts,
     /// The host's own text.
     pub payload: String,
 }

@@ -82,6 +82,8 @@ struct Inner {
     has_ended: AtomicBool,
     /// Whether the worker records an end of its own.
     is_given_up: AtomicBool,
+    /// Whether the host was told that the lease was lost.
+    is_loss_told: AtomicBool,
     signal: Arc<Signal>,
 }
 
@@ -116,8 +118,8 @@ impl Attempt {
             told.cancel(Cancelled::LeaseLost);
             told.cut.stop();
         });
-        let (deadline, has_ended, is_given_up) =
-            (OnceLock::new(), AtomicBool::new(false), AtomicBool::new(false));
+        let deadline = OnceLock::new();
+        let [has_ended, is_given_up, is_loss_told] = [false; 3].map(AtomicBool::new);
         Self(Arc::new(Inner {
             task,
             store,
@@ -126,6 +128,7 @@ impl Attempt {
             kept: Mutex::new(Some(kept)),
             has_ended,
             is_given_up,
+            is_loss_told,
             signal,
         }))
     }
@@ -287,6 +290,13 @@ impl Attempt {
 
     fn is_given_up(&self) -> bool {
         self.0.is_given_up.load(Ordering::Acquire)
+    }
+
+    /// Returns what to tell the host about the loss of the lease; `None` if it was told.
+    pub(super) fn loss(&self) -> Option<Error> {
+        let was_told = self.0.is_loss_told.swap(true, Ordering::AcqRel);
+        let (task, epoch) = (Box::new(self.0.task.key.clone()), self.0.task.epoch);
+        (!was_told).then_some(Error::LeaseLost { task, epoch })
     }
 
     /// Returns true if the handler has ended the attempt.

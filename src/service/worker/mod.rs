@@ -177,7 +177,9 @@ impl Worker {
         max_run(length: impl Fn(&TaskRecord) -> Option<Duration> + Send + Sync + 'static) {
             max_run = Some(Arc::new(length))
         }
-        /// Calls this with each error that the worker goes on after, on one of its threads.
+        /// Calls this with each error that the worker goes on after, on one of its threads. [`Error::LeaseLost`] names
+        /// each attempt whose lease was lost, once: when its end is refused, or a second after the loss if its
+        /// handler still works.
         on_error(call: impl Fn(&Error) + Send + Sync + 'static) { on_error = Some(Arc::new(call)) }
         /// Reports what it counts and measures as an [`Admitter`](super::Admitter) and a
         /// [`Keeper`](super::Keeper) to this observer. If it serves several queues, gauges are of the one

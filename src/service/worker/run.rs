@@ -194,6 +194,9 @@ impl Service for Keeping {
         if let Some(error) = &report.error {
             self.1.tell(error);
         }
+        if !report.lost.is_empty() {
+            self.1.lost(&report.lost);
+        }
         Ok(report)
     }
 

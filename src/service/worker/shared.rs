@@ -22,6 +22,9 @@ use crate::store::Store;
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
+/// How long after its loss a lease whose handler is at work surely was not ended by that.
+const LOSS_IS_SURE_AFTER: Duration = Duration::from_secs(1);
+
 /// Returns how long a task may run.
 pub(super) type MaxRun = Arc<dyn Fn(&TaskRecord) -> Option<Duration> + Send + Sync>;
 /// Receives what a worker goes on after.
@@ -54,6 +57,8 @@ pub(super) struct State {
     attempts: HashMap<LeaseRef, Attempt>,
     /// How many of the wakes of `admits` brought no news, because the worker made them itself.
     own_wakes: u64,
+    /// Lost while their handlers work, and when the host is told.
+    lost: Vec<(Timestamp, LeaseRef)>,
     stored: u64,
     refused: u64,
     /// Why the worker cannot go on.
@@ -62,7 +67,8 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(machine: WorkerState<Outcome>) -> Self {
-        Self { machine, attempts: HashMap::new(), own_wakes: 0, stored: 0, refused: 0, fatal: None }
+        let (attempts, lost) = (HashMap::new(), Vec::new());
+        Self { machine, attempts, own_wakes: 0, lost, stored: 0, refused: 0, fatal: None }
     }
 
     /// Returns a number that changes with each wake that may bring news.
@@ -158,7 +164,21 @@ impl Shared {
     pub(super) fn forget_stale(&self, lease: LeaseRef) {
         let mut state = self.state.lock();
         state.machine.returned(self.steady(), lease, None);
+        let attempt = state.attempts.get(&lease).cloned();
         self.settle(state, &[lease]);
+        self.tell_losses(attempt);
+    }
+
+    /// Notes that the keeper lost these leases. A handler that has just committed an end of its own may still have to say
+    /// so, and then nothing was lost: the host is told of those that are still at work a moment later.
+    pub(super) fn lost(&self, leases: &[LeaseRef]) {
+        let at = self.steady() + LOSS_IS_SURE_AFTER;
+        self.state.lock().lost.extend(leases.iter().map(|lease| (at, *lease)));
+        self.time.wake();
+    }
+
+    fn tell_losses(&self, attempts: impl IntoIterator<Item = Attempt>) {
+        attempts.into_iter().filter_map(|attempt| attempt.loss()).for_each(|loss| self.tell(&loss));
     }
 
     /// Gives back an attempt that did not begin.
@@ -185,6 +205,9 @@ impl Shared {
     /// Notes what the store answered for these ends.
     pub(super) fn stored(&self, ends: &[(LeaseRef, Outcome)], finished: &[Finished]) {
         let mut state = self.state.lock();
+        let stale = ends.iter().zip(finished).filter(|(_, finished)| **finished == Finished::Stale);
+        let stale: Vec<Attempt> =
+            stale.filter_map(|((lease, _), _)| state.attempts.get(lease)).cloned().collect();
         let refused = finished.iter().filter(|finished| **finished == Finished::Stale).count() as u64;
         state.refused += refused;
         state.stored += (finished.len() as u64).saturating_sub(refused);
@@ -195,6 +218,7 @@ impl Shared {
             leases.iter().filter_map(|lease| state.attempts.get(lease)).cloned().collect();
         self.settle(state, &leases);
         attempts.iter().for_each(Attempt::release);
+        self.tell_losses(stale);
     }
 
     /// Tells attempts what the time has to tell them. Returns when it has more.
@@ -217,8 +241,14 @@ impl Shared {
                 state.machine.end(now, attempt.lease(), failed(message));
             }
         }
-        let next = state.machine.next_told();
+        let (sure, open) = std::mem::take(&mut state.lost).into_iter().partition(|(at, _)| *at <= now);
+        let sure: Vec<(Timestamp, LeaseRef)> = sure;
+        state.lost = open;
+        let lost = sure.iter().filter_map(|(_, lease)| state.attempts.get(lease));
+        let lost: Vec<Attempt> = lost.filter(|attempt| !attempt.has_ended()).cloned().collect();
+        let next = state.machine.next_told().into_iter().chain(state.lost.iter().map(|(at, _)| *at)).min();
         drop(state);
+        self.tell_losses(lost);
         for (attempt, told) in told {
             match told {
                 Told::Overdue => attempt.cancel(Cancelled::RanTooLong),

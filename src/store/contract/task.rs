@@ -397,7 +397,8 @@ pub trait TaskTx {
     /// `Backend`).
     ///
     /// A move from a leased state to `Scheduled`, `UpForRetry`, `Failed` or `Cancelled`, or from `Sensing` to one of the
-    /// last three, ends an attempt without success, which is kept: at [`Move::ended_at`], at [`Move::at`], or since it
+    /// last three, ends an attempt without success. One from these states to `Success` or `Skipped`, or from `Sensing` to
+    /// `Scheduled`, ends one with success. Which are kept says [`TaskRecord::history`]: at [`Move::ended_at`], at [`Move::at`], or since it
     /// was ready, whichever is set, and not before it was queued or, this attempt, started. Those of the latest 16 epochs
     /// stay, with 1,000 characters of the message. Of one epoch the first is kept.
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>>;
@@ -416,8 +417,8 @@ pub trait TaskTx {
     /// Ends tasks that have a lease of this epoch, which the caller has not read: as [`Self::move_if`] to an end,
     /// from `Queued` or `Running`, whatever [`Move::from`] says, by the word of its holder. [`Move::ended_at`] is
     /// raised to [`TaskRecord::recorded_at`]. Returns of each that was ended whether its attempt was started and
-    /// is recorded as a run. A store that reads at next to no cost keeps the default, which ends none: then the
-    /// caller reads and moves them.
+    /// is recorded as a run. A store may leave any to the caller, which reads and moves them: of tasks that keep all
+    /// attempts, for instance, or, if it reads at next to no cost, all of them, as the default does.
     fn end_if_leased(&mut self, ends: &[Move]) -> StoreResult<Vec<Option<bool>>> {
         Ok(vec![None; ends.len()])
     }

@@ -1,15 +1,15 @@
-//! What is kept of attempts that did not succeed.
+//! What is kept of attempts.
 
 use super::state::Write;
 use super::undo::Transaction;
-use crate::core::task::attempt::{PastAttempt, is_kept, is_of_latest_grants};
+use crate::core::task::attempt::{PastAttempt, is_of_latest_grants};
 use crate::store::contract::Move;
 use crate::task::TaskRecord;
 
 impl Transaction<'_> {
-    /// Keeps the attempt that this move of the task has ended, if it did not succeed.
+    /// Keeps the attempt that this move of the task has ended, if the task says so.
     pub(super) fn keep_attempt(&mut self, was: &TaskRecord, order: &Move) {
-        if !is_kept(was.state, order.to) {
+        if !was.history.keep(was.state, order.to) {
             return;
         }
         let at = order.ended_at.or(order.at).unwrap_or(was.ready_at);

@@ -28,6 +28,7 @@ impl Transaction<'_> {
             lease_loss: to.lease_loss,
             attempt_runs: to.attempt_runs,
             feed: to.feed,
+            history: to.history,
             payload: to.payload,
             state: change.becomes(),
             due: to.due,

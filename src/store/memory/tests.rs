@@ -19,7 +19,7 @@ use crate::sensor::{NewSensor, Settings};
 use crate::store::contract::{
     Forget, GrantBatch, Inserted, Move, ShardLease, ShardWrite, StoreTx, SurveyQuery, Worker,
 };
-use crate::task::Feed;
+use crate::task::{Feed, KeptAttempts};
 use crate::testing::RawStoreExt;
 use crate::time::Timestamp;
 use crate::{NewTask, TaskKey, TaskState};
@@ -53,6 +53,7 @@ fn new_task(a: u8, b: u8) -> NewTask {
     let key = TaskKey::new("n", "w", "r", name("t", a)).unwrap();
     let mut task = NewTask::new(key).pool_slots(1 + u32::from(b % 3)).priority(b.into());
     task.feed = [Feed::Off, Feed::Ends, Feed::EndsAndSensors][usize::from(a % 3)];
+    task.history = [KeptAttempts::Failures, KeptAttempts::All, KeptAttempts::None][usize::from(b % 3)];
     if b.is_multiple_of(2) {
         task = task.limit(LimitKey::new(name("k", b)).unwrap());
     }

@@ -21,7 +21,7 @@ use crate::pool::{PoolRecord, PoolSpec, Slots};
 use crate::run::{RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorRecord, Settings};
 use crate::store::contract::{ShardLease, Worker};
-use crate::task::{Feed, LeaseLoss, PastAttempt, TaskInsert, TaskRecord, TaskState};
+use crate::task::{Feed, KeptAttempts, LeaseLoss, PastAttempt, TaskInsert, TaskRecord, TaskState};
 
 /// Reads a task: no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, state,
 /// due, epoch, held_slots, expires_at, attempt, forgiven, lease_loss, attempt_runs, enqueued_at, queued_at,
@@ -57,6 +57,7 @@ pub(in crate::store) fn task<R: ReadRow>(row: &R, lane: LaneKey, names: &mut Nam
         },
         attempt_runs: row.integer(18)? & RECORDED != 0,
         feed: feed_of(row.integer(18)?),
+        history: history_of(row.integer(18)?),
         enqueued_at: instant(row, 19)?,
         ready_at: instant(row, 29)?,
         queued_at: maybe_instant(row, 20)?,
@@ -87,6 +88,9 @@ const RECORDED: i64 = 1;
 /// The bits for what the feed tells: ends, and what sensors make of the task otherwise.
 pub(in crate::store) const TELLS_ENDS: i64 = 2;
 pub(in crate::store) const TELLS_SENSORS: i64 = 4;
+/// The bits for which attempts are kept, unless it is those that did not succeed.
+const KEEPS_ALL: i64 = 8;
+const KEEPS_NONE: i64 = 16;
 
 /// Returns what is stored in `attempt_runs`, which says what is written down about a task besides its state.
 pub(in crate::store) fn notes(insert: &TaskInsert) -> i64 {
@@ -95,6 +99,11 @@ pub(in crate::store) fn notes(insert: &TaskInsert) -> i64 {
             Feed::Off => 0,
             Feed::Ends => TELLS_ENDS,
             Feed::EndsAndSensors => TELLS_ENDS | TELLS_SENSORS,
+        }
+        | match insert.history {
+            KeptAttempts::None => KEEPS_NONE,
+            KeptAttempts::Failures => 0,
+            KeptAttempts::All => KEEPS_ALL,
         }
 }
 
@@ -132,6 +141,15 @@ fn feed_of(notes: i64) -> Feed {
         (false, _) => Feed::Off,
         (true, false) => Feed::Ends,
         (true, true) => Feed::EndsAndSensors,
+    }
+}
+
+/// Returns which attempts are kept of a task with this in `attempt_runs`.
+pub(in crate::store) fn history_of(notes: i64) -> KeptAttempts {
+    match (notes & KEEPS_NONE != 0, notes & KEEPS_ALL != 0) {
+        (true, _) => KeptAttempts::None,
+        (false, false) => KeptAttempts::Failures,
+        (false, true) => KeptAttempts::All,
     }
 }
 

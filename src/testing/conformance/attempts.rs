@@ -1,4 +1,4 @@
-//! What is kept of attempts that did not succeed.
+//! What is kept of attempts.
 
 use super::steps::Steps;
 use super::world::{World, at, holder, task, to};
@@ -6,11 +6,12 @@ use crate::id::QueueName;
 use crate::lease::LeaseRef;
 use crate::store::Store;
 use crate::store::contract::Move;
-use crate::task::{PastAttempt, TaskState};
+use crate::task::{KeptAttempts, PastAttempt, TaskState};
 
 cases!("attempts":
     an_attempt_that_did_not_succeed_is_kept,
     what_succeeds_or_goes_on_is_not,
+    a_task_says_which_are_kept,
     an_end_is_not_before_the_start,
     the_latest_are_kept,
     messages_are_cut,
@@ -80,6 +81,69 @@ fn what_succeeds_or_goes_on_is_not(store: &dyn Store) {
     world.shift(&[Move { finished: false, ..failed(leases[2], TaskState::Failed) }]);
     let kept = attempts(world, leases[2]);
     assert_eq!((kept.len(), &kept[0].holder, kept[0].started_at), (1, &None, Some(at(20))));
+}
+
+/// By the end of a lease that was read and of one that was not, and by a sensor.
+fn a_task_says_which_are_kept(store: &dyn Store) {
+    let world = World(store);
+    let choices = [KeptAttempts::None, KeptAttempts::Failures, KeptAttempts::All];
+    let names = ["success", "skipped", "fails", "back", "landed", "goes-on", "fails-later", "unread"];
+    let tasks: Vec<_> = (0..choices.len() * names.len())
+        .map(|n| task(&format!("t{n}")).history(choices[n / names.len()]))
+        .collect();
+    let ids = world.insert(&tasks);
+    let found: Vec<_> = world.read(|tx| tx.tasks_by_id(&ids)).into_iter().flatten().collect();
+    assert!(
+        found.iter().zip(&tasks).all(|(found, task)| found.history == task.history),
+        "as it was enqueued"
+    );
+    let leases = world.run(&ids);
+    let sensing = |lease| to(lease, TaskState::Sensing);
+    let landed = |lease, state| Move { ended_at: Some(at(50)), from: TaskState::Sensing, ..to(lease, state) };
+    let (mut ends, mut later, mut unread) = (Vec::new(), Vec::new(), Vec::new());
+    for leases in leases.chunks(names.len()) {
+        ends.push(Move { message: None, ..failed(leases[0], TaskState::Success) });
+        ends.push(failed(leases[1], TaskState::Skipped));
+        ends.push(failed(leases[2], TaskState::Failed));
+        ends.push(Move { finished: true, at: Some(at(40)), ..to(leases[3], TaskState::Scheduled) });
+        ends.extend(leases[4..7].iter().map(|lease| sensing(*lease)));
+        later.push(landed(leases[4], TaskState::Success));
+        later.push(landed(leases[5], TaskState::Scheduled));
+        later.push(landed(leases[6], TaskState::Failed));
+        unread.push(Move { message: None, ..failed(leases[7], TaskState::Success) });
+    }
+    world.shift(&ends);
+    world.shift(&later);
+    // What a store does not end itself, its caller moves.
+    let done = world.write(|tx| tx.end_if_leased(&unread));
+    let left = unread.into_iter().zip(done).filter(|(_, done)| done.is_none()).map(|(end, _)| end);
+    world.shift(&left.collect::<Vec<_>>());
+    let (success, scheduled) = (TaskState::Success, TaskState::Scheduled);
+    let failures =
+        vec![("fails", TaskState::Failed), ("back", scheduled), ("fails-later", TaskState::Failed)];
+    let all = vec![
+        ("success", success),
+        ("skipped", TaskState::Skipped),
+        ("fails", TaskState::Failed),
+        ("back", scheduled),
+        ("landed", success),
+        ("goes-on", scheduled),
+        ("fails-later", TaskState::Failed),
+        ("unread", success),
+    ];
+    for (ids, expected) in ids.chunks(names.len()).zip([Vec::new(), failures, all]) {
+        let rows = world.read(|tx| tx.attempts(ids));
+        let found =
+            rows.iter().zip(names).flat_map(|(rows, name)| rows.iter().map(move |row| (name, row.became)));
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+        for (name, row) in names.iter().zip(&rows).filter_map(|(name, rows)| Some((*name, rows.first()?))) {
+            let is_sensor = ["landed", "goes-on", "fails-later"].contains(&name);
+            assert_eq!((row.holder.is_some(), row.by_holder), (!is_sensor, !is_sensor), "{name}");
+            assert_eq!((row.epoch, row.started_at), (1, Some(at(20))), "{name}");
+            let says = matches!(row.became, TaskState::Skipped) || name == "fails";
+            assert_eq!(row.message.is_some(), says, "{name}");
+        }
+    }
 }
 
 fn an_end_is_not_before_the_start(store: &dyn Store) {

@@ -12,7 +12,7 @@ use crate::pool::{PoolSpec, Slots};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, RunStatus};
 use crate::sensor::EndReason;
 use crate::store::contract::{Forget, Move, ShardLease, ShardWrite, WhichSensors, Worker};
-use crate::task::{Feed, NewTask, TaskRecord, TaskState};
+use crate::task::{Feed, KeptAttempts, NewTask, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 /// What is done to both stores. Tasks are named by the order of their arrival, not by their numbers.
@@ -100,7 +100,8 @@ fn new_task(random: &mut Random, now: i64) -> NewTask {
     if random.once_in(2) {
         new = new.logical_date(at(random.instant(5)));
     }
-    new.feed([Feed::Off, Feed::Ends, Feed::EndsAndSensors][random.index(3)])
+    let history = [KeptAttempts::Failures, KeptAttempts::All, KeptAttempts::None][random.index(3)];
+    new.feed([Feed::Off, Feed::Ends, Feed::EndsAndSensors][random.index(3)]).history(history)
 }
 
 fn a_move(random: &mut Random, task: &TaskRecord, now: i64) -> Move {

@@ -77,6 +77,7 @@ pub(crate) enum Fault {
     DeletesWithTheEvents,
     AttemptsBackwards,
     AttemptsWithoutTheEarliest,
+    AttemptsWithoutSuccesses,
     PromotesOneTooEarly,
     PromotesOneTooLate,
     PromotesOneTooMany,
@@ -423,6 +424,9 @@ impl TaskTx for BentTx<'_> {
             Fault::AttemptsBackwards => kept.iter_mut().for_each(|kept| kept.reverse()),
             Fault::AttemptsWithoutTheEarliest => {
                 kept.iter_mut().filter(|kept| kept.len() == 16).for_each(|kept| drop(kept.remove(0)));
+            }
+            Fault::AttemptsWithoutSuccesses => {
+                kept.iter_mut().for_each(|kept| kept.retain(|past| past.became != TaskState::Success));
             }
             _ => {}
         }

@@ -1,5 +1,6 @@
 -- Ends attempts that the caller has not read, each if its task still has a lease of this epoch. As `move`, for what
--- most moves are. An attempt ends no earlier than what is known of it. Returns the places of those that were ended,
+-- most moves are. An attempt ends no earlier than what is known of it. One that is kept although it succeeds is only
+-- locked: `move` ends it. Returns the places of those that were ended,
 -- counted from 1, whether the attempt was started and is recorded as a run, and whether the feed tells of it.
 -- $1 to $6, of each end: number, epoch, new state, ended at, message, value. $7: 0, or how many leases must be ended,
 -- none of them recorded as a run: otherwise it fails (22012), because its commit goes along.
@@ -10,13 +11,13 @@ given AS MATERIALIZED (
 ),
 -- Deleted by number: a row that was changed while it was waited for is not found by its ctid.
 held AS MATERIALIZED (
-  SELECT lease.no
+  SELECT lease.no, lease.runs
   FROM (SELECT DISTINCT no, epoch FROM given ORDER BY no, epoch) given
   CROSS JOIN LATERAL (
-    SELECT no FROM sm.lease WHERE lease.no = given.no AND lease.epoch = given.epoch FOR UPDATE
+    SELECT no, runs FROM sm.lease WHERE lease.no = given.no AND lease.epoch = given.epoch FOR UPDATE
   ) lease
 ),
-gone AS (DELETE FROM sm.lease WHERE no = ANY (ARRAY(SELECT no FROM held)) RETURNING lease.*),
+gone AS (DELETE FROM sm.lease WHERE no = ANY (ARRAY(SELECT no FROM held WHERE coalesce(runs, 0) & 8 = 0)) RETURNING lease.*),
 -- Of several ends of one lease the first counts.
 ended AS MATERIALIZED (
   SELECT DISTINCT ON (gone.no) given.place, given.state, given.message AS told, given.value AS result,

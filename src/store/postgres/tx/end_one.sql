@@ -3,7 +3,7 @@
 -- $1 to $6: number, epoch, new state, ended at, message, value. $7: as in end.sql.
 WITH
 gone AS (
-  DELETE FROM sm.lease WHERE lease.no = $1::bigint AND lease.epoch = $2::bigint
+  DELETE FROM sm.lease WHERE lease.no = $1::bigint AND lease.epoch = $2::bigint AND coalesce(lease.runs, 0) & 8 = 0
   RETURNING lease.*,
     greatest($4::bigint, lease.ready_at, lease.queued_at, lease.started_at, lease.ended_at) AS at
 ),

@@ -86,7 +86,8 @@ hit AS MATERIALIZED (
     given.reason,
     was.state >= 6 AND given.state < 6 AS again, was.holder,
     coalesce(given.ended_at, given.at, was.ready_at) AS happened_at,
-    was.state IN (1, 2) AND given.state IN (0, 3, 5, 7, 9) OR was.state = 4 AND given.state IN (3, 7, 9) AS is_kept
+    was.state IN (1, 2) AND given.state IN (0, 3, 5, 7, 9) OR was.state = 4 AND given.state IN (3, 7, 9) AS has_failed,
+    was.state IN (1, 2, 4) AND given.state <> 4 AS has_ended
   FROM was
   JOIN given ON given.no = was.no AND given.epoch = was.epoch AND (given.allowed >> was.state::int) & 1 = 1
   ORDER BY was.no, given.place
@@ -124,27 +125,31 @@ to_idle AS (
   FROM placed
   WHERE state <> 0
 ),
--- Attempts that did not succeed, and those of the latest 16 grants stay. Of one epoch the first is kept. A text is not
--- cut within what stands for one character.
+-- Attempts that did not succeed, or none, or all, as the task says. Those of the latest 16 grants stay. Of one epoch the
+-- first is kept. A text is not cut within what stands for one character.
+past AS MATERIALIZED (
+  SELECT hit.*, task.queue
+  FROM hit
+  CROSS JOIN LATERAL (SELECT queue, attempt_runs FROM sm.task WHERE task.no = hit.no OFFSET 0) task
+  WHERE hit.has_ended AND CASE WHEN hit.has_failed THEN task.attempt_runs & 16 = 0 ELSE task.attempt_runs & 8 <> 0 END
+),
 kept_attempts AS (
   INSERT INTO sm.attempt (
     no, epoch, attempt, queued_at, started_at, ended_at, state, by_holder, holder, queue, message
   )
   SELECT no, epoch, attempt, queued_at, CASE WHEN was <> 1 THEN started_at END,
     greatest(happened_at, queued_at, CASE WHEN was <> 1 THEN started_at END), CASE state WHEN 5 THEN 0 ELSE state END,
-    CASE WHEN finished IS NULL THEN 0 ELSE 1 END, holder,
-    (SELECT task.queue FROM sm.task WHERE task.no = hit.no),
+    CASE WHEN finished IS NULL THEN 0 ELSE 1 END, holder, queue,
     CASE WHEN state NOT IN (0, 5) OR finished IS NULL THEN rtrim(left(message, 1000), chr(26)) END
-  FROM hit
-  WHERE is_kept
+  FROM past
   ON CONFLICT (no, epoch) DO NOTHING
 ),
 old_attempts AS (
   DELETE FROM sm.attempt WHERE ctid = ANY (ARRAY(
     SELECT old.at
-    FROM (SELECT no, epoch FROM hit WHERE is_kept) hit
+    FROM past
     CROSS JOIN LATERAL (
-      SELECT ctid AS at FROM sm.attempt WHERE attempt.no = hit.no AND attempt.epoch <= hit.epoch - 16 OFFSET 0
+      SELECT ctid AS at FROM sm.attempt WHERE attempt.no = past.no AND attempt.epoch <= past.epoch - 16 OFFSET 0
     ) old))
 ),
 -- What the feed tells.

@@ -112,7 +112,7 @@ CREATE TABLE sm_serving (
 
 -- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due, or, with no
 -- due instant, ready with slots that it kept, 6 success, 7 failed, 8 skipped, 9 cancelled. cancel_at: the deadline of a lease whose task was cancelled.
--- map_index: -1 is a task that is not mapped. attempt_runs, bits: 1 its attempts are runs, 2 and 4 what the feed tells: ends, what else its sensor does. lease_loss: NULL is fail, else how many are requeued.
+-- map_index: -1 is a task that is not mapped. attempt_runs, bits: 1 its attempts are runs, 2 and 4 what the feed tells: ends, what else its sensor does, 8 all attempts are kept, 16 none. lease_loss: NULL is fail, else how many are requeued.
 -- retry: NULL is never. finished: the state to which the holder's finish moved it when its last lease ended; NULL if
 -- something else ended that lease or moved the task since. note, noted_at: what the holder of its latest lease said. The numbers stand before the texts, so that finding a row's state reads no long text.
 CREATE TABLE sm_task (

@@ -216,18 +216,21 @@ BEGIN
         WHERE key IN (SELECT name FROM sm_carried WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id));
     UPDATE sm_lane SET ready = ready + 1
         WHERE NEW.outcome = 'given_back' AND no = (SELECT lane FROM sm_task WHERE no = NEW.id AND cancel_at IS NULL);
-    -- An attempt that did not succeed is kept, and those of the latest 16 grants stay.
+    -- An attempt that did not succeed is kept, and one that did if the task keeps all. Those of the latest 16 grants stay.
     INSERT INTO sm_attempt (no, epoch, attempt, queued_at, started_at, ended_at, state, by_holder, holder, queue, message)
         SELECT t.no, t.epoch, t.attempt, t.queued_at, iif(t.state = 2, t.started_at, NULL),
             max(NEW.at, t.queued_at, iif(t.state = 2, t.started_at, t.queued_at)),
-            CASE WHEN t.cancel_at IS NOT NULL THEN 9 WHEN NEW.outcome = 'given_back' THEN 0
+            CASE WHEN NEW.outcome = 'success' THEN 6 WHEN NEW.outcome = 'skipped' THEN 8
+                WHEN t.cancel_at IS NOT NULL THEN 9 WHEN NEW.outcome = 'given_back' THEN 0
                 ELSE iif(NEW.retry_at IS NULL, 7, 3) END,
             1, t.holder, lane.queue,
-            substr(CASE WHEN t.cancel_at IS NOT NULL THEN t.message WHEN NEW.outcome = 'failed' THEN NEW.message END, 1, 1000)
+            substr(CASE WHEN NEW.outcome = 'skipped' THEN NEW.message WHEN NEW.outcome = 'success' THEN NULL
+                WHEN t.cancel_at IS NOT NULL THEN t.message WHEN NEW.outcome = 'failed' THEN NEW.message END, 1, 1000)
         FROM sm_task AS t JOIN sm_lane AS lane ON lane.no = t.lane
-        WHERE t.no = NEW.id AND NEW.outcome IN ('failed', 'given_back')
+        WHERE t.no = NEW.id AND iif(NEW.outcome IN ('failed', 'given_back'), t.attempt_runs & 16 = 0, t.attempt_runs & 8)
             AND NOT EXISTS (SELECT 1 FROM sm_attempt WHERE no = t.no AND epoch = t.epoch);
-    DELETE FROM sm_attempt WHERE no = NEW.id AND epoch <= NEW.epoch - 16 AND NEW.outcome IN ('failed', 'given_back');
+    DELETE FROM sm_attempt WHERE no = NEW.id AND epoch <= NEW.epoch - 16
+        AND EXISTS (SELECT 1 FROM sm_attempt WHERE no = NEW.id AND epoch = NEW.epoch);
     -- A task that was cancelled is neither tried again nor given back: it ends, with the reason that it has.
     UPDATE sm_task SET
             (state, finished) = (SELECT became, became FROM (
@@ -375,13 +378,13 @@ BEGIN
                 WHERE sensor.no = sm_task.no AND sensor.epoch = sm_task.epoch AND sensor.state = 0),
             map_index, namespace, workflow, run, task, value, message
         FROM sm_task WHERE no = NEW.id AND state >= 6 AND attempt_runs & 2;
-    -- A sensor's attempt that did not succeed is kept.
+    -- A sensor's attempt is kept as that of a lease is.
     INSERT INTO sm_attempt (no, epoch, attempt, queued_at, started_at, ended_at, state, by_holder, queue, message)
         SELECT t.no, t.epoch, t.attempt, t.queued_at, t.started_at, t.ended_at, t.state, 0, lane.queue,
             substr(t.message, 1, 1000)
         FROM sm_task AS t JOIN sm_lane AS lane ON lane.no = t.lane
         JOIN sm_sensor AS sensor ON sensor.no = t.no AND sensor.epoch = t.epoch AND sensor.state = 0
-        WHERE t.no = NEW.id AND t.state IN (7, 9)
+        WHERE t.no = NEW.id AND iif(t.state IN (7, 9), t.attempt_runs & 16 = 0, t.attempt_runs & 8)
             AND NOT EXISTS (SELECT 1 FROM sm_attempt WHERE no = t.no AND epoch = t.epoch);
     DELETE FROM sm_attempt WHERE no = NEW.id AND epoch <= (SELECT epoch FROM sm_task WHERE no = NEW.id) - 16;
     UPDATE sm_counter SET value = value + 1 WHERE name = 'sensor' AND EXISTS (

@@ -8,11 +8,11 @@ use super::super::error::{Fault, Outcome};
 use super::codes::{Code, from_task_state, task_state};
 use super::counters::LaneChanges;
 use super::{Db, clamp, row};
-use crate::core::task::attempt::is_kept;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::id::Holder;
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::contract::{Move, Started};
+use crate::store::sql::records;
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
@@ -177,7 +177,7 @@ impl Db<'_> {
                 answers.push(false);
                 continue;
             };
-            if is_kept(change.from, change.to) {
+            if records::history_of(was.notes).keep(change.from, change.to) {
                 self.keep_attempt(change)?;
             }
             self.tell(change, was.notes)?;

@@ -1,4 +1,4 @@
-//! What is kept of attempts that did not succeed.
+//! What is kept of attempts.
 
 use super::super::error::Outcome;
 use super::Db;

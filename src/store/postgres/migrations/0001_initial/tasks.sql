@@ -201,7 +201,7 @@ FROM more LEFT JOIN LATERAL (
 WHERE NOT EXISTS (SELECT FROM sm.lane WHERE lane.digest = more.digest OFFSET 0);
 
 -- What never changes about a task. lane: the digest of its needs, which are the last columns. attempt_runs, bits: 1 its
--- attempts are recorded as runs, 2 and 4 what the feed tells: its ends, what else its sensor does.
+-- attempts are recorded as runs, 2 and 4 what the feed tells: its ends, what else its sensor does, 8 all of its attempts are kept, 16 none.
 CREATE SEQUENCE sm.task_no;
 CREATE TABLE sm.task (
     no           BIGINT PRIMARY KEY,
@@ -308,7 +308,7 @@ CREATE INDEX idle_ended ON sm.idle (state, ended_at, no) WHERE state >= 6;
 CREATE INDEX idle_retry ON sm.idle (lane, no) WHERE state = 3;
 CREATE INDEX idle_later ON sm.idle (lane, no) WHERE state = 5;
 
--- Attempts that did not succeed, of the latest grants of a task. state: the one that followed. by_holder: 1 if its holder
+-- Attempts that are kept, of the latest grants of a task. state: the one that followed. by_holder: 1 if its holder
 -- ended it.
 CREATE TABLE sm.attempt (
     no         BIGINT,
