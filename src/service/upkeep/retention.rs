@@ -16,13 +16,14 @@ pub(super) struct Forgotten {
     pub(super) tasks: usize,
     pub(super) feed: usize,
     pub(super) dropped: Vec<Holder>,
-    /// Whether somebody reads the feed, or its events are forgotten by their age.
+    /// Whether the feed has a reader, or its events are forgotten by age.
     pub(super) is_fed: bool,
     /// Whether it reached its limit, so that there may be more.
     pub(super) is_full: bool,
 }
 
-/// How long what a host may still ask for is kept; `None` means for ever, and events of the feed until they are accepted.
+/// How long rows that a host may still query are kept. `None` means forever; for events of the feed, until
+/// they are accepted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Retention {
     /// Of the states that are not named below.
@@ -60,7 +61,7 @@ pub(super) fn forget(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: u
     Ok(forgotten)
 }
 
-/// Drops consumers that are gone, and deletes what all others have accepted or what is too old.
+/// Drops consumers that are gone, and deletes events that all others have accepted or that are too old.
 fn forget_feed(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: usize) -> Result<Forgotten> {
     let raw = tx.writes()?;
     let mut consumers = raw.consumers()?;

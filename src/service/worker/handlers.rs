@@ -91,8 +91,8 @@ impl Handlers {
     }
 }
 
-/// The threads of handlers. One whose handler has returned waits for the next attempt, so there are as many as attempts
-/// were under way at once. A handler that hangs keeps its thread, and no other attempt waiting.
+/// The threads of handlers. A thread whose handler has returned waits for the next attempt, so there are as many as
+/// attempts were ever under way at once. A handler that hangs keeps its thread, but makes no other attempt wait.
 #[derive(Default)]
 struct Threads {
     queue: Mutex<Queue>,
@@ -103,7 +103,7 @@ struct Threads {
 struct Queue {
     /// At most as many as threads are free.
     works: VecDeque<Work>,
-    /// How many threads wait for work, or have only to pass on an outcome before they do.
+    /// How many threads wait for work, or only have to pass on an outcome before they do.
     free: usize,
     is_closed: bool,
 }
@@ -198,7 +198,7 @@ pub(super) fn failed(message: String) -> Outcome {
     Outcome::Failed { message, retry: RetryAdvice::Policy }
 }
 
-/// Returns the outcome as the store accepts it. One end that is refused would hold up those stored with it.
+/// Returns the outcome in a form that the store accepts. A refused end would delay those stored with it.
 fn storable(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Success { value: Some(value) } if value.len() > MAX_TEXT_BYTES => {

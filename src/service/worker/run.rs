@@ -22,7 +22,7 @@ use crate::service::{Admitter, KeepReport, Keeper, LoopHandle, Service, WakingSt
 use crate::store::{Store, StoreInfo, Tx, TxMode};
 use crate::time::Timestamp;
 
-/// How long a loop sleeps that has nothing to do. What it waits for wakes it.
+/// How long a loop without work sleeps. What it waits for wakes it.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// A worker whose loops have begun.
@@ -110,8 +110,8 @@ impl Running {
         Ok(())
     }
 
-    /// Minds the time until the worker is stopped and nothing of it is left, or until it has waited long
-    /// enough. It calls no store, so nothing holds it up.
+    /// Watches the time until the worker is stopped and nothing of it is left, or until it has waited long
+    /// enough. It calls no store, so nothing delays it.
     pub(super) fn until_stopped(mut self, handle: &LoopHandle) -> Result<WorkerReport> {
         let shared = self.shared.clone();
         let waker = Waker::from(Arc::new(WakeOther(shared.time.clone())));
@@ -183,7 +183,7 @@ impl Wake for WakeOther {
     }
 }
 
-/// The keeper, whose errors the host hears of.
+/// The keeper, whose errors are reported to the host.
 struct Keeping(Keeper, Arc<Shared>);
 
 impl Service for Keeping {

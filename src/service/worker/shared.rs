@@ -24,7 +24,7 @@ use crate::time::Timestamp;
 
 /// Returns how long a task may run.
 pub(super) type MaxRun = Arc<dyn Fn(&TaskRecord) -> Option<Duration> + Send + Sync>;
-/// Receives what a worker goes on after.
+/// Receives the errors after which a worker continues.
 pub(super) type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// One running worker.
@@ -36,11 +36,11 @@ pub(crate) struct Shared {
     pub(super) max_run: Option<MaxRun>,
     pub(super) on_error: Option<OnError>,
     pub(super) clock: Arc<dyn Clock>,
-    /// The host's: of the loop that admits.
+    /// The host's handle: of the loop that admits.
     pub(super) admits: LoopHandle,
     /// Of the loop that stores ends.
     pub(super) ends: LoopHandle,
-    /// Of the loop that minds the time.
+    /// Of the loop that watches the time.
     pub(super) time: LoopHandle,
     /// Whether one of the loops has ended.
     pub(super) has_lost_a_loop: AtomicBool,
@@ -83,7 +83,7 @@ impl Shared {
         self.clock.steady()
     }
 
-    /// Returns the instant of the clock at which the state machine has something to do at this one of its own.
+    /// Converts an instant of the state machine to one of the clock.
     pub(super) fn by_clock(&self, steady: Timestamp) -> Timestamp {
         self.clock.now() + steady.saturating_duration_since(self.steady())
     }
@@ -182,7 +182,7 @@ impl Shared {
         self.returned(lease, Outcome::GivenBack);
     }
 
-    /// Notes what the store answered for these ends.
+    /// Notes the store's results for these ends.
     pub(super) fn stored(&self, ends: &[(LeaseRef, Outcome)], finished: &[Finished]) {
         let mut state = self.state.lock();
         let refused = finished.iter().filter(|finished| **finished == Finished::Stale).count() as u64;
@@ -197,7 +197,7 @@ impl Shared {
         attempts.iter().for_each(Attempt::release);
     }
 
-    /// Tells attempts what the time has to tell them. Returns when it has more.
+    /// Tells attempts what is due by now: a stop, or that they are given up. Returns when more is due.
     pub(super) fn mind_the_time(&self, now: Timestamp) -> Option<Timestamp> {
         let mut state = self.state.lock();
         let told = state.machine.told(now);
@@ -256,7 +256,7 @@ impl Shared {
         self.state.lock().fatal.get_or_insert(error);
     }
 
-    /// Tells the host of an error that the worker goes on after.
+    /// Reports an error to the host, after which the worker continues.
     pub(super) fn tell(&self, error: &Error) {
         if let Some(on_error) = &self.on_error {
             // The panic hook has printed it.
@@ -264,7 +264,8 @@ impl Shared {
         }
     }
 
-    /// Returns what became of the worker. What is still at work is left alone, and its lease not renewed.
+    /// Returns the worker's report. Attempts that are still working are left alone, and their leases are not
+    /// renewed.
     pub(super) fn close(&self) -> Result<WorkerReport> {
         let mut state = self.state.lock();
         let report = WorkerReport {
