@@ -37,8 +37,8 @@ pub enum Outcome {
         /// The reason, for people.
         message: String,
     },
-    /// The work was not done and is handed back because the holder stops. The task is ready again at once.
-    /// The attempt does not count against its retry policy.
+    /// The work was not done, because the holder stops. The task is ready again at once. The attempt does not count
+    /// against its retry policy.
     GivenBack,
 }
 
@@ -89,7 +89,7 @@ impl Finish {
         Self::new(lease, Outcome::Skipped { message: message.into() })
     }
 
-    /// Creates the end of an attempt that hands its work back undone.
+    /// Creates the end of an attempt that was given back undone.
     pub fn given_back(lease: LeaseRef) -> Self {
         Self::new(lease, Outcome::GivenBack)
     }
@@ -207,13 +207,14 @@ fn record_runs(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
 
 impl Tx<'_> {
     /// Renews leases until `now + lease`: the holder's heartbeat. Stop the work of a lease that is
-    /// [`Renewal::Lost`]. Continue that of one that is [`Renewal::Busy`], and renew it again soon. End that of one
-    /// that is [`Renewal::Cancelled`] before its deadline, however it ends.
+    /// [`Renewal::Lost`]. Continue the work of a lease that is [`Renewal::Busy`], and renew it again soon. If a lease
+    /// is [`Renewal::Cancelled`], end its task in any way before the deadline.
     ///
-    /// A lease that expired but was not reaped yet is renewed, because no other holder was given the task. An
-    /// expiry never falls: a renewal to an earlier instant succeeds and changes nothing.
+    /// A lease that expired but was not reaped yet is renewed, because no other holder was given the task. An expiry
+    /// never moves back: a renewal to an earlier instant succeeds and changes nothing.
     ///
-    /// A [`Keeper`](crate::service::Keeper) calls this in time, again after a failure, and tells each holder.
+    /// A [`Keeper`](crate::service::Keeper) calls this in time, repeats it after a failure, and tells each holder the
+    /// result.
     ///
     /// # Errors
     ///
@@ -227,12 +228,11 @@ impl Tx<'_> {
         self.renew_leases(leases, now.into() + lease)
     }
 
-    /// Notes what holders say about their work, so that whoever looks sees it: [`Lease::note`](crate::lease::Lease) of
-    /// the task's record. A note replaces the one before, goes with its lease, and decides nothing. Each has at most
-    /// [`MAX_NOTE_BYTES`] bytes. Of several for one lease the last counts.
+    /// Stores what holders say about their work in [`Lease::note`](crate::lease::Lease) of the task's record. A note
+    /// replaces the previous one, disappears with its lease, and has no effect. Each has at most [`MAX_NOTE_BYTES`]
+    /// bytes. Of several notes for one lease, the last counts.
     ///
-    /// Returns false where the lease was lost, and where another transaction holds it right now. The call waits for no
-    /// one.
+    /// Returns `false` if the lease was lost, or if another transaction holds it right now. The call waits for no one.
     ///
     /// The handlers of a worker call [`Attempt::note`](crate::service::Attempt::note), which is written with the next renewal.
     ///
@@ -276,17 +276,17 @@ impl Tx<'_> {
 
     /// Ends attempts: ends their leases, frees slots and limits, and retries failed tasks by their policies.
     ///
-    /// A failure of a task that somebody [cancelled](Self::cancel), and its giving back, end it as
-    /// [`TaskState::Cancelled`]. A success and a skip stay what they are, because the work was done.
+    /// A [cancelled](Self::cancel) task that fails or is given back ends as [`TaskState::Cancelled`]. A success and a
+    /// skip are stored as such, because the work was done.
     ///
-    /// A task that was admitted but never started may be finished too. Hosts that have no use for `Running`
-    /// need not call [`start`](crate::store::Tx::start); such an attempt is not in the index of runs.
+    /// A task that was admitted but never started may be finished too. Hosts that do not use `Running` need not call
+    /// [`start`](crate::store::Tx::start); such an attempt is not in the index of runs.
     ///
     /// The call may be repeated, for example after a commit of unknown outcome. It returns
-    /// [`Finished::Already`] if the same finish took effect under the lease before: success with the same
-    /// value, a failure, a skip or a handing back. Messages are not compared. It returns [`Finished::Stale`]
-    /// if anything else ended the lease or has moved the task since; then this finish is not stored. If one
-    /// call has two finishes for one lease, the first counts and the second is treated as a repeated one.
+    /// [`Finished::Already`] if the same finish took effect under the lease before: success with the same value, a
+    /// failure, a skip, or given back. Messages are not compared. It returns [`Finished::Stale`] if anything else ended
+    /// the lease or has moved the task since; then this finish is not stored. If one call has two finishes for one
+    /// lease, the first counts and the second is treated as a repeated one.
     ///
     /// # Errors
     ///
@@ -423,7 +423,7 @@ fn check(outcome: &Outcome) -> Result<(), Invalid> {
     }
 }
 
-/// Returns the end that needs no look at the task, if the outcome is such a one.
+/// Returns the end if the outcome needs no look at the task.
 fn plain_end(finish: &Finish, now: Timestamp) -> Option<Move> {
     let end =
         |to| Move { ended_at: Some(now), finished: true, ..Move::new(finish.lease, TaskState::Running, to) };

@@ -497,8 +497,8 @@ impl Kept {
         self.slot.told.is_stopped()
     }
 
-    /// Returns a future that is ready once the holder is told to stop. It needs no runtime and no timer. It never
-    /// becomes ready after the `Kept` was dropped.
+    /// Returns a future that is ready once the holder is told to stop. It needs no runtime and no timer. If the `Kept`
+    /// is dropped before that, it never becomes ready.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         self.slot.told.stopped()
     }

@@ -26,8 +26,8 @@ pub enum LeaseLoss {
     /// The attempt counts as failed; the retry policy decides (Airflow's zombies).
     Fail,
     /// The task is scheduled again at once, and the attempt does not count against the retry policy, for up
-    /// to this many lost leases. After that it works like [`Self::Fail`], so that a task that kills its
-    /// holder does not run for ever.
+    /// to this many lost leases. After that it works like [`Self::Fail`], so that a task that kills its holder does not
+    /// run forever.
     Requeue {
         /// How many lost leases are forgiven, over all attempts of the task.
         at_most: u32,

@@ -14,7 +14,7 @@ const MOST: usize = 512;
 pub(super) struct Ends<E> {
     gather: Duration,
     waiting: VecDeque<(LeaseRef, E)>,
-    /// Since when the first of them waits.
+    /// Since when the first of them has waited.
     since: Option<Timestamp>,
     /// How many the next call stores at most.
     limit: usize,
@@ -46,13 +46,13 @@ impl<E> Ends<E> {
         taken
     }
 
-    /// Notes that a call was answered.
+    /// Notes that a call succeeded.
     pub(super) fn succeeded(&mut self) {
         self.limit = (self.limit * 2).min(MOST);
     }
 
     /// Puts the ends of a call that failed behind the others, and halves the next call. So ends that are too
-    /// large for one call are stored in several, and one that the store refuses does not hold up the rest.
+    /// large for one call are stored in several, and one that the store refuses does not delay the rest.
     pub(super) fn failed(&mut self, now: Timestamp, ends: Vec<(LeaseRef, E)>) {
         self.limit = (ends.len() / 2).max(1);
         // They have gathered already.

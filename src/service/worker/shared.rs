@@ -83,7 +83,7 @@ impl Shared {
         self.clock.steady()
     }
 
-    /// Converts an instant of the state machine to one of the clock.
+    /// Returns the clock's instant for this instant of the state machine.
     pub(super) fn by_clock(&self, steady: Timestamp) -> Timestamp {
         self.clock.now() + steady.saturating_duration_since(self.steady())
     }
