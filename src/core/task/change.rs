@@ -11,8 +11,8 @@ use crate::time::Timestamp;
 
 /// Replaces what a task asks for, if it still waits in the state `from` and its epoch is still `task.epoch`.
 ///
-/// It waits for its new due instant in the same state, and is `Scheduled` and ready without one. What happened to
-/// the task so far stays.
+/// The task waits for its new due instant in the same state. Without a due instant it becomes `Scheduled` and ready.
+/// Its history stays.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Change {

@@ -1,4 +1,4 @@
-//! Making a connection that leads where it should, to tables of this version.
+//! Makes connections that lead to the right server, with tables of this version.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ pub(super) const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Dura
 /// The server that a connection must lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Any server, a standby as well.
+    /// Any server, including a standby.
     Any,
     /// A server that can be written to.
     Primary,
 }
 
-/// Whether the tables were looked at.
+/// Whether the tables have been checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tables {
-    /// They may have to be made.
+    /// They may have to be created.
     New,
-    /// They were there, and must be.
+    /// They existed, and must still exist.
     Known,
 }
 
@@ -57,8 +57,7 @@ impl Dialer {
         Self { connector, options, time, tables }
     }
 
-    /// Connects to tables of this version. Tries again until the time for connecting is over, if the failure
-    /// may pass.
+    /// Connects to tables of this version. Retries until the connect timeout, if the failure may pass.
     pub(super) async fn connect(&mut self, role: Role) -> Result<Connection, Failure> {
         let deadline = self.deadline();
         let mut pause = PAUSES.0;
@@ -138,7 +137,7 @@ impl Dialer {
         Ok(Connection::new(client, driving, route, beginnings, standby_since))
     }
 
-    /// Runs what settles a new connection, until the deadline, or for as long as the server may take for a
+    /// Runs the setup of a new connection, until the deadline, or for as long as the server may take for a
     /// statement.
     async fn answered<T>(
         &self,
@@ -155,7 +154,7 @@ impl Dialer {
     }
 }
 
-/// What a server says of itself when it was connected to.
+/// What a server says about itself after connecting.
 struct Server {
     process: Option<i32>,
     is_standby: bool,
@@ -174,7 +173,7 @@ enum NotConnected {
     Failed(Cause),
     /// There is one, and it leads to a standby.
     Standby,
-    /// There is one, and what it leads to is no use.
+    /// There is one, but what it leads to is unusable.
     Refused(StoreError),
 }
 

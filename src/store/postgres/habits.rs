@@ -1,15 +1,15 @@
-//! What a store's last transactions were like. The next ones are expected to be so, and cost more if they are not.
+//! What a store's last transactions were like. The next ones are expected to be alike, and cost more if they are not.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::store::TxMode;
 
-/// For how many transactions no commit goes along after one that was too soon.
+/// For how many transactions no commit is sent along after one that was too early.
 const PAUSE: u32 = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Habits {
-    /// For how many transactions no commit goes along.
+    /// For how many more transactions no commit is sent along.
     commits_apart: AtomicU32,
     /// Whether ready lanes carried limits.
     has_limits: AtomicBool,
@@ -26,12 +26,12 @@ impl Habits {
             && apart.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
     }
 
-    /// Notes that a commit which went along was too soon.
+    /// Notes that a commit that was sent along was too early.
     pub(super) fn committed_too_soon(&self) {
         self.commits_apart.store(PAUSE, Ordering::Relaxed);
     }
 
-    /// Returns true if a tick is to ask for limits before it knows whether a lane carries one.
+    /// Returns true if a tick should ask for limits before it knows whether a lane carries one.
     pub(super) fn has_limits(&self) -> bool {
         self.has_limits.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! Where one connection is served: on the thread of whoever calls. Each connection has a runtime of its own, which
-//! runs while somebody waits for an answer. So a round trip wakes that thread, and no other one.
+//! Where one connection is served: on the caller's thread. Each connection has its own runtime, which runs while a
+//! caller waits for a response. So a round trip wakes that thread, and no other one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,15 +47,14 @@ pub(super) fn runtime_of_one_thread() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_io().enable_time().build()
 }
 
-/// Lets what is ready to be moved be moved, without waiting for more: what was sent is written, and what has
-/// arrived is read.
+/// Moves the bytes that are ready, without waiting for more: writes what was sent, and reads what has arrived.
 pub(super) async fn look() {
     // The first looks at the socket, the second runs who waits for it.
     yield_now().await;
     yield_now().await;
 }
 
-/// A seat that is shared by those who lease it, one after the other.
+/// A seat that is shared by its users, one after the other.
 pub(super) type SharedSeat = Arc<Mutex<Seat>>;
 
 /// Where requests for one connection are made.
@@ -109,8 +108,8 @@ impl SessionHandle {
     }
 }
 
-/// Closes these connections, and waits until the server has been told, at most so long. One that is in use is left to
-/// who uses it.
+/// Closes these connections, and waits at most this long until the server has been told. A connection in use is left to
+/// its user.
 pub(super) fn close(seats: &[SharedSeat], longest: Duration) {
     let deadline = Instant::now() + longest;
     let mut closing = Vec::new();

@@ -13,7 +13,7 @@ use crate::error::StoreError;
 use crate::store::{TxMode, serving};
 
 /// Runs `body` in a transaction. It takes a connection, and begins, with its first statement. `body` returns
-/// whether the commit waits for no flush, and one is to follow.
+/// whether the commit waits for no flush, so that one must follow.
 pub(super) fn transact<E: From<StoreError>>(
     pool: &Arc<Pool>,
     options: &PostgresOptions,
@@ -36,7 +36,7 @@ enum Stage {
     Over,
 }
 
-/// A transaction on one of the store's own connections. Dropping it before the commit rolls it back.
+/// A transaction on a connection of the store. Dropping it before the commit rolls it back.
 struct Transaction<'l> {
     pool: &'l Arc<Pool>,
     options: &'l PostgresOptions,
@@ -109,7 +109,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// What was read is known before the end of its transaction, so a reader does not wait for that.
+    /// Commits. The results of a read are known before its transaction ends, so a reader does not wait for
+    /// that.
     fn commit(mut self, flushes: bool) -> Result<(), Failure> {
         let Some(lease) = self.lease.as_ref().filter(|_| self.stage == Stage::Open) else { return Ok(()) };
         if self.mode == TxMode::Read {

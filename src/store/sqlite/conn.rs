@@ -106,7 +106,7 @@ impl Session {
         // A transaction that may write takes the lock first: one that has read could not wait for it.
         let begin = if mode == TxMode::Write { "BEGIN IMMEDIATE" } else { "BEGIN" };
         execute(conn, begin).map_err(store_error)?;
-        // Nobody else has a database in memory.
+        // No one else has a database in memory.
         if self.place != Place::Memory {
             pass_gate(conn, &self.options.prefix).map_err(StoreError::from)?;
         }
