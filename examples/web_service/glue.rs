@@ -50,7 +50,7 @@ async fn connect(config: &tokio_postgres::Config) -> Result<tokio_postgres::Clie
     Ok(client)
 }
 
-/// Runs one process, until it is told to stop.
+/// Runs one process until it is stopped.
 pub(crate) fn process(schema: &str, port: u16, role: &str, name: &str) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let app = runtime.block_on(App::open(schema))?;

@@ -51,7 +51,7 @@ async fn do_it(app: &Arc<App>, request: Request) -> Result<(Change, String), Tro
         // Also after a failure: it may have been committed.
         shared.cache.clear();
         let change = Change { who, verb: order.verb(), subject: order.subject(), result: done? };
-        // Here, because the one who asked may be gone by now.
+        // Here, because the requester may be gone by now.
         tell(&shared.board, &change);
         Ok((change, order.back()))
     })

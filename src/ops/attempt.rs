@@ -323,14 +323,14 @@ impl Tx<'_> {
             for finish in finishes {
                 check(&finish.outcome)?;
             }
-            // Of several finishes of one lease the first counts.
+            // If there are several finishes for one lease, the first counts.
             let mut first: HashMap<LeaseRef, usize> = HashMap::with_capacity(finishes.len());
             let is_first = |(at, finish): (usize, &Finish)| *first.entry(finish.lease).or_insert(at) == at;
             let is_first: Vec<bool> = finishes.iter().enumerate().map(is_first).collect();
             let mut open: Vec<usize> = (0..finishes.len()).filter(|at| is_first[*at]).collect();
 
             let mut ends: HashMap<LeaseRef, End> = HashMap::with_capacity(finishes.len());
-            // Only of all together: in two parts the rows would not be locked in their order.
+            // Only for all of them together: in two parts the rows would not be locked in their order.
             let end = |at: &usize| plain_end(&finishes[*at], now);
             let plain = open.iter().map(end).collect::<Option<Vec<Move>>>();
             let is_plain = plain.is_some();
@@ -349,8 +349,8 @@ impl Tx<'_> {
             leave::settle(open, |open| {
                 let leases: Vec<LeaseRef> = open.iter().map(|at| finishes[*at].lease).collect();
                 let (mut leaving, mut places) = (Vec::new(), Vec::new());
-                // What was only read may be started meanwhile: its move would miss, and be made again while the
-                // call holds the others. But nothing is waited for behind ends that were made.
+                // A task that was only read may be started meanwhile. Its move would then miss, and be repeated while
+                // the call holds the others. But a call must not wait after it has made ends.
                 let tasks = match is_plain {
                     true => tasks_under(tx, &leases)?,
                     false => hold_under(tx, &leases, Wait::ForOthers)?.into_iter().map(held).collect(),
@@ -403,7 +403,7 @@ enum End {
 fn repeats(outcome: &Outcome, finished: Option<TaskState>, value: &Option<String>) -> bool {
     match (outcome, finished) {
         (Outcome::Success { value: said }, Some(TaskState::Success)) => said == value,
-        // Of a task that was cancelled meanwhile both end it alike.
+        // If the task was cancelled meanwhile, both end it alike.
         (Outcome::Failed { .. }, Some(TaskState::Failed | TaskState::UpForRetry | TaskState::Cancelled))
         | (Outcome::Skipped { .. }, Some(TaskState::Skipped))
         | (Outcome::GivenBack, Some(TaskState::Scheduled | TaskState::Cancelled)) => true,

@@ -83,11 +83,9 @@ impl Tx<'_> {
     /// let done = store.write(|tx| tx.cancel(now, minute, &keys, "by hand"))?;
     /// assert_eq!(done, [asked, Cancellation::Ended(TaskState::Scheduled)]);
     ///
-    /// // The holder hears of it, and stops.
-    /// let renewed = store.write(|tx| tx.renew(now, minute, &[lease]))?;
-    /// assert_eq!(renewed, [Renewal::Cancelled(now + minute)]);
-    /// let finished = store.write(|tx| tx.finish(now, &[Finish::failed(lease, "stopped")]))?;
-    /// assert_eq!(finished, [Finished::Ended(TaskState::Cancelled)]);
+    /// // The holder learns of it, and stops. let renewed = store.write(|tx| tx.renew(now, minute, &[lease]))?;
+    /// assert_eq!(renewed, [Renewal::Cancelled(now + minute)]); let finished = store.write(|tx| tx.finish(now,
+    /// &[Finish::failed(lease, "stopped")]))?; assert_eq!(finished, [Finished::Ended(TaskState::Cancelled)]);
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn cancel(
@@ -107,7 +105,7 @@ impl Tx<'_> {
             let mut first: HashMap<TaskId, usize> = HashMap::new();
             for (at, task) in tx.raw().tasks(keys)?.into_iter().enumerate() {
                 let Some(task) = task else { continue };
-                // Not held first: an end stays one, unless a `clear` comes after this.
+                // Not locked first: an end stays an end, unless a `clear` follows.
                 match task.state.is_end() {
                     true => answers[at] = Cancellation::AlreadyEnded(task.state),
                     false => {
@@ -197,7 +195,7 @@ fn decide(task: &TaskRecord, now: Timestamp, deadline: Timestamp, message: &str)
             to.message = kept.or_else(|| Some(message.to_owned()));
             Step::End(task.state, to)
         }
-        // Written again, it would make a row that is the same.
+        // Writing it again would produce the same row.
         Some(before) if before == first => Step::Nothing(Cancellation::AskedUntil(before)),
         _ => Step::Ask,
     }

@@ -125,7 +125,7 @@ impl Tx<'_> {
                 if asked.is_empty() { Vec::new() } else { tx.change_tasks(&asked)? }.into_iter();
             let answer = |(task, change): (&TaskRecord, Option<Change>)| match change {
                 _ if !waits(task) => Some(Changed::NotWaiting(task.state)),
-                // As it was wanted.
+                // It is already as requested.
                 None => Some(Changed::Done),
                 Some(_) => changed.next().filter(|changed| *changed).map(|_| Changed::Done),
             };
@@ -175,7 +175,7 @@ impl Tx<'_> {
             let mut gone = if asked.is_empty() { Vec::new() } else { tx.delete_tasks(&asked)? }.into_iter();
             let mut answer = |task: &TaskRecord| match may_go(task) {
                 false => Changed::NotWaiting(task.state),
-                // It is held, so nothing else keeps it.
+                // It is locked, so nothing else prevents its deletion.
                 true => gone.next().filter(|gone| *gone).map_or(Changed::Busy, |_| Changed::Done),
             };
             Ok(held.iter().map(|task| Some(answer(task))).collect())

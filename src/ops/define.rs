@@ -166,7 +166,7 @@ impl Tx<'_> {
     /// ```
     pub fn pause(&mut self, subjects: &[Subject]) -> Result<Vec<bool>> {
         let paused = self.decides()?.put_paused(subjects, true)?;
-        // What waited behind its reservation, or outside of a window that it filled, may fit now.
+        // Tasks that waited behind its reservation, or outside a window that it filled, may fit now.
         self.capacity_changed();
         Ok(paused)
     }
@@ -194,7 +194,8 @@ impl ReadTx<'_> {
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn drain(&mut self, subjects: &[Subject]) -> Result<Vec<Drain>> {
-        // A pause waits for the ticks that planned before it. So whoever sees it sees what they granted.
+        // A pause waits for the ticks that planned before it. So a reader that sees the pause also sees what they
+        // granted.
         let (paused, leases) = self.raw().leases()?;
         let paused: HashSet<Subject> = paused.into_iter().collect();
         let drain = |subject: &Subject| {

@@ -102,7 +102,7 @@ impl Tx<'_> {
         let caps = self.raw().hold_caps(tasks)?;
         let needs: Vec<_> = tasks.iter().map(|task| (&task.key, &task.lane)).collect();
         let mut refused = cap::refusals(caps.clone(), &needs, |_| false);
-        // Those that exist count for less, so they need not be known where there is room for all.
+        // Existing keys count less, so they need not be known if there is room for all.
         if refused.iter().any(Option::is_some) {
             let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
             let known = self.raw().tasks(&keys)?;

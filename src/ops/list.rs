@@ -51,7 +51,7 @@ impl ReadTx<'_> {
         for (at, walk) in query.walks().into_iter().enumerate().skip(first) {
             let step = TaskWalk::new(query, walk, place.as_ref(), query.limit - tasks.len());
             let walked = self.raw().walk_tasks(&step)?;
-            // Where each statement sees what was committed before it, a task may have changed since it was found.
+            // If each statement sees what was committed before it, a task may have changed since it was found.
             let found = self.raw().tasks_by_id(&walked.found)?.into_iter().flatten();
             tasks.extend(found.filter(|task| query.wants(task)));
             if walked.next.is_some() {

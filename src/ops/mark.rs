@@ -69,7 +69,7 @@ impl Tx<'_> {
             }
             let keys: Vec<TaskKey> = marks.iter().map(|mark| mark.key.clone()).collect();
             let mut answers = Vec::with_capacity(marks.len());
-            // Of several marks of one task the first counts; the others find it ended.
+            // If there are several marks for one task, the first counts; the others find it ended.
             let (mut ids, mut first) = (HashMap::new(), HashMap::new());
             for (at, (mark, task)) in marks.iter().zip(tx.raw().tasks(&keys)?).enumerate() {
                 answers.push(match task {

@@ -78,7 +78,7 @@ impl ReadTx<'_> {
             };
             match first.get(&task.order()) {
                 Some(before) => Position::Before(*before),
-                // What is not among all of them was admitted meanwhile.
+                // A task that is not among them was admitted meanwhile.
                 None if first.len() as u64 <= most => Position::NotReady,
                 None => Position::MoreThan(most),
             }
@@ -100,7 +100,7 @@ fn first_of_pools(
         pools.iter().map(|pool| (PoolName::clone(pool), Vec::new())).collect();
     let mut survey = store.survey(&SurveyQuery::new())?;
     apply_families(&mut survey, &Policy::Backfill)?;
-    // Of limits only weights count.
+    // Only the weights of limits matter here.
     let weighed = survey.limits.into_iter().filter(|limit| limit.weight.is_some());
     let weights: Vec<LimitRecord> =
         weighed.map(|limit| LimitRecord { max: None, rate: None, ..limit }).collect();

@@ -13,7 +13,7 @@ impl Tx<'_> {
     /// lane. No store can know what such a row should say. Restore a backup.
     ///
     /// It reads all tasks that have not ended, in SQLite all tasks, and no one else writes meanwhile; on PostgreSQL no
-    /// tick runs meanwhile, and all else goes on. Nothing else may be written in the transaction afterwards.
+    /// tick runs meanwhile, and everything else goes on. Nothing else may be written in the transaction afterwards.
     ///
     /// # Errors
     ///

@@ -211,7 +211,7 @@ impl Admitter {
             self.last = Some(order.request.clone());
         }
         match survey.map_err(|_| unknown)?.granted {
-            // The answer that was lost may have had more to say: the next tick says it.
+            // The lost result may have contained more: the next tick returns it.
             Some(_) => {
                 let admission = self.store.write(|tx| tx.admit(now, order))?;
                 Ok(Admission { next_due: Some(now), ..admission })
@@ -287,7 +287,7 @@ impl Reported for Admitted<'_> {
         for task in granted {
             to.seconds(&WAIT_SECONDS, &[], self.now.saturating_duration_since(task.ready_at));
         }
-        // A tick knows only what it serves.
+        // A tick knows only the queues that it serves.
         for name in Reason::NAMES.into_iter().filter(|name| *name != "unserved") {
             let of_name = refusals.iter().filter(|refusal| refusal.reason.name() == name);
             to.gauge(&REFUSED, &[("reason", name)], of_name.map(|refusal| refusal.tasks).sum());

@@ -93,8 +93,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Returns true if a loop that has seen this many wakes is to look again. For `None`, returns true if it
-    /// is to end.
+    /// Returns true if a loop that has seen this many wakes should look again. For `None`, returns true if it should
+    /// end.
     pub(super) fn calls(&self, seen: Option<u64>) -> bool {
         self.stopped || seen.is_some_and(|seen| seen != self.wakes)
     }

@@ -191,7 +191,7 @@ impl FeedReader {
         self.store.write(|tx| {
             let raw = tx.writes()?;
             let was = raw.hold_consumer(&self.name)?;
-            // The last number comes first: each event up to it is there for the next read, or is gone.
+            // The last number is read first: each event up to it is found by the next read, or is gone.
             let last = raw.feed_last()?;
             let first = if was.is_some() { None } else { raw.feed(0, 1)?.into_iter().next() };
             let begin = first.map_or(last, |first| first.seq - 1);
@@ -245,7 +245,7 @@ impl FeedReader {
         loop {
             let is_full = events.len() == self.page(report.accepted);
             for event in events {
-                // Before the turn ends, so that no one else has begun with these.
+                // Before the turn ends, so that no other reader has begun with these events.
                 if report.accepted > 0 && called.elapsed() >= self.turn / 2 {
                     return Ok(true);
                 }
@@ -272,7 +272,7 @@ impl FeedReader {
             return Ok(FeedReport { has_turn: true, next_due: Some(at), ..FeedReport::default() });
         }
         let unnumbered = latest_changes(&*self.store)?.unnumbered;
-        // Another process gives the numbers just now.
+        // Another process is numbering the events right now.
         let follow = now + if unnumbered { self.refresh_every / 16 } else { self.refresh_every };
         if let Some(rests) = self.rests(now)? {
             let next_due = rests.next_due.map(|due| if rests.has_turn { due.min(follow) } else { due });

@@ -136,10 +136,10 @@ impl State {
         }
     }
 
-    /// Adds a lease. Returns when the store is to be asked for it.
+    /// Adds a lease. Returns when to ask the store for it.
     fn insert(&mut self, lease: LeaseRef, expires_at: Timestamp) -> Timestamp {
         let due = self.set.insert(lease, expires_at);
-        // Between the grant and this call the task may have been cancelled, and all but this lease asked for.
+        // Between the grant and this call the task may have been cancelled, and all leases but this one renewed.
         let granted_at = expires_at - self.set.length();
         match self.cancels_heeded_at.filter(|heeded_at| *heeded_at >= granted_at) {
             Some(_) => self.set.ask_at(lease, granted_at),
@@ -213,7 +213,7 @@ impl Slot {
         self.told.stop();
         let calls = self.calls.lock().take();
         for call in calls.into_iter().flatten() {
-            // One holder's panic keeps no other from being told. The panic hook has printed it.
+            // A panic in one holder's callback must not keep others from being told. The panic hook has printed it.
             let _ = catch_unwind(AssertUnwindSafe(call));
         }
     }
@@ -365,7 +365,7 @@ impl Service for Keeper {
         let told: Vec<Arc<Slot>> = state.slots(&expired).collect();
         let notes = state.take_notes(&asked);
         drop(state);
-        // Before the store is asked: it failed the last time, so it may take long.
+        // Before asking the store: it failed the last time, so it may take long.
         told.iter().for_each(|slot| slot.tell());
 
         let lease = self.lease;
@@ -411,7 +411,7 @@ impl Service for Keeper {
         report.next_due = state.set.next_due();
         state.next_tick = report.next_due;
         drop(state);
-        // Before those that lost it, because a deadline that is told may have passed.
+        // Before the lost leases, because a reported deadline may have passed.
         cancelled.retain(|(slot, deadline)| slot.tell_cancelled(*deadline));
         report.cancelled = cancelled.iter().map(|(slot, _)| slot.lease).collect();
         told.iter().for_each(|slot| slot.tell());
@@ -420,7 +420,7 @@ impl Service for Keeper {
     }
 
     fn woken_by(&mut self, handle: &LoopHandle) {
-        // What the handle told of before may concern a lease that is kept already, so it is heeded, too.
+        // Earlier cancels of the handle may concern a lease that is already kept, so they count, too.
         self.shared.lock().driver = Some(handle.clone());
     }
 }
@@ -503,7 +503,7 @@ impl Kept {
         self.slot.told.stopped()
     }
 
-    /// Returns the deadline by which the holder is to end the task, because someone
+    /// Returns the deadline by which the holder must end the task, because someone
     /// [cancelled](crate::store::Tx::cancel) it. `None` until the holder was told.
     pub fn cancelled(&self) -> Option<Timestamp> {
         self.slot.cancel.lock().deadline
@@ -550,7 +550,7 @@ impl Drop for Kept {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let lease = self.slot.lease;
-        // One that was lost may have been kept again since.
+        // A lost lease may have been kept again since.
         let Some(entry) = state.entries.get_mut(&lease).filter(|entry| Arc::ptr_eq(&entry.slot, &self.slot))
         else {
             return;
@@ -579,7 +579,7 @@ pub struct KeepReport {
     pub expired: Vec<LeaseRef>,
     /// Why it renewed nothing, if the store failed. It tries again soon.
     pub error: Option<Error>,
-    /// When the next renewal is due, or a holder is to be told. `None` if there are no leases.
+    /// When the next renewal is due, or a holder must be told. `None` if there are no leases.
     pub next_due: Option<Timestamp>,
 }
 

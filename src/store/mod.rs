@@ -210,7 +210,7 @@ fn once<S: Store + ?Sized, T>(
     let mut answer = None;
     store.transact(mode, &mut |tx| {
         let done = body(tx);
-        // What the last verb did stays, and may be committed already.
+        // The effect of the last verb stays, and may already be committed.
         answer = Some(if tx.is_over() { done } else { Ok(done?) });
         Ok(())
     })?;

@@ -30,7 +30,7 @@ use crate::time::Timestamp;
 pub struct Step {
     /// What it does.
     pub name: &'static str,
-    /// Does it. Fails only if the store does; panics if the store answers what it should not.
+    /// Does it. Fails only if the store does; panics if the store returns what it should not.
     pub run: fn(&mut Tx<'_>) -> Result<()>,
 }
 

@@ -75,7 +75,7 @@ impl Grace {
         let left = allowed.filter(|allowed| first_expiry.is_some_and(|expiry| expiry <= *allowed));
         let ends = since + self.length;
         if asked < ends {
-            // A time in which no caller was let in leaves no time to renew.
+            // While the store admitted no caller, holders had no time to renew.
             let since = since + entered.saturating_duration_since(asked);
             self.watch = Some(Watch { since, last: entered, allowed });
             return left;
@@ -194,7 +194,7 @@ mod tests {
             grace.failed(at(now));
         }
         assert_eq!(tick(&mut grace, 28, 28), Some(at(0)));
-        // In a wait, the time in which nobody is let in does not count.
+        // In a wait, the time in which the store admits no one does not count.
         grace.failed(at(40));
         assert_eq!((tick(&mut grace, 45, 28), grace.waits_until()), (None, Some(at(53))));
         // One failure after the wait is over delays nothing that had its time.

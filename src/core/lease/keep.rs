@@ -122,7 +122,7 @@ impl LeaseSet {
     pub(crate) fn answered(&mut self, now: Timestamp, asked: &[LeaseRef], renewals: &[Renewal]) -> Told {
         let renewed = self.confirmed(now + self.length);
         let mut told = Told::default();
-        // A store that answers for too few has renewed no more than these.
+        // A store that returns too few results has renewed no more than these.
         for (lease, renewal) in asked.iter().zip(renewals.iter().copied().chain(repeat(Renewal::Busy))) {
             match renewal {
                 Renewal::Renewed => {
@@ -140,7 +140,8 @@ impl LeaseSet {
                         let ask_at = renewed.ask_at.min(deadline);
                         *held = Held { expires_at: held.expires_at, ask_at, ..renewed };
                     } else {
-                        // Upkeep may end it any time, so its holder is informed. The lease is asked for until its end is known.
+                        // Upkeep may end it at any time, so its holder is told. The keeper asks for the lease until its
+                        // end is known.
                         self.failed(now, std::slice::from_ref(lease));
                     }
                 }
@@ -169,7 +170,7 @@ impl LeaseSet {
         if left.is_zero() {
             return now + pause;
         }
-        // The holder must be told at the expiry, so that is not passed over.
+        // The holder must be told at the expiry, so do not skip it.
         (now + pause.min((left / 2).max(first))).min(held.expires_at)
     }
 
@@ -381,7 +382,7 @@ mod tests {
         Drops(i64),
     }
 
-    /// All that ever happened to a lease since it was kept, from which everything is worked out anew.
+    /// Everything that happened to a lease since it was kept, from which the model computes its state again.
     #[derive(Debug, Clone)]
     struct Log {
         expires_at: Timestamp,

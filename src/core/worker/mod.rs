@@ -204,8 +204,7 @@ impl<E: Clone> WorkerState<E> {
         }
     }
 
-    /// Returns the ends that are to be stored now, in one call. Pass them to [`Self::stored`] or
-    /// [`Self::not_stored`].
+    /// Returns the ends to store now, in one call. Pass them to [`Self::stored`] or [`Self::not_stored`].
     pub(crate) fn ends(&mut self, now: Timestamp) -> Vec<(LeaseRef, E)> {
         // At the end no one gains by waiting for others.
         self.ends.take(now, self.stopped_at.is_some())
@@ -293,12 +292,12 @@ impl<E: Clone> WorkerState<E> {
         self.attempts.contains_key(&lease)
     }
 
-    /// Returns when a group is to ask next. `None` if only news or a free place lets one ask.
+    /// Returns when a group should ask next. `None` if only news or a free place lets a group ask.
     pub(crate) fn next_ask(&self) -> Option<Timestamp> {
         self.groups.iter().filter_map(Group::next_ask).min()
     }
 
-    /// Returns when ends are to be stored next. `None` if none wait.
+    /// Returns when to store ends next. `None` if no ends wait.
     pub(crate) fn next_end(&self) -> Option<Timestamp> {
         self.ends.next_due()
     }

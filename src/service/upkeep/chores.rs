@@ -109,13 +109,13 @@ impl Chores {
 
     fn audit(&mut self, store: &dyn Store, now: Timestamp, report: &mut UpkeepReport) -> Result<()> {
         let Some(every) = self.audit_every else { return Ok(()) };
-        // A clock that was set back does not put it off by more than one interval.
+        // A clock that was set back delays it by at most one interval.
         let due = self.next_audit.map_or(now + every, |due| due.min(now + every));
         self.next_audit = Some(due);
         if now < due {
             return Ok(());
         }
-        // One that fails is made again soon.
+        // A failed audit is repeated soon.
         self.next_audit = Some(now + every.min(super::LOOK_AGAIN));
         let found = store.read(|tx| tx.audit())?;
         let has_counters = found.iter().any(|found| !matches!(found, Discrepancy::Task { .. }));

@@ -1,4 +1,4 @@
-//! Upkeep: ends the leases of dead holders, deletes old rows, and by choice closes silent runs, audits and repairs.
+//! Upkeep: ends the leases of dead holders, deletes old rows, and optionally closes silent runs, audits and repairs.
 
 mod chores;
 mod report;
@@ -241,10 +241,10 @@ impl Service for Upkeep {
             let Forgotten { tasks: forgotten, feed, dropped, is_fed, is_full } =
                 forget(tx, now, &self.retention, limit)?;
             numbers = is_fed;
-            // A store may have told an earlier instant than the first expiry, and know better once it looked.
+            // A store may have returned an earlier instant than the first expiry, and know better after a look.
             let left = if looks.is_none() { first_expiry } else { tx.next_expiry()? };
             let more = is_full || reaped.len() >= limit;
-            // What is left and expired is held by other transactions. It is not asked for without a pause.
+            // Expired leases that are left are held by other transactions. Do not ask for them without a pause.
             let is_held = left.zip(expired_by).is_some_and(|(left, by)| left <= by);
             let next_due = match (more, is_held) {
                 (true, _) => Some(now),
@@ -265,7 +265,7 @@ impl Service for Upkeep {
         match &mut answer {
             Ok(report) => {
                 self.grace = grace;
-                // Where no one reads, nobody else numbers the feed, and what has no number is not forgotten.
+                // Without a reader no one else numbers the feed, and events without a number are not forgotten.
                 if numbers {
                     report.errors.extend(latest_changes(&*self.store).err());
                 }

@@ -51,7 +51,7 @@ impl Retention {
 pub(super) fn forget(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: usize) -> Result<Forgotten> {
     let mut forgotten = forget_feed(tx, now, keep, limit)?;
     for state in ends() {
-        // Each state has the whole limit: many that succeed do not keep those that failed.
+        // Each state has the whole limit, so that many successes do not delay the deletion of failures.
         if let Some(length) = keep.of(state) {
             let gone = forget_ended_in(tx, state, now, length, limit)?;
             forgotten.tasks += gone;
@@ -69,7 +69,7 @@ fn forget_feed(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: usize) 
     let mut dropped = Vec::new();
     for consumer in &mut consumers {
         let Some(after) = keep.consumers.filter(|after| is_gone(consumer, now, *after)) else { continue };
-        // It may have read since.
+        // It may have read since then.
         let Some(mut held) = raw.hold_consumer(&consumer.name)? else { continue };
         if is_gone(&held, now, after) {
             held.dropped = true;

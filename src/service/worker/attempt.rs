@@ -36,7 +36,7 @@ pub enum Cancelled {
     LeaseLost,
 }
 
-/// Describes one attempt to its handler: the task, and whether to go on.
+/// Describes one attempt to its handler: the task, and whether to continue.
 ///
 /// Clones share one attempt, so a handler may pass them to threads or tasks of its own.
 ///
@@ -97,7 +97,7 @@ struct Signal {
 impl Signal {
     fn cancel(&self, why: Cancelled) {
         let mut told = self.why.lock();
-        // A lost lease is what matters most to a handler that was told to stop before.
+        // Even for a handler that was told to stop before, a lost lease matters most.
         if told.is_none() || why == Cancelled::LeaseLost {
             *told = Some(why);
         }
@@ -238,8 +238,8 @@ impl Attempt {
                 body(tx)
             });
             match ended {
-                // The first call was committed, and its answer was lost; or the worker has recorded an end of its
-                // own, and no one knows.
+                // Either the first call was committed and its response lost, or the worker has recorded its own end:
+                // unknown.
                 Err(Error::Repeated { .. }) if unknown.is_some() => match unknown {
                     Some(unknown) if self.is_given_up() => return Err(unknown),
                     _ => break,
@@ -256,7 +256,7 @@ impl Attempt {
                     {
                         return Err(unknown);
                     }
-                    // Ends with the lease, because the keeper tells of its loss.
+                    // Ends with the lease, because the keeper reports its loss.
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }

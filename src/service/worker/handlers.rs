@@ -135,9 +135,10 @@ impl Threads {
         let mut next = Some(first);
         while let Some(Work { handler, attempt, done }) = next {
             let outcome = catch_unwind(AssertUnwindSafe(|| handler(&attempt)));
-            // What a panic brought may panic when it is dropped, and that ends the thread: it must not count yet.
+            // The payload of a panic may itself panic when dropped, which ends the thread: so do not count it as free
+            // yet.
             let outcome = outcome.unwrap_or_else(|panic| panicked(&*panic));
-            // Free before its place is: who then has the place finds the thread.
+            // The thread is free before the place, so that the next attempt in that place finds it.
             self.queue.lock().free += 1;
             done.with(outcome);
             drop((handler, attempt));

@@ -151,7 +151,7 @@ impl Service for EndLoop {
             let finishes: Vec<Finish> = ends.iter().map(finish).collect();
             match self.0.store.write(|tx| tx.last(|tx| tx.finish(now, &finishes))) {
                 Ok(finished) => self.0.stored(&ends, &finished),
-                // The same ends again: the verb is fenced, and says if the first call had taken effect.
+                // Sends the same ends again: the verb is fenced, and says if the first call took effect.
                 Err(error) => {
                     self.0.state.lock().machine.not_stored(self.0.steady(), ends);
                     return Err(error);

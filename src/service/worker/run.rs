@@ -39,7 +39,7 @@ impl Running {
         let admitter = |queue: Option<QueueName>, places: usize| {
             let admitter = Admitter::new(worker.store.clone(), worker.holder.clone());
             let admitter = admitter.lease(worker.lease).policy(worker.policy.clone()).started();
-            // A tick that grants less than it is asked for has found all that fits.
+            // A tick that grants fewer than requested has found everything that fits.
             let admitter = admitter.budget(places);
             let admitter = match worker.observer.clone() {
                 Some(observer) => admitter.observed_by(observer),
@@ -121,7 +121,7 @@ impl Running {
             let (seen, now) = (shared.time.seen(), shared.steady());
             // Each wake of the handle takes the waker out, so it returns to its place each time.
             let _ = stopped.as_mut().poll(&mut Context::from_waker(&waker));
-            // The keeper has a handle of its own, so that what wakes admission does not wake it.
+            // The keeper has its own handle, so that a wake-up for admission does not wake it.
             let seen_cancels = handle.cancels_seen();
             if std::mem::replace(&mut cancels, seen_cancels) != seen_cancels {
                 self.keeps.wake_for_cancel();
@@ -144,7 +144,7 @@ impl Running {
         self.end_loops();
         let report = shared.close();
         let mut pause = Duration::from_millis(1);
-        // One that is in a call of a store that hangs is left behind.
+        // A loop that hangs in a store call is left behind.
         while !shared.state.lock().machine.is_over(shared.steady())
             && !self.threads.iter().all(JoinHandle::is_finished)
         {

@@ -56,7 +56,7 @@ pub(super) struct State {
     own_wakes: u64,
     stored: u64,
     refused: u64,
-    /// Why the worker cannot go on.
+    /// Why the worker cannot continue.
     fatal: Option<Error>,
 }
 
@@ -117,7 +117,7 @@ impl Shared {
     /// Runs the handler of an attempt, unless the worker stops or the task was cancelled.
     pub(super) fn begin(self: &Arc<Self>, attempt: Attempt) -> Result<()> {
         let (lease, now) = (attempt.lease(), self.steady());
-        // The loop that minds the time may not have heard of it yet.
+        // The loop that watches the time may not know of it yet.
         if self.admits.is_stopped() {
             self.stop(now);
         }
@@ -131,7 +131,7 @@ impl Shared {
         }
         let deadline = longest_run.map(|longest| now + longest);
         let mut state = self.state.lock();
-        // What was cancelled before it began ends without its handler.
+        // A task that was cancelled before its attempt began ends without its handler.
         let is_cancelled = matches!(attempt.cancelled(), Some(Cancelled::Requested { .. }));
         let begins = !is_cancelled && state.machine.begins(lease, deadline);
         if !begins {
@@ -190,7 +190,7 @@ impl Shared {
         state.stored += (finished.len() as u64).saturating_sub(refused);
         state.machine.stored(ends);
         let leases: Vec<LeaseRef> = ends.iter().map(|(lease, _)| *lease).collect();
-        // Also of handlers that were given up and still work: there is nothing left to renew.
+        // This includes handlers that were given up and still work: there is nothing left to renew.
         let attempts: Vec<Attempt> =
             leases.iter().filter_map(|lease| state.attempts.get(lease)).cloned().collect();
         self.settle(state, &leases);
@@ -224,7 +224,7 @@ impl Shared {
                 Told::Overdue => attempt.cancel(Cancelled::RanTooLong),
                 Told::CutOff => attempt.cut(),
                 Told::GivenUp => {
-                    // It may not have been told before: the patience may be none.
+                    // It may not have been told before, because the patience may be zero.
                     attempt.cancel(Cancelled::RanTooLong);
                     attempt.cut();
                     self.ends.wake();

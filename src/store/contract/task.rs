@@ -342,11 +342,11 @@ pub trait TaskTx {
 
     /// Commits the plan of a tick:
     ///
-    /// 1. Grants the tasks that are ready, or none if the batch is to be granted
-    ///    [whole](GrantBatch::whole) and one is not: state `Queued`, epoch and attempt one more, a lease,
-    ///    `held_slots` from its lane, and `queued_at` from [`TaskRecord::recorded_at`]. If the batch is to be
-    ///    [started](GrantBatch::started), what [`Self::start_if_queued`] would do at the same instant is part of
-    ///    the grant, except to tasks whose attempts are recorded as runs: these stay `Queued`.
+    /// 1. Grants the tasks that are ready, or none if the batch must be granted [whole](GrantBatch::whole) and one is
+    ///    not: state `Queued`, epoch and attempt one more, a lease, `held_slots` from its lane, and `queued_at` from
+    ///    [`TaskRecord::recorded_at`]. If the batch must be [started](GrantBatch::started), what
+    ///    [`Self::start_if_queued`] would do at the same instant is part of the grant, except to tasks whose attempts
+    ///    are recorded as runs: these stay `Queued`.
     /// 2. Takes their slots from their pools and counts them against their limit keys and for their shares, even without
     ///    room. Returns whether there was room ([`Granted::had_room`]). Then stamps [shares](GrantBatch::shares).
     /// 3. Records what was granted under the name of the tick, in place of the tick it replaces, so that

@@ -93,7 +93,7 @@ impl Dialer {
     }
 
     async fn attempt(&self, role: Role, deadline: Option<Instant>) -> Result<Connection, NotConnected> {
-        // On a task of its own, a panic of the host's ends nothing but the attempt.
+        // In a separate task, a panic in the host's connector ends only this attempt.
         let mut connecting = tokio::spawn(self.connector.connect());
         let made = match deadline {
             None => (&mut connecting).await,
@@ -122,7 +122,7 @@ impl Dialer {
         }
         let schema = &self.options.schema;
         match (self.tables, self.options.apply_migrations) {
-            // It may have to wait for another one that does the same.
+            // It may have to wait for another process that does the same.
             (Tables::New, true) if !is_standby => {
                 self.answered(None, upgrade::migrate(&mut client, schema)).await?
             }

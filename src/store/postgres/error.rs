@@ -183,14 +183,14 @@ fn is_fatal(error: &PgError) -> bool {
     match error.as_db_error() {
         Some(answer) => match answer.parsed_severity() {
             Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
-            // Servers tell it in every language's words and in English. Poolers, which answer in a server's
-            // place once they lost it, tell less, and older ones of them call it no more than an error.
+            // Servers send it in the local language and in English. Poolers, which respond in place of a lost
+            // server, send less, and older ones only call it an error.
             None => {
                 matches!(answer.severity(), "FATAL" | "PANIC")
                     || ["08", "57P"].iter().any(|class| answer.code().code().starts_with(class))
             }
         },
-        // What the client itself refused to send is no fault of the connection's; it cannot happen to the
+        // What the client itself refused to send is not the connection's fault; it cannot happen to the
         // crate's statements.
         None => error.is_closed() || error.source().is_none_or(|source| source.is::<std::io::Error>()),
     }

@@ -67,7 +67,7 @@ fn look(pool: &Arc<Pool>, options: &PostgresOptions) -> Result<(), StoreError> {
             let answers = wire.send(fold, Touch::Writes)?;
             let whole: Outcome<bool> = answers.get(2).map_or(Ok(true), |rows| is_whole(first(rows)?));
             is_behind = !whole?;
-            // What is lost with the server's memory is folded again.
+            // What a crash of the server loses is folded again.
             Ok(false)
         })?;
     }

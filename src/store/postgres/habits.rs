@@ -18,8 +18,8 @@ pub(super) struct Habits {
 impl Habits {
     /// Returns true if the commit may go along with the last statement of a transaction.
     ///
-    /// A verb that has to go on after a commit went along is undone, and run again. Where that happens to one, as to
-    /// the ends of tasks whose attempts are recorded as runs, it will happen to the next ones.
+    /// If a verb has to go on after a commit was sent along, it is undone, and run again. If that happens to one verb,
+    /// such as the ends of tasks whose attempts are recorded as runs, it will happen to the next ones.
     pub(super) fn commits_along(&self, mode: TxMode) -> bool {
         let apart = &self.commits_apart;
         mode == TxMode::Write

@@ -21,7 +21,7 @@ const SENDS: Duration = Duration::from_secs(1);
 pub(super) async fn end_stopped(mut dialer: Dialer) {
     loop {
         sleep(WAITS).await;
-        // If this fails, the lock is waited for as before.
+        // If this fails, the wait for the lock continues as before.
         if let Ok(connection) = dialer.connect_once(Role::Primary).await {
             let text = dialer.options.schema.statement(TICK_HOLDER);
             let mut seen: Option<String> = None;

@@ -26,7 +26,8 @@
 //!   [`StoreErrorKind::Conflict`](crate::error::StoreErrorKind::Conflict).
 //! * Each call of the store except [`ReadTx::audit`](crate::store::ReadTx::audit) takes as many round trips for many
 //!   tasks as for one (an enqueue takes another for each 10,000): `docs/postgresql.md` §5 counts them. A transaction
-//!   begins with its first call. A write transaction has one more round trip to commit, unless it goes along with [the last verb](crate::store::Tx::last).
+//!   begins with its first call. A write transaction has one more round trip to commit, unless the commit is
+//!   sent along with [the last verb](crate::store::Tx::last).
 //! * The cost of a call does not depend on how many tasks wait: every statement except those of
 //!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts no table.
 //! * Foreign tables are refused and left untouched, and so are those of a newer version of the crate that this one

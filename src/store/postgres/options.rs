@@ -134,7 +134,7 @@ impl PostgresOptions {
             Route::Direct => (String::new(), String::new()),
             Route::Pooled => (self.settings("SET LOCAL"), self.durable("true")),
         };
-        // Along with it, so that no transaction is left in the middle by a step that refuses it.
+        // Sent along with it, so that a step that refuses the transaction does not leave it half done.
         let gate = migrate::gate(&self.schema);
         let read = format!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;{settings}{gate}");
         let write = format!("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;{settings}{durable}{gate}");

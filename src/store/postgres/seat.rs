@@ -49,7 +49,7 @@ pub(super) fn runtime_of_one_thread() -> std::io::Result<Runtime> {
 
 /// Moves the bytes that are ready, without waiting for more: writes what was sent, and reads what has arrived.
 pub(super) async fn look() {
-    // The first looks at the socket, the second runs who waits for it.
+    // The first looks at the socket, the second runs the task that waits for it.
     yield_now().await;
     yield_now().await;
 }
@@ -90,7 +90,7 @@ impl SessionHandle {
     /// Makes a request, and waits for its reply.
     pub(super) fn call(&self, request: Request) -> Reply {
         let Some(seat) = &self.seat else { return Err(ended()) };
-        // A thread without a runtime may run one. Of any other it is not known.
+        // A thread without a runtime may run one. For any other thread this is unknown.
         if Handle::try_current().is_err() {
             return seat.lock().handle(request);
         }

@@ -140,12 +140,11 @@ impl Session {
         };
         let done = self.liveness.limit(options.patience(), begin).await;
         done.map_err(|failure| match in_commit(failure, along) {
-            // The next transaction would fail there, too, so it must connect again to where the address leads
-            // by now.
+            // The next transaction would fail there, too, so it must reconnect to where the address leads by now.
             Failure::Refused(error) if role(opening) == Role::Primary && is_of_standby(&error) => {
                 Failure::Lost(error)
             }
-            // A newer version has changed the tables, or they are gone: which of these it is, connecting again says.
+            // A newer version has changed the tables, or they are gone: reconnecting shows which.
             Failure::Refused(error) if error.kind() == StoreErrorKind::Schema => Failure::Lost(error),
             failure => failure,
         })
@@ -205,7 +204,7 @@ impl Session {
             }
             let flush = connection.flush();
             if connection.route == Route::Pooled {
-                // It takes the end of the first answer for the end of all.
+                // A pooler takes the end of the first response for the end of all.
                 commit.await?;
                 return flush.await;
             }

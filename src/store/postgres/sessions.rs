@@ -64,7 +64,7 @@ impl Wire for Transaction<'_> {
 impl Transaction<'_> {
     fn ask(&mut self, batch: Vec<Statement>, touch: Touch, then: Then) -> Result<Vec<Answer>, Failure> {
         fits(&batch)?;
-        // What is read behind the commit is read in a transaction of its own.
+        // Reads after the commit run in a transaction of their own.
         if self.stage == Stage::Over {
             self.stage = Stage::Before;
         }
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_is_not_sent() {
-        // Whatever were sent, or rolled back, would fail.
+        // Any further statement or rollback would fail.
         let session = SessionHandle::nowhere();
         let (pool, options) = (Arc::new(Pool::new(vec![session])), PostgresOptions::new());
         let sent = transact(&pool, &options, TxMode::Write, |mut wire| {

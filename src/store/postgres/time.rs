@@ -207,7 +207,7 @@ mod tests {
     fn an_answer_that_took_long_neither_sets_it_back_nor_makes_it_worse() {
         let (keeper, clocks) = (Timekeeper::default(), clocks());
         let second = |n: i64| clocks(n * SECOND, n * SECOND);
-        // The answer was made at its end, and is taken to be of its middle.
+        // The response was made at the end of the round trip, but counts as from its middle.
         keeper.note(Reading::new(second(0), second(10), 10_000_000).unwrap());
         assert_eq!(keeper.now(second(10)), 15_000_000);
         keeper.note(Reading { at: second(11), micros: 11_000_000, off: 100 });

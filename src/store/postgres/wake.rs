@@ -155,7 +155,7 @@ async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
         if is_last {
             return;
         }
-        // The end of the store is not waited for so long.
+        // The end of the store does not wait that long.
         let closed = outbox.closed.notified();
         let _ = timeout(gap, closed).await;
         gap = outbox.gap_after(gap);

@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// Of two releases that follow each other both go on until the later one's contract steps.
+    /// Two successive releases both work until the later one's contract steps.
     #[test]
     fn the_release_before_goes_on_until_the_contract() {
         for (later, steps) in RELEASES.iter().enumerate().skip(1) {

@@ -45,7 +45,7 @@ pub(in crate::store) fn to_text(lane: &LaneKey) -> serde_json::Result<String> {
 
 /// Gives a lane the needs of a text.
 pub(in crate::store) fn from_text(mut lane: LaneKey, text: &str) -> serde_json::Result<LaneKey> {
-    // Most lanes have names alone, and a tick may read many lanes.
+    // Most lanes have only names, and a tick may read many lanes.
     if !text.get(1..).is_some_and(|text| text.contains(['[', '{'])) {
         lane.limits = serde_json::from_str(text)?;
         return Ok(lane);

@@ -31,7 +31,7 @@ cases!("transactions":
     what_the_last_verb_did_stays,
 );
 
-/// Each method that writes, in a transaction that then fails: it sees its own write, and nobody else ever
+/// Each method that writes, in a transaction that then fails: it sees its own write, and no one else ever
 /// does.
 fn an_error_undoes_every_write(store: &dyn Store) {
     undone(store, &|body| {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{History, Instant, Operation, Rule, Violation};
 
-/// So many starts in a period, with a burst.
+/// A number of starts in a period, with a burst.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rate {
     pub(super) starts: u32,
@@ -12,7 +12,7 @@ pub(super) struct Rate {
     pub(super) burst: u32,
 }
 
-/// A call that started so many tasks of a key, at some instant between its own.
+/// A call that started a number of tasks of a key, at some instant between its invocation and its return.
 struct Call {
     invoked: Instant,
     returned: Instant,

@@ -38,7 +38,7 @@ impl TaskSums {
         let retries = counted(TaskState::UpForRetry);
         let count = |state: TaskState| {
             let (tasks, is_at_least) = match state {
-                // What is not counted to the end may all wait to be tried again.
+                // Tasks beyond the cap may all be waiting to be tried again.
                 TaskState::Scheduled if retries > cap => (self.ready, true),
                 TaskState::Scheduled => (waiting.saturating_sub(retries), false),
                 state if others.contains(&state) => (counted(state), false),
