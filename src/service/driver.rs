@@ -334,7 +334,7 @@ impl Pace {
         self.ignores_ready_for().min(LONGEST_AFTER_NOTHING)
     }
 
-    /// The same for wakes for ready tasks.
+    /// Returns the same for wakes for ready tasks.
     fn ignores_ready_for(&self) -> Duration {
         match self.idle_ticks {
             0 => Duration::ZERO,

@@ -203,7 +203,7 @@ impl FeedReader {
         })
     }
 
-    /// How many events are read next, after this many were accepted.
+    /// Returns how many events are read next, after this many were accepted.
     fn page(&self, accepted: usize) -> usize {
         self.limit.max(1).saturating_sub(accepted).min(PAGE)
     }

@@ -103,7 +103,7 @@ impl<'a> Tx<'a> {
         Ok(self.raw())
     }
 
-    /// [`Self::writes`], for a verb that locks and then decides on what it reads. It must see what was
+    /// Returns [`Self::writes`] for a verb that locks and then decides on what it reads. It must see what was
     /// committed before the lock.
     pub(crate) fn decides(&mut self) -> Result<&mut (dyn StoreTx + 'a)> {
         self.may_write()?;

@@ -131,7 +131,7 @@ fn apply(store: &FaultStore, step: Step) -> Result<()> {
     store.transact(TxMode::Write, &mut |tx| (step.run)(tx))
 }
 
-/// A store in which these steps were done.
+/// Returns a store in which these steps were done.
 fn lived(make: &dyn Fn() -> Arc<dyn Store>, past: &[Step]) -> FaultStore {
     let store = FaultStore::new(make());
     for step in past {
@@ -146,13 +146,13 @@ fn look(store: &FaultStore) -> Snapshot {
     seen
 }
 
-/// A snapshot whose tasks and lanes are numbered from 1. A store need not reuse a number from a transaction
-/// that was rolled back, so the tasks of a repeated `enqueue` may have higher ones.
+/// Returns a snapshot whose tasks and lanes are numbered from 1. A store need not reuse a number from a
+/// transaction that was rolled back, so the tasks of a repeated `enqueue` may have higher ones.
 fn snapshot(tx: &mut ReadTx<'_>) -> Result<Snapshot> {
     Ok(Snapshot::take(tx, &watch())?.numbered_from_one())
 }
 
-/// What the step leads to; then it is undone.
+/// Returns what the step leads to, and undoes it.
 fn rehearse(store: &FaultStore, step: Step) -> Snapshot {
     let mut seen = None;
     let undone = store.transact(TxMode::Write, &mut |tx| {

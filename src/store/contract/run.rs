@@ -62,8 +62,8 @@ pub trait RunTx {
     /// exactly one of them, whatever happens to other runs.
     fn active_runs(&mut self, query: &ActiveQuery) -> StoreResult<Vec<RunRecord>>;
 
-    /// Like [`Self::active_runs`], but returns only the places of the runs. Without a filter the records are
-    /// not read.
+    /// Returns only the places of the runs that [`Self::active_runs`] returns. Without a filter the records
+    /// are not read.
     fn active_run_places(&mut self, query: &ActiveQuery) -> StoreResult<Vec<RunPlace>>;
 
     /// Returns how many runs [`Self::active_runs`] would return. Without a filter the records are not read.

@@ -78,7 +78,7 @@ impl Dialer {
         }
     }
 
-    /// [`Self::connect`] without trying again.
+    /// Connects like [`Self::connect`], but without retries.
     pub(super) async fn connect_once(&mut self, role: Role) -> Result<Connection, Failure> {
         let connection = self.attempt(role, self.deadline()).await;
         let connection =

@@ -152,8 +152,8 @@ pub(super) fn store_error(error: PgError) -> StoreError {
     StoreError::new(kind, format!("{what} ({})", text(&error))).with_source(error)
 }
 
-/// The error of a COMMIT, like [`Failure::of_limited`]. What the server refused is undone; for anything else
-/// the outcome is unknown.
+/// Converts the error of a COMMIT, like [`Failure::of_limited`]. What the server refused is undone; for
+/// anything else the outcome is unknown.
 pub(super) fn commit_error(error: PgError, took: Duration, limit: Duration) -> Failure {
     if error.as_db_error().is_none() || is_fatal(&error) {
         return Failure::Lost(open_commit(text(&error)).with_source(error));
@@ -161,7 +161,8 @@ pub(super) fn commit_error(error: PgError, took: Duration, limit: Duration) -> F
     Failure::of_limited(error, took, limit)
 }
 
-/// The error of the flush that a commit did not wait for: it is unknown whether the commit is durable.
+/// Converts the error of the flush that a commit did not wait for: it is unknown whether the commit is
+/// durable.
 pub(super) fn flush_error(error: PgError) -> Failure {
     let why = text(&error);
     let text = format!(
@@ -170,7 +171,7 @@ pub(super) fn flush_error(error: PgError) -> Failure {
     Failure::Lost(StoreError::new(StoreErrorKind::Indeterminate, text).with_source(error))
 }
 
-/// The error of a COMMIT that was sent but got no response.
+/// Returns the error of a COMMIT that was sent but got no response.
 pub(super) fn open_commit(why: impl std::fmt::Display) -> StoreError {
     let text = format!(
         "the connection was lost during a commit, which may have taken effect: repeat the same call, which waits for the first one ({why})"

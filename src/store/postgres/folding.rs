@@ -32,8 +32,8 @@ const FOLDS: usize = 10;
 pub(super) struct Folding(Mutex<Option<Instant>>);
 
 impl Folding {
-    /// Called after a transaction of a service. That transaction succeeded, so a failure here is left to the next look,
-    /// and damage to the next tick, which reports it.
+    /// Looks, and folds if necessary, after a transaction of a service. That transaction succeeded, so a failure here
+    /// is left to the next look, and damage to the next tick, which reports it.
     pub(super) fn attend(&self, pool: &Arc<Pool>, options: &PostgresOptions) {
         if self.is_due(Instant::now()) {
             let _ = look(pool, options);

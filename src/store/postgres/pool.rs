@@ -178,7 +178,7 @@ impl Pool {
         }
     }
 
-    /// [`Self::lease`] for a task.
+    /// Waits for a connection like [`Self::lease`], in a task.
     pub(super) async fn lease_for_task(self: &Arc<Self>, purpose: Purpose) -> StoreResult<Lease> {
         loop {
             let taken = {

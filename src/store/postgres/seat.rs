@@ -101,7 +101,7 @@ impl SessionHandle {
         answer.recv().map_err(|_| ended())?
     }
 
-    /// [`Self::call`] for a task.
+    /// Makes a request like [`Self::call`], in a task.
     pub(super) async fn ask(&self, request: Request) -> Reply {
         let (Some(seat), Some(helpers)) = (self.seat.clone(), &self.helpers) else { return Err(ended()) };
         helpers.spawn_blocking(move || seat.lock().handle(request)).await.map_err(|_| ended())?

@@ -96,7 +96,7 @@ fn opening(mode: TxMode, first: Touch) -> Opening {
 }
 
 impl Transaction<'_> {
-    /// By what it does first.
+    /// Returns the purpose of the transaction, by what it does first.
     fn purpose(&self, first: Touch) -> Purpose {
         if self.is_inner {
             Purpose::Inner

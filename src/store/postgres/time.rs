@@ -45,9 +45,9 @@ impl Moment {
         Self { steady: self.steady + length, wall: self.wall.saturating_add(duration_micros(length)) }
     }
 
-    /// Where the clocks moved apart, the machine was suspended or its wall clock was set: the longer time is
-    /// right after a suspension, and after a wall clock was set back. After one was set forward it is wrong,
-    /// until the next reading.
+    /// Returns how much time passed since an earlier moment. If the clocks moved apart, the machine was
+    /// suspended or its wall clock was set. The longer time is right after a suspension, and after a wall
+    /// clock was set back. After it was set forward, the longer time is wrong until the next reading.
     fn since(self, earlier: Self) -> Passed {
         let steady = duration_micros(self.steady.saturating_duration_since(earlier.steady));
         let wall = self.wall.saturating_sub(earlier.wall);
@@ -127,8 +127,8 @@ impl Timekeeper {
         Ok(())
     }
 
-    /// A response that took long says little: a better reading that it does not contradict stays. After the
-    /// machine's clocks moved apart, earlier readings are void.
+    /// Notes a reading. A response that took long says little: a better reading that it does not contradict
+    /// stays. After the machine's clocks moved apart, earlier readings are void.
     fn note(&self, reading: Reading) {
         let mut kept = self.0.lock();
         let Some(before) = kept.reading.replace(reading) else {

@@ -162,8 +162,9 @@ async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
     }
 }
 
-/// It does not wait for its flush: a server that crashes notifies no listener anyway, and listeners look at everything
-/// after they have reconnected. So the lock under which the server sends a notification is held for a shorter time.
+/// Returns the text that sends a `NOTIFY`. It does not wait for its flush: a server that crashes notifies no listener
+/// anyway, and listeners look at everything after they have reconnected. So the lock under which the server sends a
+/// notification is held for a shorter time.
 fn text(channel: &Channel, news: NewsSet) -> String {
     format!(
         "BEGIN READ WRITE; SET LOCAL synchronous_commit = off; NOTIFY \"{}\", '{}'; COMMIT",

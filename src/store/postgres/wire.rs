@@ -150,7 +150,7 @@ pub(super) trait Wire: Send {
     /// the transaction is lost.
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure>;
 
-    /// [`Self::send`] of the last statements of a transaction, which is committed along with them. `flushes`: the
+    /// Sends the last statements of a transaction like [`Self::send`], and commits it along with them. `flushes`: the
     /// commit itself waits for no flush, and a flush follows. A host commits its own transaction.
     fn send_last(
         &mut self,

@@ -145,7 +145,7 @@ impl Session {
         Ok(conn)
     }
 
-    /// For tests: gives access to the connection, to inspect it or make it fail.
+    /// Gives tests access to the connection, to inspect it or make it fail.
     #[cfg(test)]
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut Option<Connection>) -> T) -> T {
         look(&mut self.conn.lock().borrow_mut())

@@ -350,8 +350,8 @@ impl History {
     }
 }
 
-/// A call under a lease was accepted: it must not surely have ended before, nor a later one of its task have
-/// begun.
+/// Checks an accepted call under a lease: the lease must not surely have ended before, nor a later one of its
+/// task have begun.
 fn check_accepted(
     held: &Held<'_>,
     event: &Event,

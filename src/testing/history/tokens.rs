@@ -20,7 +20,7 @@ struct Call {
 }
 
 impl History {
-    /// A start takes one token, whatever it counts against the key.
+    /// Checks the rates. A start takes one token, whatever it counts against the key.
     pub(super) fn check_tokens(&self) -> Result<(), Violation> {
         let mut calls: HashMap<&str, Vec<Call>> = HashMap::new();
         for event in &self.events {
