@@ -74,7 +74,7 @@ fn main() -> Result<()> {
 
     // Its lease expires, and the task is given to another one.
     let later = now + Duration::from_secs(3600);
-    // Without grace, because this program jumps to `later`: nobody was kept from renewing.
+    // Without grace, because this program jumps to `later`: no holder was kept from renewing.
     assert_eq!(Upkeep::new(store.clone()).grace(Duration::ZERO).tick(later)?.reaped.len(), 1);
     let mut second = Admitter::new(store.clone(), "second packer".try_into()?);
     let lease = second.tick(later)?.granted[0].lease_ref();

@@ -1,4 +1,5 @@
-//! A host of plain threads: a worker with handlers, a poker and upkeep, each on a thread of the host's own, and a clean stop.
+//! A host of plain threads: a worker with handlers, a poker and upkeep, each on its own thread, and a clean
+//! stop.
 //!
 //! Nobody polls: the loops sleep until something is due or they are woken. `WakingStore` wakes those for whom a task that was
 //! enqueued, ended, cancelled or registered as a sensor may be news; `LoopHandle::stop` ends them all.

@@ -1,4 +1,4 @@
-//! Short programs by task. Each is complete except for these lines, with which every one begins:
+//! Short programs, one for each common task. Every program begins with these lines, which are not repeated below:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -16,8 +16,8 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! Whole programs are in `examples/`: `quickstart.rs` first, then `worker_host.rs`. `web_service` is a whole
-//! service: axum, PostgreSQL, its own tables, and workers of two kinds. `threads_host.rs` and `tokio_host.rs` run a
+//! Complete programs are in `examples/`: read `quickstart.rs` first, then `worker_host.rs`. `web_service` is a whole
+//! service: axum, PostgreSQL, its own tables, and two kinds of workers. `threads_host.rs` and `tokio_host.rs` run a
 //! worker beside a poker and upkeep, on threads and on tokio.
 //!
 //! * [Limit a database to 4 tasks](#limit-a-database-to-4-tasks)
@@ -46,7 +46,7 @@
 //!
 //! # Limit a database to 4 tasks
 //!
-//! A pool has slots; a task names its pool, and how many slots it takes. More: [`pool`](crate::pool).
+//! A pool has slots. A task names its pool and how many slots it takes. More: [`pool`](crate::pool).
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -93,9 +93,9 @@
 //!
 //! # Let a big task through
 //!
-//! By default what fits goes first, and a task that needs many slots may wait for ever behind small ones.
-//! More: [`admission::Policy`](crate::admission::Policy), and [`admission::Ageing`](crate::admission::Ageing)
-//! for old tasks behind urgent ones.
+//! By default whatever fits goes first, so a task that needs many slots can wait forever behind small ones. More:
+//! [`admission::Policy`](crate::admission::Policy), and [`admission::Ageing`](crate::admission::Ageing) for old tasks
+//! behind urgent ones.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -116,11 +116,11 @@
 //!
 //! # Many customers: a maximum and a rate for each
 //!
-//! A family is all keys that begin with a prefix. Its definition holds for each of them apart. More:
+//! A family is all keys that begin with a prefix. Its definition applies to each of these keys separately. More:
 //! [`limits`](crate::admission::limits).
 //!
-//! A window of length `t` has at most `burst + starts * t / period` starts. So for never more than 10 in any minute write
-//! `Rate::new(5, minute)?.burst(5)?`, not `Rate::new(10, minute)?.burst(10)?`.
+//! A window of length `t` has at most `burst + starts * t / period` starts. So if any minute may have at most 10
+//! starts, write `Rate::new(5, minute)?.burst(5)?`, not `Rate::new(10, minute)?.burst(10)?`.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -145,16 +145,14 @@
 //! let first = admitter.tick(now)?;
 //! assert_eq!((first.granted.len(), first.next_due), (10, Some(now + Duration::from_secs(1))));
 //!
-//! // Customer b is stopped. What it runs goes on.
-//! let b = [Subject::Key("customer/b".try_into()?)];
-//! store.write(|tx| tx.pause(&b))?;
-//! assert_eq!(admitter.tick(now + Duration::from_secs(4))?.granted.len(), 4);
+//! // Customer b is paused. Its running tasks go on. let b = [Subject::Key("customer/b".try_into()?)]; store.write(|tx|
+//! tx.pause(&b))?; assert_eq!(admitter.tick(now + Duration::from_secs(4))?.granted.len(), 4);
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
 //! # Many customers: a fair share for each
 //!
-//! A share key divides a pool among those who have work, by what each holds now. More:
+//! A share key divides a pool among the customers that have work, by what each holds now. More:
 //! [`NewTask::share`](crate::NewTask::share).
 //!
 //! ```
@@ -185,7 +183,7 @@
 //!
 //! # Workers that differ
 //!
-//! A task may name a queue, and an admitter the queues it serves. Slots still belong to pools, whichever queue
+//! A task may name a queue, and an admitter may name the queues it serves. Slots still belong to pools, whichever queue
 //! holds them. More: [`AdmitRequest::serves`](crate::ops::AdmitRequest::serves).
 //!
 //! ```
@@ -223,10 +221,9 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! For all waiting tasks, with numbers, after each tick:
-//! [`ops::Admission::refusals`](crate::ops::Admission::refusals). Before a tick,
-//! [`preview`](crate::store::ReadTx::preview) returns what it would admit, and
-//! [`positions`](crate::store::ReadTx::positions) how many tasks go before a task.
+//! After each tick, [`ops::Admission::refusals`](crate::ops::Admission::refusals) has the reasons for all waiting
+//! tasks, with numbers. Before a tick, [`preview`](crate::store::ReadTx::preview) returns what it would admit, and
+//! [`positions`](crate::store::ReadTx::positions) returns how many tasks are ahead of a task.
 //!
 //! # Retry with Airflow's times
 //!
@@ -253,13 +250,13 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! The crate's own policies, with better jitter, budgets and hints: [`backoff`](crate::backoff). A delay
-//! without a task: [`backoff::delay`](crate::backoff::delay).
+//! The crate's own policies have better jitter, budgets and hints: [`backoff`](crate::backoff). To compute a delay
+//! without a task, call [`backoff::delay`](crate::backoff::delay).
 //!
 //! # Keep a lease while the work runs
 //!
-//! A lease lasts 60 seconds, unless the admitter says otherwise. A keeper renews what you hold and tells you
-//! what you lost. More: [`service::Keeper`](crate::service::Keeper).
+//! A lease lasts 60 seconds unless the admitter sets another length. A keeper renews the leases you hold and tells you
+//! which you lost. More: [`service::Keeper`](crate::service::Keeper).
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -288,9 +285,9 @@
 //!
 //! # Have a worker do all of that
 //!
-//! A [`Worker`](crate::service::Worker) admits what it has places for, renews, starts, runs your handlers, and
-//! stores how they ended. A failure is retried by the task's own policy. On tokio handlers can be futures. A
-//! whole host: `examples/worker_host.rs`.
+//! A [`Worker`](crate::service::Worker) admits as many tasks as it has places for, renews their leases, starts them,
+//! runs your handlers, and stores how they ended. A failed task is retried by its own policy. On tokio, handlers can be
+//! futures. `examples/worker_host.rs` is a complete host.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -330,17 +327,17 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! A handler may run more than once for one task: after a failure, after its lease was lost, and after it was
-//! given back. Its end takes effect once, and so does all that is in the transaction of that end. With rows of
-//! your own, call [`finish`](crate::store::Tx::finish) in your transaction, `.fenced()?`, commit, and tell the
-//! worker by [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere).
+//! A handler may run more than once for one task: after a failure, after a lost lease, and after the task was given
+//! back. The task's end takes effect once, and so does everything else in the transaction of that end. To write rows of
+//! your own, call [`finish`](crate::store::Tx::finish) with `.fenced()?` in your transaction, commit, and then call
+//! [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere).
 //!
 //! # Cancel a task
 //!
-//! What waits ends at once. A handler is told, and has a grace in which to stop. Until then the task keeps its slots.
-//! The handler is told at once by a [`WakingStore`](crate::service::WakingStore) of the worker's handle. On PostgreSQL
-//! `PostgresStore::on_change` does that for what other processes cancel. Otherwise the worker learns it when it renews,
-//! after a third of its lease: choose the grace longer than that.
+//! A waiting task ends at once. A running task's handler is asked to stop and has a grace to do so. Until then the task
+//! keeps its slots. A [`WakingStore`](crate::service::WakingStore) with the worker's handle notifies the handler at
+//! once. On PostgreSQL `PostgresStore::on_change` does the same for tasks that other processes cancel. Otherwise the
+//! worker learns of the cancel when it renews, after a third of its lease: choose a longer grace than that.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -375,14 +372,14 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! A cancelled task is never tried again, whatever its handler returns; a success stays one. Who renews leases
-//! without a worker is told by [`Kept::on_cancelled`](crate::service::Kept::on_cancelled). All rules:
-//! [`Tx::cancel`](crate::store::Tx::cancel).
+//! A cancelled task is never tried again, whatever its handler returns; a success stays a success. If you renew leases
+//! without a worker, use [`Kept::on_cancelled`](crate::service::Kept::on_cancelled).
+//! [`Tx::cancel`](crate::store::Tx::cancel) has all the rules.
 //!
 //! # Run again what a dead worker held
 //!
-//! By default a task runs again after each of its first 3 lost leases;
-//! [`task::LeaseLoss`](crate::task::LeaseLoss) says otherwise.
+//! By default a task runs again after each of its first 3 lost leases. [`task::LeaseLoss`](crate::task::LeaseLoss)
+//! changes that.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -407,11 +404,11 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! A process that starts again under its name need not wait for that. It asks for the leases that it has. If its work
-//! goes on elsewhere, for example as a job on a cluster, it keeps them: [`Keeper::keep`](crate::service::Keeper::keep).
-//! If the work died with the process, as the handlers of a [`Worker`](crate::service::Worker) do, it ends them as
-//! failed, and each task's retry policy decides at once. Giving them back would try a task that kills its process for
-//! ever.
+//! A process that restarts under the same name need not wait for the expiry. It asks for the leases that it holds. If
+//! the work goes on elsewhere, for example as a job on a cluster, it keeps them:
+//! [`Keeper::keep`](crate::service::Keeper::keep). If the work died with the process, as the handlers of a
+//! [`Worker`](crate::service::Worker) do, it ends them as failed, and each task's retry policy decides at once. Do not
+//! give them back: a task that kills its process would then run forever.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -438,8 +435,8 @@
 //!
 //! # Keep the store in order
 //!
-//! [`service::Upkeep`](crate::service::Upkeep) deletes nothing by default, and audits nothing. Say how long you
-//! keep what:
+//! By default, [`service::Upkeep`](crate::service::Upkeep) deletes nothing and audits nothing. Set how long to keep
+//! each kind of row:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -469,8 +466,8 @@
 //!
 //! # Wait for a file without a worker
 //!
-//! More kinds: [`service::kinds`](crate::service::kinds); kinds of your own:
-//! [`service::Poker`](crate::service::Poker); how it works: [`_sensors`](crate::_sensors).
+//! [`service::kinds`](crate::service::kinds) has more kinds, [`service::Poker`](crate::service::Poker) shows how to add
+//! your own, and [`_sensors`](crate::_sensors) explains how sensors work.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -502,15 +499,15 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! The handler of a worker registers its task in the same way, and then calls
+//! A worker's handler registers its task in the same way and then calls
 //! [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere). With
-//! [`OnLanded::Resume`](crate::sensor::OnLanded::Resume) the task runs again once what it waits for has come, and finds
-//! that in [`TaskRecord::value`](crate::TaskRecord::value). `examples/web_service` does both.
+//! [`OnLanded::Resume`](crate::sensor::OnLanded::Resume) the task runs again when its condition is met, and finds the
+//! result in [`TaskRecord::value`](crate::TaskRecord::value). `examples/web_service` does both.
 //!
 //! # Call back when a task ends
 //!
-//! The [feed](crate::feed) tells named consumers of each end, at least once and in order, also in another process and
-//! after a crash. The task says so when it is enqueued. More: [`_feed`](crate::_feed).
+//! The [feed](crate::feed) delivers each end to named consumers, at least once and in order, even in another process
+//! and after a crash. A task opts in when it is enqueued. More: [`_feed`](crate::_feed).
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -534,7 +531,7 @@
 //!
 //! # Who ran last night at 3?
 //!
-//! More: [`run`](crate::run), and [`_active_runs`](crate::_active_runs) for how it is found.
+//! More: [`run`](crate::run), and [`_active_runs`](crate::_active_runs) for how the query works.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -560,9 +557,9 @@
 //!
 //! # Run something each minute
 //!
-//! Enqueue it every few seconds, from every process, under a key that holds the minute. A key that is known changes
-//! nothing, so the task runs once. A minute in which no process ran is missed: where that matters, enqueue the minutes
-//! since the last one.
+//! Enqueue the task every few seconds, from every process, under a key that contains the minute. Enqueueing a known key
+//! changes nothing, so the task runs once. A minute in which no process ran is missed: if that matters, enqueue the
+//! minutes since the last one.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -582,11 +579,10 @@
 //!
 //! # Commit with my own rows
 //!
-//! Every verb works in a transaction of the store or in one of yours. On SQLite that is a transaction of
-//! rusqlite, by `store::sqlite::SqliteTx`. The crate exports the version of rusqlite that it uses, as
-//! `store::sqlite::rusqlite`. sqlx, diesel and other drivers use the statements of [`_sql`](crate::_sql).
-//! On PostgreSQL it is a transaction of tokio-postgres, by `store::postgres::tx`, or of any driver by those
-//! statements.
+//! Every verb works in a transaction of the store or in one of yours. On SQLite that is a rusqlite transaction, through
+//! `store::sqlite::SqliteTx`. The crate exports the version of rusqlite that it uses as `store::sqlite::rusqlite`.
+//! sqlx, diesel and other drivers use the statements of [`_sql`](crate::_sql). On PostgreSQL it is a tokio-postgres
+//! transaction, through `store::postgres::tx`, or one of any driver with those statements.
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
@@ -613,7 +609,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! On PostgreSQL, in an async handler of a [`Worker`](crate::service::Worker), whose end commits with a row of yours:
+//! On PostgreSQL, an async handler of a [`Worker`](crate::service::Worker) can commit the task's end together with a
+//! row of yours:
 //!
 #![cfg_attr(all(feature = "postgres", feature = "tokio"), doc = "```no_run")]
 #![cfg_attr(not(all(feature = "postgres", feature = "tokio")), doc = "```ignore")]
@@ -643,8 +640,8 @@
 //!
 //! # Many machines
 //!
-//! Give every process a name of its own, and let all run the same services on one store. There is no leader.
-//! A SQLite file serves the processes of one machine, `store::postgres` (feature `postgres`) those of many.
+//! Give every process its own name, and run the same services in all of them on one store. There is no leader. A SQLite
+//! file serves the processes of one machine; `store::postgres` (feature `postgres`) serves those of many.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -662,12 +659,12 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! Clock differences shorten or lengthen leases by as much, so choose leases well above that.
+//! Clock differences shorten or lengthen leases by the same amount, so choose leases well above that.
 //! [`_design`](crate::_design) lists the other guarantees.
 //!
 //! # From threads
 //!
-//! A service is a step. [`service::drive`](crate::service::drive) repeats it on one of your threads, whenever
+//! A service does one step per tick. [`service::drive`](crate::service::drive) ticks it on one of your threads whenever
 //! it is due, until its handle is stopped.
 //!
 //! ```
@@ -699,8 +696,8 @@
 //!
 //! # From tokio
 //!
-//! Feature `tokio` has stores, services and pokes as futures, with the same handle: module `tokio`. Nothing
-//! blocks the runtime, and a future may be dropped at any await.
+//! With the feature `tokio`, the module `tokio` has stores, services and pokes as futures, with the same handle.
+//! Nothing blocks the runtime, and a future may be dropped at any await.
 //!
 #![cfg_attr(feature = "tokio", doc = "```")]
 #![cfg_attr(not(feature = "tokio"), doc = "```ignore")]
@@ -729,9 +726,9 @@
 //!
 //! # Test with a virtual clock
 //!
-//! Everything takes `now`. Only [`service::drive`](crate::service::drive) and the deadlines of pokes read a
-//! clock. A whole day of a host, in seconds: `examples/simulate_a_day`. What takes a clock also takes a
-//! [`clock::ManualClock`](crate::clock::ManualClock).
+//! Everything takes `now`. Only [`service::drive`](crate::service::drive) and the deadlines of pokes read a clock.
+//! Whatever takes a clock also takes a [`clock::ManualClock`](crate::clock::ManualClock). `examples/simulate_a_day`
+//! simulates a host's whole day in seconds.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -751,9 +748,9 @@
 //!
 //! # Metrics
 //!
-//! Give services and store an observer. Each metric comes with its name, help, labels and buckets. More:
-//! [`service::metrics`](crate::service::metrics), [`service::spans`](crate::service::spans) for feature
-//! `tracing`, and `examples/prometheus`.
+//! Give the services and the store an observer. Each metric comes with its name, help, labels and buckets. More:
+//! [`service::metrics`](crate::service::metrics), [`service::spans`](crate::service::spans) for feature `tracing`, and
+//! `examples/prometheus`.
 //!
 //! ```
 //! # use std::sync::Arc;

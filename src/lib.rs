@@ -1,11 +1,11 @@
-//! Scheduling primitives for workflow orchestrators and job runners, in one library: retry backoff, slot
-//! pools and admission, sensors that share their polls, shards, and an index of active runs. There is no
-//! server, no async runtime and no workflow language: your program keeps its own graph and links the crate in.
+//! Scheduling primitives for workflow orchestrators and job runners: retry backoff, slot pools and admission, sensors
+//! that share their polls, shards, and an index of active runs. There is no server, no async runtime and no workflow
+//! language: your program keeps its own graph and links to this crate.
 //!
-//! Where to go next: [`guide`] has short programs by task. [`store::Tx`] lists everything a host does in a
-//! transaction. [`service`] has what runs in the background. Complete programs are in `examples/`: start with
-//! `quickstart.rs` and `worker_host.rs`; `web_service` is a whole service on PostgreSQL. Names for those who know
-//! Airflow: `docs/coming-from-airflow.md`, here as [`_coming_from_airflow`].
+//! Where to go next: [`guide`] has a short program for each common task. [`store::Tx`] lists everything a host does in
+//! a transaction. [`service`] contains what runs in the background. Complete programs are in `examples/`: start with
+//! `quickstart.rs` and `worker_host.rs`; `web_service` is a whole service on PostgreSQL. If you know Airflow,
+//! [`_coming_from_airflow`] (`docs/coming-from-airflow.md`) maps its names to those of this crate.
 //!
 //! # One program
 //!
@@ -66,7 +66,7 @@
 //! |---|---|
 //! | [`NewTask`], [`TaskKey`] | what asks for slots: one instance of a task in a run of a workflow |
 //! | [`pool::PoolSpec`], [`admission::limits`] | what bounds how many run at once |
-//! | [`TaskRecord`] | a task as the store has it: its state, attempt, lease and your payload. What is granted is one |
+//! | [`TaskRecord`] | a task as the store has it: its state, attempt, lease and your payload. A grant returns one |
 //! | [`lease::Lease`], [`LeaseRef`] | a timed grant to one holder. Its epoch rises with each grant, so calls under an older one are refused |
 //! | [`backoff::RetryPolicy`] | when a failed task runs again |
 //! | [`sensor::NewSensor`], [`canonical::PokeContext`] | a task that waits, and what for |
@@ -81,44 +81,42 @@
 //!                           └────tick── Poker (what sensors wait for), FeedReader (tells you what ended)
 //! ```
 //!
-//! [`service::Worker`] does step 3 for a host whose work is a function of a task: it runs your handlers, and
-//! stores how they ended. The steps one by one:
+//! If your work is a function of a task, [`service::Worker`] does step 3 for you: it runs your handlers and stores how
+//! they ended. The steps one by one:
 //!
 //! 1. Open a store. Define pools and limits. A task that names no pool is in `default_pool`, which has 128
 //!    slots until you change that.
-//! 2. When a task's dependencies are met, [enqueue](store::Tx::enqueue) it. Enqueueing a known key changes
-//!    nothing, so the call is safe to repeat, until the task has ended and was deleted (step 5).
-//! 3. [`service::Admitter`] grants leases on slots to your process: `admit(now, n)` for as many tasks as you
-//!    have free places. Or let [`service::drive`] call it in a loop on a thread of yours (on tokio:
-//!    `tokio::drive`); it ticks when the next task is due, and at once when a
-//!    [`WakingStore`](service::WakingStore) heard of new work. [Start](store::Tx::start) the tasks and run them.
-//!    Leases last 60 s by default, from the grant on. [`service::Keeper`] renews them, also those of tasks that
-//!    you did not start yet, and tells you which were lost. Stop their work, and
-//!    [finish](store::Tx::finish) the rest. [`Finish::given_back`](ops::Finish::given_back) returns a task that
-//!    you will not run.
+//! 2. When a task's dependencies are met, [enqueue](store::Tx::enqueue) it. Enqueueing a known key changes nothing, so
+//!    the call is safe to repeat until the task has ended and been deleted (step 5).
+//! 3. [`service::Admitter`] grants leases on slots to your process: `admit(now, n)` for as many tasks as you have free
+//!    places. Or let [`service::drive`] call it in a loop on one of your threads (on tokio: `tokio::drive`). The loop
+//!    ticks when the next task is due, and at once when a [`WakingStore`](service::WakingStore) reports new work.
+//!    [Start](store::Tx::start) the tasks and run them. Leases last 60 s by default, counted from the grant.
+//!    [`service::Keeper`] renews them, including those of tasks that you have not started yet, and tells you which
+//!    were lost. Stop the work of those, and [finish](store::Tx::finish) the rest.
+//!    [`Finish::given_back`](ops::Finish::given_back) returns a task that you will not run.
 //! 4. A task that only waits [registers](store::Tx::register) as a sensor. It releases its slots while
-//!    [`service::Poker`] polls on its behalf. The [feed] tells how it ended, as of any task that
-//!    [chose so](task::Feed): [`service::FeedReader`].
-//! 5. [`service::Upkeep`] ends the leases of dead processes. Upkeep that was held up lets holders renew first,
-//!    for a [grace](service::Upkeep#grace) of 20 s; so tick it more often than that. By default nothing is
-//!    deleted. [`retain_ended_for`](service::Upkeep::retain_ended_for) deletes ended tasks;
-//!    [`retain_state_for`](service::Upkeep::retain_state_for) keeps those that failed longer.
-//!    [`retain_feed_for`](service::Upkeep::retain_feed_for) bounds what the feed keeps. By choice
-//!    it also closes silent runs, deletes stopped ones, and audits the store.
+//!    [`service::Poker`] polls on its behalf. The [feed] reports how it ended, as it does for every task that [opted
+//!    in](task::Feed): [`service::FeedReader`].
+//! 5. [`service::Upkeep`] ends the leases of dead processes. After a delay of its own it first lets holders renew, for
+//!    a [grace](service::Upkeep#grace) of 20 s; so tick it more often than that. By default it deletes nothing.
+//!    [`retain_ended_for`](service::Upkeep::retain_ended_for) deletes ended tasks;
+//!    [`retain_state_for`](service::Upkeep::retain_state_for) keeps failed ones longer.
+//!    [`retain_feed_for`](service::Upkeep::retain_feed_for) bounds what the feed keeps. Optionally, upkeep also closes
+//!    silent runs, deletes stopped ones, and audits the store.
 //!
-//! An instant is a [`Timestamp`]; verbs also accept chrono's `DateTime<Utc>`. A verb on items takes many and
-//! returns one value per item, in order. A stale lease is a value, not an error. Where you write rows of your own
-//! in the same transaction, `.fenced()?` ([`ops::Fenced`]) turns it into [`Error::Stale`], and a finish that had
-//! been stored before into [`Error::Repeated`]. Otherwise a repeated `start` or `finish` returns that the first
-//! took effect.
+//! An instant is a [`Timestamp`]; verbs also accept chrono's `DateTime<Utc>`. A verb takes many items and returns one
+//! value per item, in order. A stale lease is a value, not an error. If you write rows of your own in the same
+//! transaction, `.fenced()?` ([`ops::Fenced`]) turns it into [`Error::Stale`], and a finish that was already stored
+//! into [`Error::Repeated`]. Otherwise a repeated `start` or `finish` returns that the first took effect.
 //!
-//! `write` rolls back if its body returns an error. It runs the body again after a conflict, up to 16 times, so
-//! the body changes nothing but the store. An error that [`is_retryable`](Error::is_retryable) changed nothing:
-//! call again. After one that [`is_indeterminate`](Error::is_indeterminate) the commit may have taken effect:
-//! repeat the call, or ask.
+//! `write` rolls back if its body returns an error. After a conflict it runs the body again, up to 16 times, so the
+//! body must change nothing but the store. An error that [`is_retryable`](Error::is_retryable) changed nothing: call
+//! again. After one that [`is_indeterminate`](Error::is_indeterminate) the commit may have taken effect: repeat the
+//! call, or query the store.
 //!
-//! An admitter may be granted any ready task of the queues that it serves, and it serves all unless you name
-//! some. So where workers differ (by machine, by tenant), name a [queue](NewTask::queue) for each kind.
+//! An admitter can be granted any ready task of the queues it serves. It serves all queues unless you name some. So if
+//! your workers differ (by machine, by tenant), name a [queue](NewTask::queue) for each kind.
 //!
 //! # Features
 //!
@@ -130,8 +128,8 @@
 //!
 #![doc = include_str!("../docs/guarantees.md")]
 //!
-//! Why they hold, and which tests check them: [`_design`]. Your own store gives these guarantees if it passes
-//! the `conformance` suite (feature `testing`).
+//! [`_design`] says why they hold and which tests check them. A store of your own gives the same guarantees if it
+//! passes the `conformance` suite (feature `testing`).
 
 #![warn(unreachable_pub)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,4 +1,4 @@
-//! The scheduler: one step looks at the run, takes back the leases of the dead, admits, and hands out.
+//! The scheduler: one step looks at the run, takes back the leases of dead workers, admits tasks, and assigns them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

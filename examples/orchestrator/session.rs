@@ -21,7 +21,7 @@ use crate::screen::Screen;
 use crate::trouble::Trouble;
 use crate::worker::Workers;
 
-/// A loop looks around after this long even if nothing is due and nobody woke it.
+/// A loop looks again after this long even if nothing is due and it was not woken.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 /// The database may fail this often in a row until we give up.

@@ -1,4 +1,4 @@
-//! An observer that keeps what it is told, and writes it in Prometheus' text format.
+//! An observer that keeps the values it receives, and writes them in Prometheus' text format.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};

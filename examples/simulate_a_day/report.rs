@@ -1,4 +1,4 @@
-//! What is told of a day: as text for people, as JSON for programs.
+//! The report of a day: as text for people, as JSON for programs.
 
 use std::collections::BTreeMap;
 

@@ -50,7 +50,7 @@ async fn connect(config: &tokio_postgres::Config) -> Result<tokio_postgres::Clie
     Ok(client)
 }
 
-/// Runs one process, until this handle or a signal stops it.
+/// Runs one process until this handle or a signal stops it.
 pub(crate) fn process(schema: &str, port: u16, role: &str, name: &str, stop: LoopHandle) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let app = runtime.block_on(App::open(schema))?;

@@ -2,10 +2,9 @@
 //!
 //! # Testing with your own clock
 //!
-//! Services keep no time. Tick them with the instants of a [`ManualClock`], and jump to whatever is due next:
-//! the entries of your calendar and the `next_due` of each report. Nothing sleeps, a day takes seconds, and
-//! the same input gives the same day. `examples/simulate_a_day` does so for 200 workflows with retries,
-//! sensors and crashes.
+//! Services have no clock. Tick them with the instants of a [`ManualClock`], and jump to whatever is due next: the
+//! entries of your calendar and the `next_due` of each report. Nothing sleeps, a day takes seconds, and the same input
+//! gives the same day. `examples/simulate_a_day` does so for 200 workflows with retries, sensors and crashes.
 //!
 //! Only a [`Poker`](crate::service::Poker) reads the machine's clock, because it waits for the host's pokes.
 //! Three options depend on it: how long a tick waits (`wait_for_answers`), how long a poke may take
@@ -68,11 +67,11 @@ pub trait Clock: Debug + Send + Sync {
     fn now(&self) -> Timestamp;
 
     /// Returns an instant by which a [`Worker`](crate::service::Worker) measures how long it waits. Only the difference
-    /// of two of them means something.
+    /// between two of them is meaningful.
     ///
-    /// It runs as [`Self::now`] does, which is what it is by default. A clock that may be set should return one that is
-    /// not set with it, so that a clock that is set back makes no wait longer. [`SystemClock`] and the clock of a
-    /// PostgreSQL store do so.
+    /// It advances like [`Self::now`], which it returns by default. A clock that can be set should return an instant
+    /// that is not set with it, so that no wait becomes longer when the clock is set back. [`SystemClock`] and the
+    /// clock of a PostgreSQL store do so.
     fn steady(&self) -> Timestamp {
         self.now()
     }

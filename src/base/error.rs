@@ -211,7 +211,7 @@ pub enum Invalid {
         "the last verb of this transaction is done, and it may be committed: begin another one for this verb"
     )]
     AfterLast,
-    /// A query for tasks that no store could answer, or whose page is that of another query.
+    /// A query for tasks that no store could answer, or that continues the page of another query.
     #[error("{why}")]
     TaskQuery {
         /// What is wrong with it, and what to ask instead.
@@ -251,7 +251,7 @@ pub enum Invalid {
         "above READ COMMITTED this verb would decide on a state from before its lock: call it at READ COMMITTED, or in Store::write"
     )]
     AboveReadCommitted,
-    /// How long tasks are kept was said of a state in which they have not ended.
+    /// A retention time was set for a state in which tasks have not ended.
     #[error("tasks that are {state} have not ended, so they are never forgotten: name an end")]
     NotAnEnd {
         /// The state.
@@ -379,9 +379,9 @@ pub enum StoreErrorKind {
     Io,
     /// The stored data is damaged or was not written by this crate.
     Corrupt,
-    /// The schema is of a newer version of the crate that this one cannot work beside, or of something else, or it
-    /// is missing or older and was not to be changed. It was left unchanged, and the text says what to do. A
-    /// process that is refused while it is connected has to be stopped: see `docs/upgrading.md`.
+    /// The schema is from a newer version of the crate that this one cannot work beside, or from something
+    /// else, or it is missing or older and may not be changed. It was left unchanged, and the text says what
+    /// to do. A process that is refused while it is connected must be stopped: see `docs/upgrading.md`.
     Schema,
     /// The store is read-only.
     ReadOnly,

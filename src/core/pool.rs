@@ -111,8 +111,8 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// Whether a task that waits as a sensor keeps its slots instead of freeing them (Airflow 2.7:
-    /// `include_deferred`). It then goes on in these slots, and waits for no others. In JSON it is `sensing_slots`: `"give_back"` or `"keep"`; `deferred` is also
-    /// accepted.
+    /// `include_deferred`). It then continues in these slots, and waits for no others. In JSON it is
+    /// `sensing_slots`: `"give_back"` or `"keep"`; `deferred` is also accepted.
     #[serde(default, rename = "sensing_slots", alias = "deferred", with = "sensing_slots")]
     pub sensing_keeps_slots: bool,
 }

@@ -1,4 +1,4 @@
-//! Responses, with the headers that keep a page to itself.
+//! Responses, with the headers that isolate a page.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -17,7 +17,7 @@ const HEADERS: [(header::HeaderName, &str); 6] = [
     (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Adds the headers that every answer has.
+/// Adds the headers that every response has.
 pub(super) async fn secure(mut response: Response) -> Response {
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));

@@ -1,4 +1,4 @@
-//! What was computed a moment ago, for those who ask for the same.
+//! Recently computed pages, for further requests for the same page.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use parking_lot::Mutex;
 
-/// What an address leads to, as everybody with the same rights gets it.
+/// The page at an address, the same for all users with the same rights.
 #[derive(Debug)]
 pub(super) struct Rendered {
     pub(super) status: StatusCode,
@@ -24,7 +24,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Returns what is at most `age` old, and otherwise computes it. Others who ask meanwhile wait for the same.
+    /// Returns a page that is at most `age` old, or else computes it. Requests for the same page meanwhile wait for it.
     pub(super) async fn get(
         &self,
         address: String,
@@ -34,7 +34,7 @@ impl Cache {
         let slot = {
             let mut slots = self.slots.lock();
             let now = Instant::now();
-            // A slot that somebody waits for is kept: a second one would compute the same at the same time.
+            // A slot with waiters is kept: a second one would compute the same page at the same time.
             slots.retain(|_, (until, slot)| now < *until || Arc::strong_count(slot) > 1);
             Arc::clone(&slots.entry(address).or_insert_with(|| (now + age, Slot::default())).1)
         };

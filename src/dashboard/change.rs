@@ -1,4 +1,4 @@
-//! What a form asks for is done, told and shown.
+//! Carrying out what a form asks for, logging it and showing the result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::ops::{Cancellation, Changed, Cleared};
 use crate::task::TaskState;
 use crate::time::Timestamp;
 
-/// A form has a few names. The longest of them are 512 bytes, thrice as long when they are escaped.
+/// A form has a few names of at most 512 bytes, three times as long when they are escaped.
 const MOST_BYTES: usize = 32 * 1_024;
 
 /// The longest grace that a form gives.
@@ -51,7 +51,7 @@ async fn do_it(app: &Arc<App>, request: Request) -> Result<(Change, String), Tro
         // Also after a failure: it may have been committed.
         shared.cache.clear();
         let change = Change { who, verb: order.verb(), subject: order.subject(), result: done? };
-        // Here, because the one who asked may be gone by now.
+        // Here, because the requester may be gone by now.
         tell(&shared.board, &change);
         Ok((change, order.back()))
     })
@@ -127,7 +127,7 @@ impl Order {
         }
     }
 
-    /// Does it, and returns what came of it.
+    /// Does it, and returns the result as text.
     fn apply(&self, board: &Dashboard, who: &str) -> Result<String, Trouble> {
         let (store, now) = (board.store.as_ref(), board.clock.now());
         Ok(match self {

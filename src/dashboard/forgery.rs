@@ -1,8 +1,8 @@
 //! Whether a request that changes something was sent from a page of ours.
 //!
-//! Three things are asked for. The browser says that the request comes from the same site, if it says anything. It has
-//! the cookie that came with the page, which other sites cannot read, and which is not sent along with their
-//! requests. And the form has the mark of that cookie, which only this process can make.
+//! Three things are required. The browser says that the request comes from the same site, if it says anything. It sends
+//! the cookie that came with the page, which other sites cannot read, and which is not sent along with their requests.
+//! And the form has the mark of that cookie, which only this process can make.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -18,7 +18,7 @@ pub(super) struct Secret {
     place: String,
 }
 
-/// Returns 64 bits that nobody outside can guess: the standard library's hash under a key of the system's.
+/// Returns 64 bits that no outsider can guess: the standard library's hash with a random key from the system.
 fn random() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u64(0);
@@ -30,7 +30,7 @@ impl Secret {
         Self { keys: (random(), random()), place: format!("{:016x}{:016x}", random(), random()) }
     }
 
-    /// Returns what stands in a rendered page for the mark of the one who gets it. No text of a task contains it.
+    /// Returns the placeholder for the reader's mark in a rendered page. No text of a task contains it.
     pub(super) fn place(&self) -> &str {
         &self.place
     }

@@ -1,12 +1,12 @@
-//! Pages that show a store in a browser: a router of [`axum`] that a host mounts in its own web service, under any
-//! path and behind its own authentication. `stationmaster serve` runs the same router alone.
+//! Pages that show a store in a browser: an [`axum`] router that a host mounts in its own web service, under any path
+//! and behind its own authentication. `stationmaster serve` runs the same router on its own.
 //!
 //! Nothing can be changed until [`Dashboard::allow_changes`] says who changes it. Payloads, values, contexts of sensors
-//! and attributes of runs are hidden until [`Dashboard::show_payloads`]. A host that mounts it lets through only
-//! whom it knows: the pages show the names of all tasks.
+//! and attributes of runs are hidden until [`Dashboard::show_payloads`]. A host should admit only known users, because
+//! the pages show the names of all tasks.
 //!
-//! Pages are HTML without anything from elsewhere. They can be read without JavaScript; with it they stay up to date.
-//! A page that many people keep open is computed once a second at most, by at most four threads that ask the store.
+//! Pages are HTML and load nothing from other sites. They can be read without JavaScript; with it they stay up to date.
+//! A page that many people keep open is computed at most once a second, and at most four threads call the store.
 //!
 //! # Examples
 //!
@@ -33,7 +33,7 @@ mod words;
 use std::fmt;
 use std::sync::Arc;
 
-/// The version of axum that the router is made with.
+/// The version of axum that the router is built with.
 pub use axum;
 use axum::http::request::Parts;
 
@@ -43,11 +43,11 @@ use crate::store::Store;
 type Who = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
 type Log = Arc<dyn Fn(&Change) + Send + Sync>;
 
-/// Builds the router of the pages of a store.
+/// Builds the router for the pages of a store.
 ///
 /// # Examples
 ///
-/// A host that knows its users by a header that its proxy sets:
+/// A host that identifies its users by a header that its proxy sets:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -80,7 +80,7 @@ impl fmt::Debug for Dashboard {
     }
 }
 
-/// A change that somebody made on a page, as [`Dashboard::log`] is told of it. Its `Display` is one line.
+/// A change that was made on a page, as passed to [`Dashboard::log`]. Its `Display` is one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
@@ -88,9 +88,9 @@ pub struct Change {
     pub who: String,
     /// What was asked for: `cancel`, `retry`, `pause` or `resume`.
     pub verb: &'static str,
-    /// The task, queue, pool, limit or family that it was asked for.
+    /// The task, queue, pool, limit or family to change.
     pub subject: String,
-    /// What the store answered.
+    /// The store's result.
     pub result: String,
 }
 
@@ -109,24 +109,24 @@ impl Dashboard {
         Self { store, clock: Arc::new(SystemClock), who: None, log: None, shows_payloads: false }
     }
 
-    /// Sets the clock that decides leases in the store. The default is the machine's.
+    /// Sets the clock that decides leases in the store. Default: the machine's clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Lets those whom `who` names cancel and retry tasks, and pause and resume queues, pools and limits. `who` is
-    /// called with the request that asks for it, after the host's own authentication; it returns `None` for people
-    /// who may only look.
+    /// Lets users whom `who` names cancel and retry tasks, and pause and resume queues, pools and limits. `who` is
+    /// called with the request for the change, after the host's own authentication; it returns `None` for users who may
+    /// only look.
     ///
-    /// A change needs a form of these pages from the same browser, and a request from the same site.
+    /// A change needs a form of these pages in the same browser, and a request from the same site.
     pub fn allow_changes(mut self, who: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
         self.who = Some(Arc::new(who));
         self
     }
 
-    /// Sets what is told of each change, after it was made. With the feature `tracing` each change is an event of
-    /// target `stationmaster::dashboard`, too. The message of a cancelled task names who cancelled it.
+    /// Sets a callback for each change, called after it was made. With the feature `tracing` each change is also an
+    /// event of target `stationmaster::dashboard`. The message of a cancelled task names who cancelled it.
     pub fn log(mut self, log: impl Fn(&Change) + Send + Sync + 'static) -> Self {
         self.log = Some(Arc::new(log));
         self
@@ -138,8 +138,8 @@ impl Dashboard {
         self
     }
 
-    /// Returns the router. Mount it with `nest_service`, or serve it as it is. Mounted with `nest` it does not answer
-    /// to its folder with a slash at the end.
+    /// Returns the router. Mount it with `nest_service`, or serve it as it is. If it is mounted with `nest`, axum does
+    /// not route its own path with a trailing slash to it.
     pub fn router(self) -> axum::Router {
         routes::router(self)
     }

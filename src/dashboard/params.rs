@@ -1,4 +1,4 @@
-//! What a query or a form says, and links that say it.
+//! The parameters of a query or a form, and links with parameters.
 
 use std::str::FromStr;
 
@@ -17,7 +17,8 @@ impl Params {
         Self(form_urlencoded::parse(bytes).into_owned().collect())
     }
 
-    /// Returns the first value of this name. An empty one counts as none: forms send all their fields.
+    /// Returns the first value of this name. An empty value counts as missing, because forms send all their
+    /// fields.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let (_, value) = self.0.iter().find(|(known, _)| known == name)?;
         Some(value.as_str()).filter(|value| !value.is_empty())
@@ -61,7 +62,7 @@ pub(super) fn link<'a>(page: &str, params: impl IntoIterator<Item = (&'a str, &'
     }
 }
 
-/// Returns what names a task in a link or a form.
+/// Returns the parameters that name a task in a link or a form.
 pub(super) fn of_task(key: &TaskKey) -> Vec<(&'static str, String)> {
     let mut params = vec![
         ("namespace", key.namespace.to_string()),

@@ -1,4 +1,4 @@
-//! The addresses of the pages, and how one is answered.
+//! The addresses of the pages, and how requests for them are served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub(super) fn router(board: Dashboard) -> Router {
     router.fallback(other).with_state(Arc::new(app)).layer(axum::middleware::map_response(secure))
 }
 
-/// Leads to the first page, by an address that is right behind any proxy: relative to the one that was asked for.
+/// Redirects to the first page, relative to the requested address, so that it works behind any proxy.
 async fn first(OriginalUri(asked): OriginalUri) -> Response {
     let folder = asked.path().rsplit('/').next().unwrap_or_default();
     let to = if folder.is_empty() { "overview".to_owned() } else { format!("{folder}/overview") };

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 
 use crate::error::{Error, Invalid};
 
-/// A reason, with the status of the answer.
+/// A reason, with the status of the response.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) status: StatusCode,

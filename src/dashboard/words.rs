@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use crate::time::Timestamp;
 
 /// Returns the text with every character that is not plainly visible written as an escape: `\n`, `\u{202e}`. The
-/// templates escape what HTML acts on; this is about names that look like other names.
+/// templates escape what HTML interprets; this is about names that look like other names.
 pub(super) fn visible(text: impl Display) -> String {
     escaped(&text.to_string(), |_| false)
 }
@@ -36,7 +36,7 @@ pub(super) fn absolute(at: Timestamp) -> String {
     DateTime::<Utc>::from(at).format("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
-/// Returns an instant as the attribute `datetime` takes it.
+/// Returns an instant in the format of the attribute `datetime`.
 pub(super) fn iso(at: Timestamp) -> String {
     DateTime::<Utc>::from(at).format("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -65,7 +65,7 @@ pub(super) fn short(length: Duration) -> String {
     }
 }
 
-/// Returns a number with its thousands apart.
+/// Returns a number with its thousands separated.
 pub(super) fn number(number: impl Display) -> String {
     let text = number.to_string();
     let digits = text.trim_start_matches('-').len();

@@ -37,8 +37,8 @@ pub enum Outcome {
         /// The reason, for people.
         message: String,
     },
-    /// The work was not done and is handed back because the holder stops. The task is ready again at once.
-    /// The attempt does not count against its retry policy.
+    /// The work was not done, because the holder stops. The task is ready again at once. The attempt does not count
+    /// against its retry policy.
     GivenBack,
 }
 
@@ -89,7 +89,7 @@ impl Finish {
         Self::new(lease, Outcome::Skipped { message: message.into() })
     }
 
-    /// Creates the end of an attempt that hands its work back undone.
+    /// Creates the end of an attempt that was given back undone.
     pub fn given_back(lease: LeaseRef) -> Self {
         Self::new(lease, Outcome::GivenBack)
     }
@@ -207,13 +207,14 @@ fn record_runs(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
 
 impl Tx<'_> {
     /// Renews leases until `now + lease`: the holder's heartbeat. Stop the work of a lease that is
-    /// [`Renewal::Lost`]. Continue that of one that is [`Renewal::Busy`], and renew it again soon. End that of one
-    /// that is [`Renewal::Cancelled`] before its deadline, however it ends.
+    /// [`Renewal::Lost`]. Continue the work of a lease that is [`Renewal::Busy`], and renew it again soon. If a lease
+    /// is [`Renewal::Cancelled`], end its task in any way before the deadline.
     ///
-    /// A lease that expired but was not reaped yet is renewed, because no other holder was given the task. An
-    /// expiry never falls: a renewal to an earlier instant succeeds and changes nothing.
+    /// A lease that expired but was not reaped yet is renewed, because no other holder was given the task. An expiry
+    /// never moves back: a renewal to an earlier instant succeeds and changes nothing.
     ///
-    /// A [`Keeper`](crate::service::Keeper) calls this in time, again after a failure, and tells each holder.
+    /// A [`Keeper`](crate::service::Keeper) calls this in time, repeats it after a failure, and tells each holder the
+    /// result.
     ///
     /// # Errors
     ///
@@ -227,12 +228,11 @@ impl Tx<'_> {
         self.renew_leases(leases, now.into() + lease)
     }
 
-    /// Notes what holders say about their work, so that whoever looks sees it: [`Lease::note`](crate::lease::Lease) of
-    /// the task's record. A note replaces the one before, goes with its lease, and decides nothing. Each has at most
-    /// [`MAX_NOTE_BYTES`] bytes. Of several for one lease the last counts.
+    /// Stores what holders say about their work in [`Lease::note`](crate::lease::Lease) of the task's record. A note
+    /// replaces the previous one, disappears with its lease, and has no effect. Each has at most [`MAX_NOTE_BYTES`]
+    /// bytes. Of several notes for one lease, the last counts.
     ///
-    /// Returns false where the lease was lost, and where another transaction holds it right now. The call waits for no
-    /// one.
+    /// Returns `false` if the lease was lost, or if another transaction holds it right now. The call waits for no one.
     ///
     /// The handlers of a worker call [`Attempt::note`](crate::service::Attempt::note), which is written with the next renewal.
     ///
@@ -276,17 +276,17 @@ impl Tx<'_> {
 
     /// Ends attempts: ends their leases, frees slots and limits, and retries failed tasks by their policies.
     ///
-    /// A failure of a task that somebody [cancelled](Self::cancel), and its giving back, end it as
-    /// [`TaskState::Cancelled`]. A success and a skip stay what they are, because the work was done.
+    /// A [cancelled](Self::cancel) task that fails or is given back ends as [`TaskState::Cancelled`]. A success and a
+    /// skip are stored as such, because the work was done.
     ///
-    /// A task that was admitted but never started may be finished too. Hosts that have no use for `Running`
-    /// need not call [`start`](crate::store::Tx::start); such an attempt is not in the index of runs.
+    /// A task that was admitted but never started may be finished too. Hosts that do not use `Running` need not call
+    /// [`start`](crate::store::Tx::start); such an attempt is not in the index of runs.
     ///
     /// The call may be repeated, for example after a commit of unknown outcome. It returns
-    /// [`Finished::Already`] if the same finish took effect under the lease before: success with the same
-    /// value, a failure, a skip or a handing back. Messages are not compared. It returns [`Finished::Stale`]
-    /// if anything else ended the lease or has moved the task since; then this finish is not stored. If one
-    /// call has two finishes for one lease, the first counts and the second is treated as a repeated one.
+    /// [`Finished::Already`] if the same finish took effect under the lease before: success with the same value, a
+    /// failure, a skip, or given back. Messages are not compared. It returns [`Finished::Stale`] if anything else ended
+    /// the lease or has moved the task since; then this finish is not stored. If one call has two finishes for one
+    /// lease, the first counts and the second is treated as a repeated one.
     ///
     /// # Errors
     ///
@@ -323,14 +323,14 @@ impl Tx<'_> {
             for finish in finishes {
                 check(&finish.outcome)?;
             }
-            // Of several finishes of one lease the first counts.
+            // If there are several finishes for one lease, the first counts.
             let mut first: HashMap<LeaseRef, usize> = HashMap::with_capacity(finishes.len());
             let is_first = |(at, finish): (usize, &Finish)| *first.entry(finish.lease).or_insert(at) == at;
             let is_first: Vec<bool> = finishes.iter().enumerate().map(is_first).collect();
             let mut open: Vec<usize> = (0..finishes.len()).filter(|at| is_first[*at]).collect();
 
             let mut ends: HashMap<LeaseRef, End> = HashMap::with_capacity(finishes.len());
-            // Only of all together: in two parts the rows would not be locked in their order.
+            // Only for all of them together: in two parts the rows would not be locked in their order.
             let end = |at: &usize| plain_end(&finishes[*at], now);
             let plain = open.iter().map(end).collect::<Option<Vec<Move>>>();
             let is_plain = plain.is_some();
@@ -349,8 +349,8 @@ impl Tx<'_> {
             leave::settle(open, |open| {
                 let leases: Vec<LeaseRef> = open.iter().map(|at| finishes[*at].lease).collect();
                 let (mut leaving, mut places) = (Vec::new(), Vec::new());
-                // What was only read may be started meanwhile: its move would miss, and be made again while the
-                // call holds the others. But nothing is waited for behind ends that were made.
+                // A task that was only read may be started meanwhile. Its move would then miss, and be repeated while
+                // the call holds the others. But a call must not wait after it has made ends.
                 let tasks = match is_plain {
                     true => tasks_under(tx, &leases)?,
                     false => hold_under(tx, &leases, Wait::ForOthers)?.into_iter().map(held).collect(),
@@ -403,7 +403,7 @@ enum End {
 fn repeats(outcome: &Outcome, finished: Option<TaskState>, value: &Option<String>) -> bool {
     match (outcome, finished) {
         (Outcome::Success { value: said }, Some(TaskState::Success)) => said == value,
-        // Of a task that was cancelled meanwhile both end it alike.
+        // If the task was cancelled meanwhile, both end it alike.
         (Outcome::Failed { .. }, Some(TaskState::Failed | TaskState::UpForRetry | TaskState::Cancelled))
         | (Outcome::Skipped { .. }, Some(TaskState::Skipped))
         | (Outcome::GivenBack, Some(TaskState::Scheduled | TaskState::Cancelled)) => true,
@@ -423,7 +423,7 @@ fn check(outcome: &Outcome) -> Result<(), Invalid> {
     }
 }
 
-/// Returns the end that needs no look at the task, if the outcome is such a one.
+/// Returns the end if the outcome needs no look at the task.
 fn plain_end(finish: &Finish, now: Timestamp) -> Option<Move> {
     let end =
         |to| Move { ended_at: Some(now), finished: true, ..Move::new(finish.lease, TaskState::Running, to) };

@@ -1,4 +1,4 @@
-//! Cancelling tasks: at once what waits, with a grace what a holder works on.
+//! Cancelling tasks: waiting ones at once, those with a holder within a grace.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use crate::time::Timestamp;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cancellation {
-    /// The task is [`TaskState::Cancelled`] now. It was in this state.
+    /// The task was in this state and is now [`TaskState::Cancelled`].
     Ended(TaskState),
-    /// Its holder is asked to end it. If it has not done so at this instant, upkeep ends it.
+    /// Its holder is asked to end it. If the holder has not done so by this instant, upkeep ends the task.
     AskedUntil(Timestamp),
     /// The task had already ended in this state. Nothing was changed.
     AlreadyEnded(TaskState),
@@ -32,7 +32,7 @@ pub enum Cancellation {
     Unknown,
 }
 
-/// What is to be done about one task.
+/// What to do about one task.
 enum Step {
     End(TaskState, Move),
     Ask,
@@ -43,20 +43,20 @@ impl Tx<'_> {
     /// Cancels tasks: ends those that wait, and asks the holders of the others to stop within `grace`.
     ///
     /// A task that waits for slots, for an instant or as a sensor becomes [`TaskState::Cancelled`] at once,
-    /// with this message for people. A task with a lease keeps it, and its slots, until its holder ends it or
-    /// `now + grace` has come. The holder learns it by its next renewal
-    /// ([`Renewal::Cancelled`](crate::lease::Renewal::Cancelled)); a handler of a
-    /// [`Worker`](crate::service::Worker) by its [`Attempt`](crate::service::Attempt). A keeper renews at once if it
-    /// is told of the cancel ([`LoopHandle::wake_for_cancel`](crate::service::LoopHandle::wake_for_cancel)), and
-    /// otherwise after a third of a lease: choose a longer grace. With a grace of zero such a task ends at once, too,
-    /// and its holder finds the lease stale.
+    /// with this message for people. A task with a lease keeps the lease and its slots until its holder ends the task
+    /// or `now + grace` has come. The holder learns of the cancel from its next renewal
+    /// ([`Renewal::Cancelled`](crate::lease::Renewal::Cancelled)); a handler of a [`Worker`](crate::service::Worker)
+    /// learns of it from its [`Attempt`](crate::service::Attempt). A keeper renews at once if it is woken for the
+    /// cancel ([`LoopHandle::wake_for_cancel`](crate::service::LoopHandle::wake_for_cancel)), and otherwise after a
+    /// third of a lease: choose a longer grace. With a grace of zero, such a task also ends at once, and its holder
+    /// finds the lease stale.
     ///
-    /// A cancelled task is never retried, queued again or granted. If its holder reports a failure or gives it
-    /// back, it is `Cancelled`; if its holder reports a success or a skip, that is how it ended. If the lease
-    /// expires, at the deadline or before, it is `Cancelled`, too. [`clear`](Self::clear) runs it again.
+    /// A cancelled task is never retried, queued again or granted. If its holder reports a failure or gives it back, it
+    /// becomes `Cancelled`. If its holder reports a success or a skip, that is its end. If the lease expires, at the
+    /// deadline or before, the task also becomes `Cancelled`. [`clear`](Self::clear) runs it again.
     ///
-    /// The call may be repeated. The earliest deadline counts, and the message given with it. A key that is named
-    /// twice is cancelled once, and both results tell how.
+    /// The call may be repeated. The earliest deadline counts, with the message that was given with it. A key that is
+    /// named twice is cancelled once, and has the same result both times.
     ///
     /// # Errors
     ///
@@ -83,11 +83,9 @@ impl Tx<'_> {
     /// let done = store.write(|tx| tx.cancel(now, minute, &keys, "by hand"))?;
     /// assert_eq!(done, [asked, Cancellation::Ended(TaskState::Scheduled)]);
     ///
-    /// // The holder hears of it, and stops.
-    /// let renewed = store.write(|tx| tx.renew(now, minute, &[lease]))?;
-    /// assert_eq!(renewed, [Renewal::Cancelled(now + minute)]);
-    /// let finished = store.write(|tx| tx.finish(now, &[Finish::failed(lease, "stopped")]))?;
-    /// assert_eq!(finished, [Finished::Ended(TaskState::Cancelled)]);
+    /// // The holder learns of it, and stops. let renewed = store.write(|tx| tx.renew(now, minute, &[lease]))?;
+    /// assert_eq!(renewed, [Renewal::Cancelled(now + minute)]); let finished = store.write(|tx| tx.finish(now,
+    /// &[Finish::failed(lease, "stopped")]))?; assert_eq!(finished, [Finished::Ended(TaskState::Cancelled)]);
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn cancel(
@@ -107,7 +105,7 @@ impl Tx<'_> {
             let mut first: HashMap<TaskId, usize> = HashMap::new();
             for (at, task) in tx.raw().tasks(keys)?.into_iter().enumerate() {
                 let Some(task) = task else { continue };
-                // Not held first: an end stays one, unless a `clear` comes after this.
+                // Not locked first: an end stays an end, unless a `clear` follows.
                 match task.state.is_end() {
                     true => answers[at] = Cancellation::AlreadyEnded(task.state),
                     false => {
@@ -133,7 +131,7 @@ impl Tx<'_> {
     }
 }
 
-/// Cancels tasks that this transaction holds. Returns the places of those that changed all the same.
+/// Cancels tasks that this transaction holds. Returns the indices of those that changed nevertheless.
 fn cancel_held(
     tx: &mut Tx<'_>,
     now: Timestamp,
@@ -197,7 +195,7 @@ fn decide(task: &TaskRecord, now: Timestamp, deadline: Timestamp, message: &str)
             to.message = kept.or_else(|| Some(message.to_owned()));
             Step::End(task.state, to)
         }
-        // Written again, it would make a row that is the same.
+        // Writing it again would produce the same row.
         Some(before) if before == first => Step::Nothing(Cancellation::AskedUntil(before)),
         _ => Step::Ask,
     }

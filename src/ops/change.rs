@@ -20,40 +20,39 @@ use crate::time::Timestamp;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Changed {
-    /// It is as the call wants it: changed, or gone.
+    /// It is changed, or deleted.
     Done,
-    /// It is in this state, in which the call leaves it as it is.
+    /// It is in this state, so the call left it unchanged.
     NotWaiting(TaskState),
-    /// Its sensor ended a moment ago, and pokers cannot know of that yet. It was not deleted: delete it again later.
+    /// Its sensor ended a moment ago, and pokers cannot know that yet. It was not deleted: try again later.
     Busy,
     /// There is no such task.
     Unknown,
 }
 
-/// What was done about each task; `None` if it changed all the same.
+/// What was done about each task; `None` if the task changed nevertheless.
 type Answers = Vec<Option<Changed>>;
 
 impl Tx<'_> {
-    /// Changes what waiting tasks ask for. `edit` gets each task as it would be enqueued today, and sets what is to
-    /// be different: priority, queue, pools, limit keys, the instant before which it does not start, date, policies,
-    /// payload.
+    /// Changes what waiting tasks ask for. `edit` gets each task as it would be enqueued now, and changes any of its
+    /// fields: priority, queue, pools, limit keys, the instant before which it does not start, date, policies, payload.
     ///
-    /// A task waits in state `Scheduled` or `UpForRetry`. In any other it is left as it is, and the result says in
-    /// which: a task that was granted first, for example, is [`Changed::NotWaiting`] with `Queued`. Whichever of a
-    /// grant and a change comes first, the other one sees it. A sensor is not changed, nor is a task that goes on in
-    /// slots that it kept: [`cancel`](Self::cancel) it, and enqueue another task.
+    /// A task waits in state `Scheduled` or `UpForRetry`. A task in any other state is left unchanged, and the result
+    /// names the state: a task that was granted first, for example, is [`Changed::NotWaiting`] with `Queued`. Whichever
+    /// of a grant and a change comes first, the other one sees it. Sensors are not changed, nor are tasks that continue
+    /// in slots that they kept: [`cancel`](Self::cancel) such a task, and enqueue another.
     ///
-    /// [`NewTask::not_before`] is the task's due instant. Set to `None`, or to an instant that has passed, it makes
-    /// the task ready, also one that waits to be tried again. Attempts, lost leases and messages stay. A task
-    /// whose priority grows while it waits takes [`change_ageing`](Self::change_ageing).
+    /// [`NewTask::not_before`] is the task's due instant. `None`, or an instant that has passed, makes the task ready,
+    /// even if it waits to be tried again. Attempts, lost leases and messages stay. Use
+    /// [`change_ageing`](Self::change_ageing) for a task whose priority grows while it waits.
     ///
-    /// In a loop over pages, an edit that depends on the old value (a priority that falls by 10, one hour from now)
-    /// can move a task behind the cursor, and meet it again. Set a value that is fixed before the loop, or name a
-    /// namespace in the query: its list is in the order of keys, which no edit changes. Such an edit is also applied
+    /// In a loop over pages, an edit that depends on the old value (a priority that falls by 10, one hour from now) can
+    /// move a task past the cursor, so that the loop finds it again. Set a value that is fixed before the loop, or name
+    /// a namespace in the query: that list is in the order of keys, which no edit changes. Such an edit is also applied
     /// twice if it is repeated after a commit of unknown outcome.
     ///
-    /// `edit` may be called more than once for a task, and its effects outside are the host's own. A key that is
-    /// named twice is changed once, and both results tell how.
+    /// `edit` may be called more than once for a task; any side effects are the host's own concern. A key that is named
+    /// twice is changed once, and has the same result both times.
     ///
     /// # Errors
     ///
@@ -126,7 +125,7 @@ impl Tx<'_> {
                 if asked.is_empty() { Vec::new() } else { tx.change_tasks(&asked)? }.into_iter();
             let answer = |(task, change): (&TaskRecord, Option<Change>)| match change {
                 _ if !waits(task) => Some(Changed::NotWaiting(task.state)),
-                // As it was wanted.
+                // It is already as requested.
                 None => Some(Changed::Done),
                 Some(_) => changed.next().filter(|changed| *changed).map(|_| Changed::Done),
             };
@@ -134,12 +133,12 @@ impl Tx<'_> {
         })
     }
 
-    /// Deletes tasks that wait or have ended, with all their rows. A task with a lease, a sensor, and a task that goes on
-    /// in slots that it kept are left as they are, and the result says in which state: [`cancel`](Self::cancel) them
+    /// Deletes tasks that wait or have ended, with all their rows. Tasks with a lease, sensors, and tasks that continue
+    /// in slots that they kept are left unchanged, and the result names their state: [`cancel`](Self::cancel) them
     /// first.
     ///
-    /// A task whose sensor ended a moment ago may stay ([`Changed::Busy`]), until pokers can know of it. Its key is new again
-    /// afterwards: who enqueues it gets another task. Runs that record its attempts stay.
+    /// A task whose sensor ended a moment ago may stay ([`Changed::Busy`]) until pokers can know of it. The key of a
+    /// deleted task can be enqueued again, which creates another task. Runs that record its attempts stay.
     ///
     /// # Errors
     ///
@@ -176,7 +175,7 @@ impl Tx<'_> {
             let mut gone = if asked.is_empty() { Vec::new() } else { tx.delete_tasks(&asked)? }.into_iter();
             let mut answer = |task: &TaskRecord| match may_go(task) {
                 false => Changed::NotWaiting(task.state),
-                // It is held, so nothing else keeps it.
+                // It is locked, so nothing else prevents its deletion.
                 true => gone.next().filter(|gone| *gone).map_or(Changed::Busy, |_| Changed::Done),
             };
             Ok(held.iter().map(|task| Some(answer(task))).collect())
@@ -184,12 +183,11 @@ impl Tx<'_> {
     }
 
     /// Returns one page of the tasks that the query asks for, as [`list_tasks`](crate::store::ReadTx::list_tasks)
-    /// does, and holds them: until the transaction ends, no one else changes them. So a verb that gets their
-    /// [keys](TaskPage::keys) finds each as the query wants it.
+    /// does, and locks them: until the transaction ends, no one else changes them. So a verb that is given their
+    /// [keys](TaskPage::keys) finds each task still matching the query.
     ///
-    /// This is how tasks are changed, cancelled, cleared, marked or deleted in bulk: a page in a transaction, and then
-    /// the page behind it in the next one. A task that another transaction holds is waited for, and is left out if it
-    /// is then not in the list any more.
+    /// Use it to change, cancel, clear, mark or delete tasks in bulk: one page per transaction. The call waits for
+    /// tasks that another transaction holds, and leaves out those that are then no longer in the list.
     ///
     /// # Errors
     ///
@@ -207,8 +205,8 @@ impl Tx<'_> {
         Ok(page)
     }
 
-    /// Does `work` on the tasks with these keys, each once and held, and returns a result for each key. `work`
-    /// returns `None` for a task that changed all the same, and gets it again.
+    /// Does `work` on the tasks with these keys, each once and locked, and returns a result for each key. If `work`
+    /// returns `None` for a task, because it changed nevertheless, it gets that task again.
     fn on_waiting(
         &mut self,
         keys: &[TaskKey],

@@ -13,17 +13,17 @@ use crate::store::{ReadTx, Tx};
 const MAX_FAMILIES: usize = 1_000;
 
 impl Tx<'_> {
-    /// Defines pools, queues, limits and families. What it does to those that exist is `if_exists`. Returns one value for
-    /// each. If one call names the same thing twice, the second finds what the first did.
+    /// Defines pools, queues, limits and families. `if_exists` says what happens to those that exist. Returns one value
+    /// for each. If one call names the same subject twice, the second definition finds what the first did.
     ///
-    /// Sizes, maxima and rates hold from the next tick on, for all tasks. Tasks keep what they hold, so a pool or
-    /// a maximum may be below what is in use. Caps hold for enqueues from the commit on. Nothing is paused or resumed, so a program may define everything
-    /// at each start. A call that changes nothing waits for nobody.
+    /// Sizes, maxima and rates apply from the next tick on, to all tasks. Tasks keep what they hold, so a pool or a
+    /// maximum may be below what is in use. Caps apply to enqueues from the commit on. Nothing is paused or resumed, so
+    /// a program may define everything at each start. A call that changes nothing waits for no one.
     ///
     /// # Errors
     ///
     /// Returns [`Invalid`] for a definition that is out of range, and [`Invalid::TooMany`] for more than 1,000
-    /// families in the store. Then nothing was defined. [`crate::Error::Store`] if the store fails.
+    /// families in the store. Then nothing was defined. Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -143,9 +143,9 @@ impl Tx<'_> {
     /// Pauses subjects: no task of them is granted once the transaction has committed, until they are resumed.
     /// Returns which of them were not paused before.
     ///
-    /// Anything with a name can be paused, defined or not. Sizes stay as they are, and work that holds a lease goes
-    /// on. [`drain`](ReadTx::drain) tells when it has ended. Each tick looks at all that is paused, so pause a
-    /// family rather than its thousand keys, and resume what is gone.
+    /// Anything with a name can be paused, defined or not. Sizes stay as they are, and work that holds a lease goes on.
+    /// [`drain`](ReadTx::drain) shows when it has ended. Each tick looks at every pause, so pause a family rather than
+    /// its thousand keys, and resume subjects that are no longer used.
     ///
     /// # Errors
     ///
@@ -166,13 +166,13 @@ impl Tx<'_> {
     /// ```
     pub fn pause(&mut self, subjects: &[Subject]) -> Result<Vec<bool>> {
         let paused = self.decides()?.put_paused(subjects, true)?;
-        // What waited behind its reservation, or outside of a window that it filled, may fit now.
+        // Tasks that waited behind its reservation, or outside a window that it filled, may fit now.
         self.capacity_changed();
         Ok(paused)
     }
 
-    /// Resumes subjects that were paused. Returns which of them were. A subject that is paused by another name,
-    /// for example a key whose family is paused, stays so.
+    /// Resumes subjects that were paused. Returns which of them were. A subject that is also paused under another name,
+    /// for example a key whose family is paused, stays paused.
     ///
     /// # Errors
     ///
@@ -187,14 +187,15 @@ impl Tx<'_> {
 impl ReadTx<'_> {
     /// Returns for each subject whether it is paused, and whether leases of its tasks are left.
     ///
-    /// Tasks that became sensors hold no lease, whether or not they keep slots. Each end of a lease wakes those who
-    /// listen for capacity; they may ask again then. The cost grows with the number of leases and lanes.
+    /// Tasks that became sensors hold no lease, whether or not they keep slots. Each end of a lease wakes listeners for
+    /// capacity, which can then ask again. The cost grows with the number of leases and lanes.
     ///
     /// # Errors
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn drain(&mut self, subjects: &[Subject]) -> Result<Vec<Drain>> {
-        // A pause waits for the ticks that planned before it. So whoever sees it sees what they granted.
+        // A pause waits for the ticks that planned before it. So a reader that sees the pause also sees what they
+        // granted.
         let (paused, leases) = self.raw().leases()?;
         let paused: HashSet<Subject> = paused.into_iter().collect();
         let drain = |subject: &Subject| {
@@ -220,7 +221,7 @@ impl ReadTx<'_> {
     }
 }
 
-/// What is to be written, and what the host is told.
+/// What to write, and what to return to the host.
 struct Decided {
     answers: Vec<Defined>,
     /// The last definition of each subject.
@@ -229,7 +230,7 @@ struct Decided {
     families: usize,
 }
 
-/// Decides on each definition by what the store has.
+/// Decides on each definition, given what the store has.
 fn decide(raw: &mut dyn StoreTx, definitions: &[Definition], if_exists: IfExists) -> Result<Decided> {
     let mut known = existing(raw, definitions)?;
     let (mut answers, mut writes) = (Vec::with_capacity(definitions.len()), HashMap::new());

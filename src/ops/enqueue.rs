@@ -15,15 +15,15 @@ impl Tx<'_> {
     /// crash.
     ///
     /// One call may name any number of tasks. Its transaction enqueues all that it accepted, or none. In memory and on
-    /// SQLite other writers wait until the transaction ends. On PostgreSQL only those wait that enqueue the same keys
-    /// or under the same strict cap, and the tasks are admitted after the commit. Split more than about 100,000 tasks
-    /// into several transactions.
+    /// SQLite other writers wait until the transaction ends. On PostgreSQL only enqueues of the same keys or under the
+    /// same strict cap wait, and the tasks are admitted after the commit. Split more than about 100,000 tasks into
+    /// several transactions.
     ///
     /// A task is [refused](Inserted::Refused) if as many tasks wait in its queue, or with one of its keys, as a
-    /// [cap](crate::admission::WaitingCap) allows. The tasks are decided in the order of the call, and each that is
-    /// accepted counts for those behind it. A key that exists is neither counted nor refused. Calls that no cap
-    /// concerns cost what they cost without. The others also count what waits, once for each call: that grows with
-    /// the number of lanes, leases and sensors.
+    /// [cap](crate::admission::WaitingCap) allows. The tasks are checked in the order of the call, and each accepted
+    /// task counts for those after it. A key that exists is neither counted nor refused. Calls that no cap concerns
+    /// have no extra cost. The others also count what waits, once per call: that cost grows with the number of lanes,
+    /// leases and sensors.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl Tx<'_> {
         let caps = self.raw().hold_caps(tasks)?;
         let needs: Vec<_> = tasks.iter().map(|task| (&task.key, &task.lane)).collect();
         let mut refused = cap::refusals(caps.clone(), &needs, |_| false);
-        // Those that exist count for less, so they need not be known where there is room for all.
+        // Existing keys count less, so they need not be known if there is room for all.
         if refused.iter().any(Option::is_some) {
             let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
             let known = self.raw().tasks(&keys)?;

@@ -45,8 +45,8 @@ impl fmt::Display for Explanation {
 }
 
 impl Explanation {
-    /// Returns the instant at which the answer changes on its own: at the next tick from then on. Returns `None`
-    /// if the answer changes only with other work.
+    /// Returns the instant at which the explanation changes on its own, at the next tick from then on. Returns `None`
+    /// if it changes only with other work.
     ///
     /// # Examples
     ///
@@ -70,7 +70,8 @@ impl Explanation {
 impl ReadTx<'_> {
     /// Returns what keeps each of these tasks from running at this instant.
     ///
-    /// A task of a queue that no one serves is refused with that reason, once any admitter has told what it serves.
+    /// A task of a queue that no one serves is refused with that reason, once any admitter has recorded which queues it
+    /// serves.
     ///
     /// A call costs at most eight store calls, however many tasks it names. It reads these tasks and the pools,
     /// limits and queues that they need.

@@ -10,9 +10,9 @@ use crate::task::TaskState;
 use crate::time::Timestamp;
 
 impl Tx<'_> {
-    /// Deletes at most `limit` tasks that ended longer ago than `keep`, with their sensors: those that succeeded
-    /// first, then those that failed, then those that were skipped, then those that were cancelled, each earliest
-    /// first. Returns how many it deleted.
+    /// Deletes at most `limit` tasks that ended longer ago than `keep`, with their sensors, and returns how many it
+    /// deleted. Tasks that succeeded go first, then those that failed, were skipped, and were cancelled; each kind
+    /// earliest first.
     ///
     /// Tasks that were sensors are kept for at least a minute. Pokers learn of an end from the sensor's row.
     /// A poker that misses a row whose end it has not seen reads all its sensors again. Events of the feed outlive
@@ -32,8 +32,8 @@ impl Tx<'_> {
         Ok(gone)
     }
 
-    /// Deletes consumers of the feed, which then hold back nothing. Returns of each whether it existed. One that
-    /// still reads registers again, as a new one.
+    /// Deletes consumers of the feed, which then hold back nothing. Returns for each whether it existed. A consumer
+    /// that still reads registers again, as a new one.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 pub(super) type Leaving = (TaskRecord, Move);
 
 /// How often a verb reads and decides again what its moves missed. Each time another transaction has changed
-/// the task in between, so many times in a row are no coincidence.
+/// the task in between, so this many times in a row are no coincidence.
 const ROUNDS: usize = 8;
 
 /// Runs `round` on these items, by their indices, and again on those that it returns, because their tasks had
@@ -40,8 +40,8 @@ pub(super) fn settle(
     }
 }
 
-/// Returns of each task whether this transaction may close the run of its present attempt: `false` if another
-/// transaction holds that run. For services, which leave such a task for later.
+/// Returns for each task whether this transaction may close the run of its present attempt: `false` if
+/// another transaction holds that run. For services, which leave such a task for later.
 pub(super) fn hold_runs<'a>(
     tx: &mut Tx<'_>,
     tasks: impl Iterator<Item = &'a TaskRecord>,

@@ -14,7 +14,7 @@ const MOST_COUNTED: usize = 1_000_000;
 
 impl ReadTx<'_> {
     /// Returns one page of the tasks that the query asks for. `docs/listing.md` says in which order they come, which
-    /// queries read only what they return, and what holds while tasks change between two pages.
+    /// queries read only what they return, and what is guaranteed while tasks change between two pages.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl ReadTx<'_> {
         for (at, walk) in query.walks().into_iter().enumerate().skip(first) {
             let step = TaskWalk::new(query, walk, place.as_ref(), query.limit - tasks.len());
             let walked = self.raw().walk_tasks(&step)?;
-            // Where each statement sees what was committed before it, a task may have changed since it was found.
+            // If each statement sees what was committed before it, a task may have changed since it was found.
             let found = self.raw().tasks_by_id(&walked.found)?.into_iter().flatten();
             tasks.extend(found.filter(|task| query.wants(task)));
             if walked.next.is_some() {
@@ -63,9 +63,9 @@ impl ReadTx<'_> {
         Ok(TaskPage::new(tasks, None))
     }
 
-    /// Returns how many tasks are in each state, in the order of [`TaskState::ALL`](crate::task::TaskState::ALL). No task
-    /// that waits for slots is counted one by one: lanes have counters. Those that wait to be tried again and those that
-    /// ended are counted up to `cap`, 1 to 1,000,000; beyond it [`TaskCount::is_at_least`] is true.
+    /// Returns how many tasks are in each state, in the order of [`TaskState::ALL`](crate::task::TaskState::ALL). Tasks
+    /// that wait for slots are not counted one by one, because lanes have counters. Tasks that wait to be tried again
+    /// and ended tasks are counted up to `cap`, 1 to 1,000,000; beyond it [`TaskCount::is_at_least`] is true.
     ///
     /// The cost grows with the number of lanes, leases and sensors, and with `cap`.
     ///
@@ -84,11 +84,11 @@ impl ReadTx<'_> {
         Ok(self.raw().count_tasks(cap)?.by_state(cap as u64))
     }
 
-    /// Returns what is kept of the attempts of these tasks that ended without success: who had it, when, and why it
-    /// ended. Each task's come in their order, at most 16: those of its latest 16 grants. Empty for an unknown task.
+    /// Returns the recorded attempts of these tasks that ended without success: who held each, when, and why it ended.
+    /// Each task has at most 16, in order: those of its latest 16 grants. Empty for an unknown task.
     ///
-    /// An attempt that succeeded, was skipped or waits as a sensor leaves nothing. `docs/history.md` says what is a
-    /// record of a run, and what belongs here.
+    /// An attempt that succeeded, was skipped or waits as a sensor leaves no record here. `docs/history.md` says what
+    /// belongs in a run's record, and what belongs here.
     ///
     /// # Errors
     ///

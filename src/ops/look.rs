@@ -8,7 +8,8 @@ use crate::store::contract::SurveyQuery;
 use crate::time::Timestamp;
 
 impl ReadTx<'_> {
-    /// Returns what a tick would answer that promotes and grants nothing, or `None` if it may do either.
+    /// Returns what the tick would return if it would promote and grant nothing, or `None` if it may do
+    /// either.
     ///
     /// It costs one call of the store, [`survey`](crate::store::contract::TaskTx::survey).
     pub(crate) fn idle_tick(&mut self, now: Timestamp, order: &AdmitRequest) -> Result<Option<Admission>> {

@@ -1,4 +1,4 @@
-//! Ending tasks from outside, as a person or a rule of the host decides.
+//! Ending tasks from outside, by the decision of a person or a rule of the host.
 
 use std::collections::{HashMap, HashSet};
 
@@ -53,7 +53,8 @@ pub enum Marked {
 impl Tx<'_> {
     /// Ends tasks on the host's order: ends leases, frees slots and stops sensors from waiting.
     ///
-    /// Slots are free although the holder of a lease may still work. [`cancel`](Self::cancel) gives it time to stop.
+    /// The slots are free at once, although the holder of a lease may still be working. [`cancel`](Self::cancel) gives
+    /// it time to stop.
     ///
     /// # Errors
     ///
@@ -68,7 +69,7 @@ impl Tx<'_> {
             }
             let keys: Vec<TaskKey> = marks.iter().map(|mark| mark.key.clone()).collect();
             let mut answers = Vec::with_capacity(marks.len());
-            // Of several marks of one task the first counts; the others find it ended.
+            // If there are several marks for one task, the first counts; the others find it ended.
             let (mut ids, mut first) = (HashMap::new(), HashMap::new());
             for (at, (mark, task)) in marks.iter().zip(tx.raw().tasks(&keys)?).enumerate() {
                 answers.push(match task {

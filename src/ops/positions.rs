@@ -1,4 +1,4 @@
-//! How many tasks go before a task.
+//! How many tasks are ahead of a task.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,7 +15,7 @@ use crate::store::contract::{StoreTx, SurveyQuery};
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
-/// How many ready tasks of its pool go before a task.
+/// How many ready tasks of its pool are ahead of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -36,14 +36,14 @@ impl ReadTx<'_> {
     /// up to `most` of them.
     ///
     /// The tasks of all queues count. Whether they fit does not matter: a tick may admit a task before one that
-    /// precedes it and does not fit. Overdue tasks that no tick has made ready do not count. Shares take their turns as
-    /// in a tick that begins now and admits all of these tasks.
+    /// precedes it and does not fit. Overdue tasks that no tick has made ready do not count. Shares take turns as they
+    /// would in a tick that begins now and admits all of these tasks.
     ///
     /// A call costs three store calls, however many keys it names. If the first tasks of a pool are in few of
     /// its many lanes, it costs up to about log2 of the number of lanes more. It reads the named tasks and the
-    /// lanes that have ready tasks. Of each pool it usually reads at most `3 * most` tasks and 17 of each lane,
-    /// and never more than `most + 1` of a lane. The number of tasks that wait does not matter. A display needs
-    /// no more than 100.
+    /// lanes that have ready tasks. For each pool it usually reads at most `3 * most` tasks and 17 of each lane, and
+    /// never more than `most + 1` of a lane. The number of waiting tasks does not matter. A display needs no more than
+    /// 100.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl ReadTx<'_> {
             };
             match first.get(&task.order()) {
                 Some(before) => Position::Before(*before),
-                // What is not among all of them was admitted meanwhile.
+                // A task that is not among them was admitted meanwhile.
                 None if first.len() as u64 <= most => Position::NotReady,
                 None => Position::MoreThan(most),
             }
@@ -100,7 +100,7 @@ fn first_of_pools(
         pools.iter().map(|pool| (PoolName::clone(pool), Vec::new())).collect();
     let mut survey = store.survey(&SurveyQuery::new())?;
     apply_families(&mut survey, &Policy::Backfill)?;
-    // Of limits only weights count.
+    // Only the weights of limits matter here.
     let weighed = survey.limits.into_iter().filter(|limit| limit.weight.is_some());
     let weights: Vec<LimitRecord> =
         weighed.map(|limit| LimitRecord { max: None, rate: None, ..limit }).collect();

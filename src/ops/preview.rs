@@ -1,4 +1,4 @@
-//! What a tick would admit, without one.
+//! Finding out what a tick would admit, without a tick.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,13 @@ impl ReadTx<'_> {
     /// ready tasks. Changes nothing.
     ///
     /// The plan includes the overdue tasks that the tick would make ready, at most 10,000. The granted tasks
-    /// are returned as they are now, without leases. The request counts as new, even if the store remembers a
-    /// tick of its name. The plan takes its queues for served, and the store notes nothing of that.
+    /// are returned as they are now, without leases. The request counts as new, even if the store remembers a tick of
+    /// its name. The plan treats the request's queues as served, but the store does not record that.
     ///
     /// A preview locks nothing and waits for no tick, so it may differ from the tick that follows it:
     ///
     /// * What other transactions commit in between may change the plan.
-    /// * On PostgreSQL a task that another transaction is changing is part of the preview. The tick passes it
-    ///   over.
+    /// * On PostgreSQL a task that another transaction is changing is part of the preview. The tick skips it.
     /// * A tick on PostgreSQL adds up at most 10,000 changes that other transactions made to counters. A preview
     ///   adds up all of them.
     ///
@@ -96,7 +95,7 @@ struct Promoted {
 }
 
 impl Promoted {
-    /// Makes the survey one after promotion, as far as lanes and instants are concerned.
+    /// Makes the survey look as it would after promotion, as far as lanes and instants are concerned.
     fn put_into(survey: &mut Survey, query: &SurveyQuery, overdue: Overdue) -> Self {
         let mut promoted = Self { count: overdue.tasks.len(), ..Self::default() };
         survey.promoted = promoted.count;

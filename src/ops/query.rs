@@ -39,17 +39,16 @@ impl ReadTx<'_> {
         Ok(self.raw().next_expiry()?)
     }
 
-    /// Returns the tasks whose leases this holder has, by number: those behind `after`, at most `limit`. The first
-    /// page begins behind `None`, and the next one behind the last task of this one. A page with fewer than
-    /// `limit` tasks is the last.
+    /// Returns the tasks whose leases this holder has, by number: those after `after`, at most `limit`. Pass `None` for
+    /// the first page, and the last task of a page for the next. A page with fewer than `limit` tasks is the last.
     ///
-    /// A process that starts again under its name finds what it held before, and goes on with it:
-    /// [`Keeper::keep`](crate::service::Keeper::keep) renews these leases. A lease that expired is among them
-    /// until somebody ends it. Give each process a name of its own, because the leases of a process that lives
-    /// and has the same name are returned, too.
+    /// A process that restarts under the same name finds what it held before, and can continue:
+    /// [`Keeper::keep`](crate::service::Keeper::keep) renews these leases. An expired lease is among them until it is
+    /// ended. Give each process its own name, because the leases of a live process with the same name are returned,
+    /// too.
     ///
-    /// A call reads the leases of all holders behind `after`, of which there are at most as many as slots, and
-    /// the tasks that it returns. It suits a start, not a loop.
+    /// A call reads the leases of all holders after `after`, of which there are at most as many as slots, and the tasks
+    /// that it returns. Call it at a start, not in a loop.
     ///
     /// # Errors
     ///
@@ -99,9 +98,9 @@ impl ReadTx<'_> {
         Ok(self.raw().sensors(tasks)?)
     }
 
-    /// Returns what the feed tells after event `after`, in order, at most `limit` events. A host that keeps a
-    /// cursor of its own reads so; for others there is the [`FeedReader`](crate::service::FeedReader), which also
-    /// numbers what transactions left without a number.
+    /// Returns the events of the feed after event `after`, in order, at most `limit`. It is for a host that keeps its
+    /// own cursor. Others use the [`FeedReader`](crate::service::FeedReader), which also numbers events that
+    /// transactions left without a number.
     ///
     /// # Errors
     ///
@@ -110,7 +109,7 @@ impl ReadTx<'_> {
         Ok(self.raw().feed(after, limit)?)
     }
 
-    /// Returns the consumers of the feed, by name: how far they are, when they were seen, and what they lost.
+    /// Returns the consumers of the feed, by name: how far each has read, when it was last seen, and what it lost.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Queues: what waits in each, and who takes it.
+//! Queues: what waits in each, and who serves it.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use crate::id::QueueName;
 use crate::store::ReadTx;
 
 impl ReadTx<'_> {
-    /// Returns the queues that are defined, that admitters serve by name, or that have tasks that have not ended, by name.
+    /// Returns the queues that are defined, that admitters serve by name, or that have tasks that have not ended. They
+    /// are in the order of their names.
     ///
     /// The cost grows with the number of leases, lanes and sensors.
     ///

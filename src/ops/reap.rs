@@ -19,14 +19,14 @@ pub struct Reaped {
 }
 
 impl Tx<'_> {
-    /// Ends at most `limit` leases that expired at `now` or earlier. Their slots are freed. The tasks are
-    /// scheduled again, retried or failed as [`LeaseLoss`] and the retry policy say; those that somebody
-    /// [cancelled](Self::cancel) end as [`TaskState::Cancelled`]. The holder's later calls under these leases are
-    /// stale. Leases that another transaction holds right now are left for later.
+    /// Ends at most `limit` leases that expired at `now` or earlier, and frees their slots. The tasks are scheduled
+    /// again, retried or failed as [`LeaseLoss`] and the retry policy say; those that were [cancelled](Self::cancel)
+    /// end as [`TaskState::Cancelled`]. The holder's later calls under these leases are stale. Leases that another
+    /// transaction holds right now are left for later.
     ///
     /// The function ends expired leases, whatever kept the holder from renewing them.
-    /// [`Upkeep`](crate::service::Upkeep) waits if it was itself held up. A host that calls this function in
-    /// its own transaction must decide that itself.
+    /// [`Upkeep`](crate::service::Upkeep) waits if it was itself delayed. A host that calls this function in its own
+    /// transaction must decide for itself whether to wait.
     ///
     /// # Errors
     ///
@@ -63,8 +63,8 @@ pub(crate) fn reap_expired_by(
 /// Their records are in memory together, payloads included.
 const LOOKS: usize = 64;
 
-/// Holds at most `limit` expired leases with their runs. A task whose run another transaction holds is reaped
-/// later, and keeps nobody from those behind it: if too many are of that kind, twice as many are looked at, up to
+/// Locks at most `limit` expired leases with their runs. A task whose run another transaction holds is reaped later,
+/// and does not block those after it: if there are too many of that kind, twice as many leases are looked at, up to
 /// [`LOOKS`] times `limit`.
 fn hold_free(tx: &mut Tx<'_>, expired_by: Timestamp, limit: usize) -> Result<Vec<TaskRecord>> {
     let mut looks_at = limit;

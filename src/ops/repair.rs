@@ -6,14 +6,14 @@ use crate::store::{Discrepancy, Tx};
 impl Tx<'_> {
     /// Sets every counter to what it counts, and returns those that differed, as they were.
     ///
-    /// A correct store never has one: find out what happened, too. Somebody may have written to the tables by
-    /// hand, or restored a part of them. Only counters are changed, because all of them can be computed again from
-    /// the tasks: the used slots of pools, the used leases of limits, and how many tasks are in each lane and are
-    /// ready. What else [`audit`](crate::store::ReadTx::audit) finds stays as it is: [`Discrepancy::Task`], and
-    /// a lane that is missing. No store can know what such a row should say. Restore a backup.
+    /// A correct store never has such a counter, so also find out what happened. The tables may have been written by
+    /// hand, or restored in part. Only counters are changed, because all of them can be computed again from the tasks:
+    /// the used slots of pools, the used leases of limits, and how many tasks are in each lane and are ready. Anything
+    /// else that [`audit`](crate::store::ReadTx::audit) finds stays as it is: [`Discrepancy::Task`], and a missing
+    /// lane. No store can know what such a row should say. Restore a backup.
     ///
-    /// It reads all tasks that have not ended, in SQLite all tasks, and nobody else writes meanwhile; on PostgreSQL
-    /// no tick runs meanwhile, and all else goes on. Nothing else may be written in the transaction afterwards.
+    /// It reads all tasks that have not ended, in SQLite all tasks, and no one else writes meanwhile; on PostgreSQL no
+    /// tick runs meanwhile, and everything else goes on. Nothing else may be written in the transaction afterwards.
     ///
     /// # Errors
     ///

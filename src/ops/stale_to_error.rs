@@ -40,8 +40,8 @@ impl UnderLease for Renewal {
     }
 }
 
-/// Only [`Registered::Stale`] is stale: a task that was not started, or may not be a sensor, is still the
-/// caller's, and one that was cancelled was its until this call.
+/// Only [`Registered::Stale`] is stale: a task that was not started, or may not be a sensor, is still the caller's, and
+/// a cancelled one was the caller's until this call.
 impl UnderLease for Registered {
     fn is_stale(&self) -> bool {
         *self == Self::Stale

@@ -1,4 +1,4 @@
-//! Who works on a store: what admitters told, and the workers of sensors with their shards.
+//! Who works on a store: the admitters with their queues, and the workers of sensors with their shards.
 
 use crate::error::Result;
 use crate::store::ReadTx;
@@ -6,7 +6,7 @@ use crate::store::contract::{Serving, ShardLease, Worker};
 use crate::time::Timestamp;
 
 impl ReadTx<'_> {
-    /// Returns which queues admitters have told that they serve, by holder. What stopped counting may be among it:
+    /// Returns which queues admitters have recorded that they serve, by holder. What stopped counting may be among it:
     /// see [`Serving::until`].
     ///
     /// # Errors

@@ -19,15 +19,15 @@ use crate::store::contract::SurveyQuery;
 use crate::store::serving::for_service;
 use crate::time::Timestamp;
 
-/// After how many ticks in a row that found no task it looks before it ticks. The first one often follows the last task
-/// of a burst at once.
+/// After this many ticks in a row that found no task, it looks before it ticks. The first such tick often directly
+/// follows the last task of a burst.
 const LOOKS_AFTER: u32 = 2;
 
 /// Admits waiting tasks for one holder, tick by tick.
 ///
 /// Several admitters, in one process or in many, may work on one store. Together they never grant more slots
-/// than a pool has, and never grant a task twice. Give each its own holder name. Two that share a name still
-/// get separate leases, but a lease does not tell which of them it belongs to.
+/// than a pool has, and never grant a task twice. Give each its own holder name. Two that share a name still get
+/// separate leases, but a lease does not show which of them it belongs to.
 ///
 /// The store remembers the admitter's latest tick that granted something. So the admitter can find out what
 /// happened to a commit with an unknown outcome.
@@ -105,28 +105,28 @@ impl Admitter {
         remember: Duration;
         /// Sets what happens to tasks that do not fit. Default: [`Policy::Backfill`].
         policy: Policy;
-        /// Admits from these queues alone. See [`AdmitRequest::serves`]. Default: all queues.
+        /// Admits only from these queues. See [`AdmitRequest::serves`]. Default: all queues.
         serves(queues: impl IntoIterator<Item = QueueName>) { serves = Some(queues.into_iter().collect()) }
-        /// Starts what it grants in the same instant. See [`AdmitRequest::started`].
+        /// Starts what it grants at the same instant. See [`AdmitRequest::started`].
         started() { started = true }
         /// Reports what it counts and measures to this observer.
         observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
-    /// Admits at most `free` tasks, and no more than its budget. `free` is the number of free places in the
-    /// executor. Call it with 0 while there are none: so others learn that it still serves its queues.
+    /// Admits at most `free` tasks, and no more than its budget. `free` is the number of free places in the executor.
+    /// Call it with 0 while there are none, so that others can see that it still serves its queues.
     ///
-    /// After a tick that granted nothing although tasks wait, or after two that found none, it first looks, in a
-    /// transaction that reads. So it delays no writer while there is still nothing to do. One that has just run out of
-    /// tasks does not look: the next wake is most likely for a task that it is to grant.
+    /// After a tick that granted nothing although tasks wait, or after two that found none, it first looks in a read
+    /// transaction. So it delays no writer while there is nothing to do. An admitter that has just run out of tasks
+    /// does not look first, because the next wake is most likely for a task that it can grant.
     ///
-    /// If the outcome of the commit is unknown, it asks the store. It returns an `Err` that is
-    /// [`crate::Error::is_indeterminate`] only if the store cannot tell either.
+    /// If the outcome of the commit is unknown, it asks the store. It returns an error that
+    /// [`is_indeterminate`](crate::Error::is_indeterminate) only if the store cannot tell either.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Store`] if the store fails. [`Invalid::Duration`] for a lease below one millisecond. Those
-    /// of [`Tx::admit`](crate::store::Tx::admit) for what it serves.
+    /// [`crate::Error::Store`] if the store fails. [`Invalid::Duration`] for a lease below one millisecond. The errors
+    /// of [`Tx::admit`](crate::store::Tx::admit) for the queues that it serves.
     pub fn admit(&mut self, now: impl Into<Timestamp>, free: usize) -> Result<Admission> {
         let now = now.into();
         if self.lease < Duration::from_millis(1) {
@@ -141,8 +141,8 @@ impl Admitter {
         answer
     }
 
-    /// Returns a keeper for the leases that it grants: of the same store, the same length of leases and the
-    /// same observer. Create one, and clone it.
+    /// Returns a keeper for the leases that it grants, with the same store, lease length and observer. Create one, and
+    /// clone it.
     ///
     /// # Examples
     ///
@@ -211,7 +211,7 @@ impl Admitter {
             self.last = Some(order.request.clone());
         }
         match survey.map_err(|_| unknown)?.granted {
-            // The answer that was lost may have had more to say: the next tick says it.
+            // The lost result may have contained more: the next tick returns it.
             Some(_) => {
                 let admission = self.store.write(|tx| tx.admit(now, order))?;
                 Ok(Admission { next_due: Some(now), ..admission })
@@ -274,7 +274,7 @@ struct Admitted<'a> {
     /// `None` if it failed.
     admission: Option<&'a Admission>,
     now: Timestamp,
-    /// How often it decided again because another writer came between.
+    /// How often it decided again because another writer came in between.
     conflicts: usize,
 }
 
@@ -287,7 +287,7 @@ impl Reported for Admitted<'_> {
         for task in granted {
             to.seconds(&WAIT_SECONDS, &[], self.now.saturating_duration_since(task.ready_at));
         }
-        // A tick knows only what it serves.
+        // A tick knows only the queues that it serves.
         for name in Reason::NAMES.into_iter().filter(|name| *name != "unserved") {
             let of_name = refusals.iter().filter(|refusal| refusal.reason.name() == name);
             to.gauge(&REFUSED, &[("reason", name)], of_name.map(|refusal| refusal.tasks).sum());

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::time::Timestamp;
 
-/// A step that is taken again and again.
+/// A unit of background work that a driver repeats.
 pub trait Service {
     /// What a step reports.
     type Report: Report;
@@ -43,14 +43,14 @@ pub trait Service {
     }
 }
 
-/// What every report contains.
+/// What every report of a tick contains.
 pub trait Report: Debug {
-    /// Returns when the next tick has something to do, as far as is known now. `None` if only others' writes
-    /// can bring work. A past instant asks for a tick at once.
+    /// Returns when the next tick has something to do, as far as is known now. `None` if only writes by others can
+    /// bring work. An instant in the past asks for a tick at once.
     fn next_due(&self) -> Option<Timestamp>;
 
-    /// Returns true if the tick found nothing to do. If wake-ups lead to such ticks again and again, the driver
-    /// ticks a few milliseconds after the next one.
+    /// Returns true if the tick found nothing to do. If wake-ups repeatedly lead to such ticks, the driver waits a few
+    /// milliseconds after the next wake-up before it ticks.
     fn is_idle(&self) -> bool {
         false
     }
@@ -93,8 +93,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Returns true if a loop that has seen this many wakes is to look again. For `None`, returns true if it
-    /// is to end.
+    /// Returns true if a loop that has seen this many wakes should look again. For `None`, returns true if it should
+    /// end.
     pub(super) fn calls(&self, seen: Option<u64>) -> bool {
         self.stopped || seen.is_some_and(|seen| seen != self.wakes)
     }
@@ -117,9 +117,9 @@ impl LoopHandle {
         self.change(|state| state.wakes = state.wakes.wrapping_add(1));
     }
 
-    /// Wakes all loops as [`Self::wake`] does, because tasks became ready, and no capacity came back. A loop that was
-    /// woken for nothing before, because none of them had room, ticks up to 64 milliseconds later. Capacity that comes
-    /// back is worth a [`Self::wake`].
+    /// Wakes all loops as [`Self::wake`] does, because tasks became ready but no capacity came back. A loop that was
+    /// woken for nothing before, because no task had room, ticks up to 64 milliseconds later. When capacity comes back,
+    /// call [`Self::wake`].
     pub fn wake_for_ready(&self) {
         self.change(|state| {
             state.wakes = state.wakes.wrapping_add(1);
@@ -128,9 +128,9 @@ impl LoopHandle {
     }
 
     /// Wakes all loops as [`Self::wake`] does, because someone cancelled a task that has a lease. A worker or a keeper
-    /// among them renews its leases at once, and so learns if the task is one of its own. A
-    /// [`WakingStore`](super::WakingStore) calls this for what its process cancels, and
-    /// `store::postgres::Change::cancels` tells of all others.
+    /// among them renews its leases at once, and so learns whether the task is one of its own. A
+    /// [`WakingStore`](super::WakingStore) calls this for what its own process cancels, and
+    /// `store::postgres::Change::cancels` reports all others.
     pub fn wake_for_cancel(&self) {
         self.change(|state| {
             state.wakes = state.wakes.wrapping_add(1);
@@ -141,8 +141,8 @@ impl LoopHandle {
     }
 
     /// Wakes the loops of another handle, too, whenever this one is woken for a cancel. It is for
-    /// [`Upkeep`](super::Upkeep), which ends a lease at the deadline of a cancel if it knows it, and need not be woken
-    /// by all that wakes a worker.
+    /// [`Upkeep`](super::Upkeep), which can end a lease at the deadline of a cancel only if it knows of it, and need
+    /// not wake whenever a worker does.
     pub fn wakes_for_cancels(&self, other: &Self) {
         let mut state = self.0.state.lock();
         state.for_cancels.retain(|known| known.strong_count() > 0);
@@ -179,15 +179,15 @@ impl LoopHandle {
         self.0.state.lock().wakes
     }
 
-    /// Sleeps this long, unless a wake came since `seen` was read. So the host's own loop misses none.
+    /// Sleeps this long, or until a wake that came after `seen` was read. So a host's own loop misses no wake.
     pub fn wait_since(&self, seen: u64, length: Duration) {
         let mut state = self.0.state.lock();
         let idle = |state: &mut State| !state.calls(Some(seen));
         self.0.changed.wait_while_for(&mut state, idle, length);
     }
 
-    /// As [`Self::wait_since`], but in the first part of the time wakes end nothing, and in the next one those for
-    /// ready tasks do not.
+    /// Works like [`Self::wait_since`], but during the first part of the time no wake ends the sleep, and during the
+    /// next part wakes for ready tasks do not.
     fn sleep_since(&self, (seen, ready): (u64, u64), [all, for_ready]: [Duration; 2], length: Duration) {
         let mut state = self.0.state.lock();
         let (changed, mut slept) = (&self.0.changed, Duration::ZERO);
@@ -244,11 +244,12 @@ impl LoopHandle {
 /// Ticks a service until its handle is stopped or `each` breaks.
 ///
 /// After each tick it sleeps until the service is due, at most `longest` and at least a millisecond.
-/// [`LoopHandle::wake`] ends the sleep. If ticks that were woken find nothing to do ([`Report::is_idle`]), the
-/// next wake leads to a tick up to 16 milliseconds later, and one [for ready tasks](LoopHandle::wake_for_ready) up to 64,
-/// so that many loops that wait for one thing cost each other less. `each` receives every report and every error. After an error the loop continues, unless `each`
-/// breaks. It first pauses for 10 milliseconds, and twice as long after each further error in a row, at most five
-/// seconds and at most `longest`. So after a long failure of the store all loops are back within seconds.
+/// [`LoopHandle::wake`] ends the sleep. If woken ticks find nothing to do ([`Report::is_idle`]), the tick after the
+/// next wake comes up to 16 milliseconds later, and up to 64 after a wake [for ready
+/// tasks](LoopHandle::wake_for_ready). So many loops that wait for the same thing cost each other less. `each` receives
+/// every report and every error. After an error the loop continues, unless `each` breaks. It first pauses for 10
+/// milliseconds, and twice as long after each further error in a row, at most five seconds and at most `longest`. So
+/// after a long failure of the store all loops are back within seconds.
 ///
 /// It sleeps in real time, whatever `clock` says. With a [`crate::clock::ManualClock`], call `tick` instead.
 ///
@@ -298,14 +299,14 @@ pub fn drive<S: Service>(
 /// Pokers that could not renew wait for each other for a third of a lease. Each must try again within that.
 const LONGEST_AFTER_AN_ERROR: Duration = Duration::from_secs(5);
 
-/// Where many are woken for what only one of them can take, each finds nothing most of the time. It then costs
-/// the others less if it looks this much later.
+/// If many loops are woken for what only one of them can take, each finds nothing most of the time. Looking this much
+/// later costs the others less.
 const LONGEST_AFTER_NOTHING: Duration = Duration::from_millis(16);
 
-/// The same where tasks became ready, of which many may come into a pool that is full.
+/// The same for tasks that became ready, many of which may be for a full pool.
 const LONGEST_FOR_READY: Duration = Duration::from_millis(64);
 
-/// How long a loop sleeps, by what its last ticks came to.
+/// How long a loop sleeps, given the results of its last ticks.
 #[derive(Debug)]
 pub(crate) struct Pace {
     seen: u64,
@@ -328,12 +329,12 @@ impl Pace {
         report.as_ref().ok().and_then(Report::next_due)
     }
 
-    /// Returns for how long wakes are not answered.
+    /// Returns for how long wakes do not end the sleep.
     pub(crate) fn ignores_wakes_for(&self) -> Duration {
         self.ignores_ready_for().min(LONGEST_AFTER_NOTHING)
     }
 
-    /// The same for wakes for ready tasks.
+    /// Returns the same for wakes for ready tasks.
     fn ignores_ready_for(&self) -> Duration {
         match self.idle_ticks {
             0 => Duration::ZERO,

@@ -28,19 +28,19 @@ const PAGE: usize = 64;
 /// The pauses before an event that was refused is given again: from the first, doubling, to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Gives the events of tasks to a handler, for a named consumer: see `docs/feed.md`.
+/// Passes the events of tasks to a handler, for a named consumer: see `docs/feed.md`.
 ///
-/// A task is in the feed if it was enqueued so: [`NewTask::feed`](crate::NewTask::feed). A [driver](super::drive) calls
-/// the reader. On PostgreSQL, `PostgresStore::on_change` says when to wake it; elsewhere it looks each second.
+/// A task is in the feed if it was enqueued with [`NewTask::feed`](crate::NewTask::feed). A [driver](super::drive)
+/// calls the reader. On PostgreSQL, `PostgresStore::on_change` says when to wake it; elsewhere it looks every second.
 ///
-/// # What holds
+/// # Guarantees
 ///
-/// * *At least once.* The cursor of the consumer moves after its handler accepted an event. If the process dies in
-///   between, the event comes again. Its [`seq`](TaskEvent::seq) is unique in the store for ever.
+/// * *At least once.* The consumer's cursor moves after its handler accepted an event. If the process dies in between,
+///   the event is delivered again. Its [`seq`](TaskEvent::seq) is unique in the store forever.
 /// * *In order.* A handler gets the events in the order of their numbers, and those of one task in the order in which
-///   they happened. An event that it refuses is given again, after a second, then after longer pauses up to a
-///   minute. Those behind it wait.
-/// * *Consumers do not know each other.* Each has a cursor of its own. Two readers with one name take turns.
+///   they happened. An event that it refuses is delivered again, after a second, then after longer pauses up to a
+///   minute. Later events wait.
+/// * *Consumers are independent.* Each has its own cursor. Two readers with the same name take turns.
 /// * *A new consumer* begins with the oldest event that is still there.
 ///
 /// # Examples
@@ -91,11 +91,11 @@ type Handler = Box<dyn FnMut(&TaskEvent) -> Result<(), Box<dyn StdError + Send +
 pub struct FeedReport {
     /// How many events the handler accepted.
     pub accepted: usize,
-    /// How many events were deleted before this consumer got them, because it was dropped or they were too old.
+    /// How many events were deleted before this consumer received them, because it was dropped or they were too old.
     pub lost: u64,
-    /// The event that the handler refused, with what it said.
+    /// The event that the handler refused, with the handler's error.
     pub refused: Option<(TaskEvent, String)>,
-    /// Whether this reader has its turn. `false` while another one with its name reads.
+    /// Whether this reader has the turn. `false` while another one with its name reads.
     pub has_turn: bool,
     /// When the next tick is due: at once if there may be more events.
     pub next_due: Option<Timestamp>,
@@ -134,7 +134,7 @@ impl fmt::Debug for FeedReader {
 impl FeedReader {
     /// Creates a reader for the consumer of this name. Its first tick registers the consumer.
     ///
-    /// An event whose handler returns an error, or panics, is given again.
+    /// If the handler returns an error or panics, the event is delivered again.
     pub fn new(
         store: Arc<dyn Store>,
         name: Holder,
@@ -155,15 +155,15 @@ impl FeedReader {
     }
 
     setters! {
-        /// Sets the most events that one tick gives; at least 1. Default: 64.
+        /// Sets the most events that one tick delivers; at least 1. Default: 64.
         ///
-        /// The cursor moves once in a tick. So a larger limit makes fewer transactions, and more events come again after
-        /// a crash. No more than 64 events are in memory at a time.
+        /// The cursor moves once per tick. So a larger limit makes fewer transactions, but more events are delivered
+        /// again after a crash. No more than 64 events are in memory at a time.
         limit: usize;
         /// Sets how often it looks for new events, with one read of the store each time. Default: one second.
         refresh_every: Duration;
-        /// Sets for how long others with its name wait after its last tick. It must be longer than what the handler
-        /// needs for one event, or that event is given to another reader, too. Default: 30 seconds.
+        /// Sets how long other readers with its name wait after its last tick. It must be longer than the handler needs
+        /// for one event, otherwise another reader gets that event, too. Default: 30 seconds.
         turn: Duration;
         /// Reports what it counts and measures to this observer.
         observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
@@ -191,7 +191,7 @@ impl FeedReader {
         self.store.write(|tx| {
             let raw = tx.writes()?;
             let was = raw.hold_consumer(&self.name)?;
-            // The last number comes first: each event up to it is there for the next read, or is gone.
+            // The last number is read first: each event up to it is found by the next read, or is gone.
             let last = raw.feed_last()?;
             let first = if was.is_some() { None } else { raw.feed(0, 1)?.into_iter().next() };
             let begin = first.map_or(last, |first| first.seq - 1);
@@ -203,7 +203,7 @@ impl FeedReader {
         })
     }
 
-    /// How many events are read next, after so many were accepted.
+    /// Returns how many events are read next, after this many were accepted.
     fn page(&self, accepted: usize) -> usize {
         self.limit.max(1).saturating_sub(accepted).min(PAGE)
     }
@@ -221,7 +221,7 @@ impl FeedReader {
         }
     }
 
-    /// Moves the cursor, unless another reader has taken the turn: then it gives the events again.
+    /// Moves the cursor, unless another reader has taken the turn: then that one delivers the events again.
     fn accept(&self, done: &Consumer) -> Result<bool> {
         self.store.write(|tx| {
             let raw = tx.writes()?;
@@ -233,8 +233,8 @@ impl FeedReader {
         })
     }
 
-    /// Gives events to the handler, page by page, until the limit or half a turn is reached, one is refused, or none is
-    /// left. Returns whether there may be more.
+    /// Passes events to the handler, page by page, until the limit or half a turn is reached, one is refused, or none
+    /// is left. Returns whether there may be more.
     fn give_all(
         &mut self,
         called: Instant,
@@ -245,7 +245,7 @@ impl FeedReader {
         loop {
             let is_full = events.len() == self.page(report.accepted);
             for event in events {
-                // Before the turn ends, so that no one else has begun with these.
+                // Before the turn ends, so that no other reader has begun with these events.
                 if report.accepted > 0 && called.elapsed() >= self.turn / 2 {
                     return Ok(true);
                 }
@@ -272,7 +272,7 @@ impl FeedReader {
             return Ok(FeedReport { has_turn: true, next_due: Some(at), ..FeedReport::default() });
         }
         let unnumbered = latest_changes(&*self.store)?.unnumbered;
-        // Another process gives the numbers just now.
+        // Another process is numbering the events right now.
         let follow = now + if unnumbered { self.refresh_every / 16 } else { self.refresh_every };
         if let Some(rests) = self.rests(now)? {
             let next_due = rests.next_due.map(|due| if rests.has_turn { due.min(follow) } else { due });
@@ -315,11 +315,11 @@ impl FeedReader {
 impl Service for FeedReader {
     type Report = FeedReport;
 
-    /// Gives the next events to the handler, and moves the cursor of the consumer.
+    /// Passes the next events to the handler, and moves the consumer's cursor.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Store`] if the store fails. Events that were accepted come again then.
+    /// [`crate::Error::Store`] if the store fails. Events that were accepted are then delivered again.
     fn tick(&mut self, now: Timestamp) -> Result<FeedReport> {
         let tick = Tick::begin("feed", spans::feed(&self.name));
         let answer = self.read(now);

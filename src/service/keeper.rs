@@ -27,47 +27,46 @@ use crate::time::Timestamp;
 /// Renews leases, and tells each holder what it lost.
 ///
 /// [`Self::keep`] adds the lease of a granted task and returns its [`Kept`]. The lease is renewed for as long
-/// as that lives. Clones share one set of leases: drive one of them, on a thread with
-/// [`drive`](super::drive) or on a runtime with `tokio::drive`, and give the others to whoever admits.
+/// as that lives. Clones share one set of leases: drive one of them, on a thread with [`drive`](super::drive) or on a
+/// runtime with `tokio::drive`, and give the others to the code that admits.
 ///
-/// A keeper of [`Admitter::keeper`](super::Admitter::keeper) knows how long the admitter's leases last, so
-/// that is said once.
+/// [`Admitter::keeper`](super::Admitter::keeper) creates a keeper with the admitter's lease length, so that you set it
+/// only once.
 ///
 /// # When it renews
 ///
-/// A lease is renewed a third of its length after it was granted or last renewed. One call renews all that
-/// are due, and those that are due within another sixth. So while the store confirms, two calls are at least
-/// a sixth of a lease apart, however many leases there are.
+/// A lease is renewed a third of its length after it was granted or last renewed. One call renews all leases that are
+/// due, and those that become due within another sixth. So while the store confirms, two calls are at least a sixth of
+/// a lease apart, however many leases there are.
 ///
-/// It renews all leases at once if the handle of its driver is told of a cancel
-/// ([`LoopHandle::wake_for_cancel`]). Many cancels in a row share a call. A lease that is kept after that, but was
-/// granted before, is renewed at once, too.
+/// It renews all leases at once if its driver's handle is woken for a cancel ([`LoopHandle::wake_for_cancel`]). Many
+/// cancels in a row share a call. A lease that is kept after that, but was granted before, is also renewed at once.
 ///
-/// If the store fails, or returns [`Renewal::Busy`], the keeper tries again after a pause. The first pause is
-/// a 64th of the length, but at most a second. Each further one is twice as long, up to an eighth of the
-/// length. Towards the expiry it is half of the time that is left.
+/// If the store fails, or returns [`Renewal::Busy`], the keeper tries again after a pause. The first pause is a 64th of
+/// the length, but at most a second. Each further pause is twice as long, up to an eighth of the length. Close to the
+/// expiry it is half of the remaining time.
 ///
-/// It calls the store that it was given, and waits for nothing else. On PostgreSQL its transactions use the
-/// connection that is kept for renewals.
+/// It calls the store that it was given, and waits for nothing else. On PostgreSQL its transactions use the connection
+/// that is reserved for renewals.
 ///
 /// # When a holder is told
 ///
 /// * *Lost*: the store says so. The task ended, or another holder may have it.
-/// * *Expired*: the lease was not confirmed in time, although the store was asked. Another holder may be given
-///   the task any time, so the work must stop. The holder is told when its lease expires, at that instant and
-///   not before. The keeper still tries to renew the lease until its `Kept` is dropped, so that the holder
-///   can record an end.
+/// * *Expired*: the lease was not confirmed in time, although the store was asked. Another holder may be given the task
+///   at any time, so the work must stop. The holder learns of it when its lease expires, at that instant and not
+///   before. The keeper still tries to renew the lease until its `Kept` is dropped, so that the holder can record an
+///   end.
 ///
-/// * *Cancelled*: someone [cancelled](crate::store::Tx::cancel) the task. The holder is told with the deadline, which
-///   the lease does not outlast. It keeps the task and its slots until it ends it, or until the deadline, at which it
-///   is told that the lease expired.
+/// * *Cancelled*: someone [cancelled](crate::store::Tx::cancel) the task. The holder gets the deadline, which the lease
+///   does not outlast. It keeps the task and its slots until it ends the task, or until the deadline. Then it is told
+///   that the lease expired.
 ///
-/// A keeper that was held up for longer than a lease, for example because the machine slept, asks the store
-/// first. Upkeep that was held up as well gives it a [grace](super::Upkeep#grace) for that. If the lease is
-/// confirmed, no one else had the task, and the work goes on.
+/// A keeper that was delayed for longer than a lease, for example because the machine slept, asks the store first.
+/// Upkeep that was delayed as well gives it a [grace](super::Upkeep#grace) for that. If the lease is confirmed, no one
+/// else had the task, and the work goes on.
 ///
-/// While a call of the store hangs, no one is told. A holder that acts on the outside world does not rely on
-/// that: it asks [`Kept::holds`] first.
+/// While a store call hangs, no holder is told anything. So before a holder acts on the outside world, it should ask
+/// [`Kept::holds`].
 ///
 /// # Examples
 ///
@@ -111,11 +110,11 @@ struct State {
     set: LeaseSet,
     /// Of the leases of the set.
     entries: HashMap<LeaseRef, Entry>,
-    /// When the driver will tick next, as far as it was told.
+    /// When the driver will tick next, as far as is known.
     next_tick: Option<Timestamp>,
     /// Wakes the driver.
     driver: Option<LoopHandle>,
-    /// How many cancels the driver's handle had told of when the store was asked last, and when that was.
+    /// How many cancels the driver's handle had counted when the store was last asked, and when that was.
     cancels_seen: u64,
     cancels_heeded_at: Option<Timestamp>,
 }
@@ -128,7 +127,7 @@ struct Entry {
 }
 
 impl State {
-    /// Has the store asked at once if the driver's handle has told of a cancel.
+    /// Makes all leases due at once if the driver's handle was woken for a cancel.
     fn heed_cancels(&mut self, now: Timestamp) {
         let seen = self.driver.as_ref().map_or(0, LoopHandle::cancels_seen);
         if std::mem::replace(&mut self.cancels_seen, seen) != seen {
@@ -137,10 +136,10 @@ impl State {
         }
     }
 
-    /// Adds a lease. Returns when the store is to be asked for it.
+    /// Adds a lease. Returns when to ask the store for it.
     fn insert(&mut self, lease: LeaseRef, expires_at: Timestamp) -> Timestamp {
         let due = self.set.insert(lease, expires_at);
-        // Between the grant and this call the task may have been cancelled, and all but this lease asked for.
+        // Between the grant and this call the task may have been cancelled, and all leases but this one renewed.
         let granted_at = expires_at - self.set.length();
         match self.cancels_heeded_at.filter(|heeded_at| *heeded_at >= granted_at) {
             Some(_) => self.set.ask_at(lease, granted_at),
@@ -148,7 +147,7 @@ impl State {
         }
     }
 
-    /// Takes what the holders of these leases said since the last call.
+    /// Takes the notes that the holders of these leases left since the last call.
     fn take_notes(&self, asked: &[LeaseRef]) -> Vec<Note> {
         let note = |lease: &LeaseRef| {
             let (at, text) = self.entries.get(lease)?.slot.note.lock().take()?;
@@ -196,7 +195,7 @@ struct Slot {
 type Call = Box<dyn FnOnce() + Send>;
 type CancelCall = Box<dyn FnOnce(Timestamp) + Send>;
 
-/// What a holder is told of a cancel of its task.
+/// What a holder learns about a cancel of its task.
 #[derive(Default)]
 struct Cancel {
     deadline: Option<Timestamp>,
@@ -214,7 +213,7 @@ impl Slot {
         self.told.stop();
         let calls = self.calls.lock().take();
         for call in calls.into_iter().flatten() {
-            // One holder's panic keeps no other from being told. The panic hook has printed it.
+            // A panic in one holder's callback must not keep others from being told. The panic hook has printed it.
             let _ = catch_unwind(AssertUnwindSafe(call));
         }
     }
@@ -274,8 +273,8 @@ impl Keeper {
     /// Renews the lease of this granted task until the returned handle is dropped. Wakes its driver if that
     /// would tick too late.
     ///
-    /// Keep a lease as soon as it is granted, also if its task waits for a worker. If the record has no lease,
-    /// or one that was lost since, the next tick tells so.
+    /// Keep a lease as soon as it is granted, even if its task still waits for a worker. If the record has no lease, or
+    /// one that was lost since, the next tick reports it as lost.
     pub fn keep(&self, task: &TaskRecord) -> Kept {
         let lease = task.lease_ref();
         let mut state = self.shared.lock();
@@ -311,7 +310,7 @@ impl Keeper {
         Kept { shared: self.shared.clone(), slot }
     }
 
-    /// Returns when the next tick is due, as things are now. `None` if there are no leases.
+    /// Returns when the next tick is due, as far as is known now. `None` if there are no leases.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.shared.lock().set.next_due()
     }
@@ -320,9 +319,9 @@ impl Keeper {
     /// its task is ready again at once. Forgets these leases, and tells their holders that they are lost.
     /// Returns how many tasks are ready again.
     ///
-    /// Call it at the end of the program, when the work has stopped. A holder that works on notices that it
-    /// lost its lease, but another one may begin before. A holder that was done has dropped its [`Kept`], so
-    /// its lease is not given back.
+    /// Call it at the end of the program, when the work has stopped. A holder that is still working notices that it
+    /// lost its lease, but another holder may begin before that. A holder that has finished has dropped its [`Kept`],
+    /// so its lease is not given back.
     ///
     /// # Errors
     ///
@@ -349,7 +348,7 @@ impl Service for Keeper {
 
     /// Renews the leases that are due, in one transaction, and tells holders what they lost.
     ///
-    /// A failure of the store is part of the report: the keeper decides itself when to try again.
+    /// A failure of the store is part of the report. The keeper itself decides when to try again.
     ///
     /// # Errors
     ///
@@ -366,7 +365,7 @@ impl Service for Keeper {
         let told: Vec<Arc<Slot>> = state.slots(&expired).collect();
         let notes = state.take_notes(&asked);
         drop(state);
-        // Before the store is asked: it failed the last time, so it may take long.
+        // Before asking the store: it failed the last time, so it may take long.
         told.iter().for_each(|slot| slot.tell());
 
         let lease = self.lease;
@@ -412,7 +411,7 @@ impl Service for Keeper {
         report.next_due = state.set.next_due();
         state.next_tick = report.next_due;
         drop(state);
-        // Before those that lost it, because a deadline that is told may have passed.
+        // Before the lost leases, because a reported deadline may have passed.
         cancelled.retain(|(slot, deadline)| slot.tell_cancelled(*deadline));
         report.cancelled = cancelled.iter().map(|(slot, _)| slot.lease).collect();
         told.iter().for_each(|slot| slot.tell());
@@ -421,7 +420,7 @@ impl Service for Keeper {
     }
 
     fn woken_by(&mut self, handle: &LoopHandle) {
-        // What the handle told of before may concern a lease that is kept already, so it is heeded, too.
+        // Earlier cancels of the handle may concern a lease that is already kept, so they count, too.
         self.shared.lock().driver = Some(handle.clone());
     }
 }
@@ -429,7 +428,7 @@ impl Service for Keeper {
 /// What a holder said about its work, and when.
 type Note = (LeaseRef, Timestamp, String);
 
-/// Renews leases, and returns of each note whether it was written.
+/// Renews leases, and returns for each note whether it was written.
 fn renew(
     tx: &mut Tx<'_>,
     now: Timestamp,
@@ -442,8 +441,8 @@ fn renew(
 
 /// A lease that a [`Keeper`] renews until this is dropped.
 ///
-/// Drop it when the attempt has ended: finished, registered as a sensor, or given back. A lease that its
-/// holder ended is lost to the keeper, too, if it is asked for in between.
+/// Drop it when the attempt has ended: finished, registered as a sensor, or given back. If the keeper renews in
+/// between, it reports a lease that its holder has ended as lost, too.
 ///
 /// # Examples
 ///
@@ -486,41 +485,42 @@ impl Kept {
         self.slot.lease
     }
 
-    /// Returns true if the lease surely holds at this instant of the keeper's clock: it was confirmed until
-    /// later, and is not known to be lost. Asks no one, so it is right even if the keeper is held up.
+    /// Returns true if the lease certainly holds at this instant of the keeper's clock: it was confirmed until later,
+    /// and is not known to be lost. Calls no store, so it is right even if the keeper is delayed.
     pub fn holds(&self, now: impl Into<Timestamp>) -> bool {
         now.into().as_micros() < self.slot.expires_at.load(Ordering::Acquire)
     }
 
-    /// Returns true once the holder was told to stop, because the lease was lost or expired, and from then
-    /// on. See [`Keeper`](Keeper#when-a-holder-is-told).
+    /// Returns true once the holder was told to stop because the lease was lost or expired, and from then on. See
+    /// [`Keeper`](Keeper#when-a-holder-is-told).
     pub fn is_lost(&self) -> bool {
         self.slot.told.is_stopped()
     }
 
-    /// Returns a future that is ready once the holder is told to stop. It needs no runtime and no timer. Once
-    /// the handle was dropped, no one is told any more.
+    /// Returns a future that is ready once the holder is told to stop. It needs no runtime and no timer. If the `Kept`
+    /// is dropped before that, it never becomes ready.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         self.slot.told.stopped()
     }
 
-    /// Returns the deadline by which the holder is to end the task, because someone
-    /// [cancelled](crate::store::Tx::cancel) it. `None` as long as the holder was not told.
+    /// Returns the deadline by which the holder must end the task, because someone
+    /// [cancelled](crate::store::Tx::cancel) it. `None` until the holder was told.
     pub fn cancelled(&self) -> Option<Timestamp> {
         self.slot.cancel.lock().deadline
     }
 
-    /// Says how the work is going, as of this instant. Whoever looks at the task sees it: [`Lease::note`](crate::lease::Lease).
+    /// Notes how the work is going, as of this instant. The task's record shows it:
+    /// [`Lease::note`](crate::lease::Lease).
     ///
-    /// It is written with the next renewal, so it costs no call of its own, and is seen up to a third of a lease later.
-    /// A newer note replaces one that was not written yet. The first [`MAX_NOTE_BYTES`] bytes are kept. A note that is
-    /// not written when this is dropped never is.
+    /// The note is written with the next renewal, so it costs no extra call, and becomes visible up to a third of a
+    /// lease later. A newer note replaces one that was not written yet. The first [`MAX_NOTE_BYTES`] bytes are kept. A
+    /// note that is not yet written when this is dropped is lost.
     pub fn note(&self, now: impl Into<Timestamp>, text: impl Into<String>) {
         *self.slot.note.lock() = Some((now.into(), clip_to(MAX_NOTE_BYTES, text.into())));
     }
 
     /// Calls this once with the deadline when the holder is told that its task was cancelled; at once if it was told
-    /// before. It is called as that of [`Self::on_lost`] is.
+    /// before. It is called in the same way as [`Self::on_lost`]'s.
     pub fn on_cancelled(&self, call: impl FnOnce(Timestamp) + Send + 'static) {
         let mut cancel = self.slot.cancel.lock();
         match cancel.deadline {
@@ -550,7 +550,7 @@ impl Drop for Kept {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let lease = self.slot.lease;
-        // One that was lost may have been kept again since.
+        // A lost lease may have been kept again since.
         let Some(entry) = state.entries.get_mut(&lease).filter(|entry| Arc::ptr_eq(&entry.slot, &self.slot))
         else {
             return;
@@ -579,7 +579,7 @@ pub struct KeepReport {
     pub expired: Vec<LeaseRef>,
     /// Why it renewed nothing, if the store failed. It tries again soon.
     pub error: Option<Error>,
-    /// When the next renewal is due, or a holder is to be told. `None` if there are no leases.
+    /// When the next renewal is due, or a holder must be told. `None` if there are no leases.
     pub next_due: Option<Timestamp>,
 }
 

@@ -1,20 +1,20 @@
-//! Services: they run the pure core on a store.
+//! Services, which run the pure core on a store.
 //!
-//! A service is a step, `tick(now) -> Report`. It has no timer of its own. A host calls it from its own loop,
-//! from a timer, or from a test with a [`crate::clock::ManualClock`]. It can also let [`drive`] call it on a
-//! thread that the host created. Each report says when the next step is due. Only the [`Poker`] has threads,
-//! for the host's pokes. They end with it.
+//! A service has one method, `tick(now) -> Report`, and no timer of its own. A host calls it from its own
+//! loop, from a timer, or from a test with a [`crate::clock::ManualClock`]. It can also let [`drive`] call it
+//! on a thread that the host created. Each report says when the next step is due. Only the [`Poker`] has
+//! threads, for the host's pokes. They end with it.
 //!
-//! A [`Worker`] is more than a service: it drives an admitter and a keeper on threads of its own, runs the
-//! host's handlers on what it is granted, and stores how they ended.
+//! A [`Worker`] is more than a service: it drives an admitter and a keeper on its own threads, runs the
+//! host's handlers on the tasks that it is granted, and stores how they ended.
 //!
 //! | service | one tick |
 //! |---|---|
 //! | [`Admitter`] | admits waiting tasks: grants leases on slots |
 //! | [`Keeper`] | renews the leases that this process holds, and tells their holders what they lost |
-//! | [`Upkeep`] | ends expired leases and retries or fails their tasks; deletes what is old; by choice closes silent runs, audits and repairs |
-//! | [`Poker`] | pokes what sensors wait for, once per distinct target, and wakes those whose target has come |
-//! | [`FeedReader`] | gives a named consumer what happened to tasks that are in the feed |
+//! | [`Upkeep`] | ends expired leases and retries or fails their tasks; deletes what is old; optionally closes silent runs, audits and repairs |
+//! | [`Poker`] | pokes what sensors wait for, once per distinct target, and ends the sensors whose condition is met |
+//! | [`FeedReader`] | passes what happened to tasks in the feed to a named consumer |
 //!
 //! Programs on a tokio runtime find async forms of all this in the module `tokio` (feature `tokio`).
 //!

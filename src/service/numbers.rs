@@ -1,5 +1,5 @@
 //! Changes of sensors, and events of the feed, are followed by their numbers. In some stores a transaction may leave what it appends
-//! without: whoever follows gives the numbers before it reads.
+//! without: every follower assigns the numbers before it reads.
 
 use crate::error::{Error, Result};
 use crate::store::Store;

@@ -7,9 +7,9 @@ use crate::store::{Store, StoreInfo, Tx, TxMode};
 /// Wakes a loop after each commit that returned slots, made tasks ready, changed pools or limits, or asked the
 /// holder of a lease to stop.
 ///
-/// Wrap it around the store that all parts of a process use. The admitter's loop then learns at once what the
-/// other parts do, and a worker or a keeper which of its tasks were cancelled. They learn at their next tick what
-/// other processes do. On PostgreSQL, `PostgresStore::on_change` reports that, too.
+/// Wrap it around the store that all parts of a process use. The admitter's loop then learns at once what the other
+/// parts do, and a worker or a keeper learns at once which of its tasks were cancelled. What other processes do, they
+/// learn at their next tick. On PostgreSQL, `PostgresStore::on_change` reports that at once, too.
 ///
 /// # Examples
 ///

@@ -132,11 +132,11 @@ macro_rules! transactions {
 
             /// Runs `body` in a transaction that writes.
             ///
-            /// Runs it again, up to [`CONFLICT_RETRIES`](crate::store::CONFLICT_RETRIES) times, if another
-            /// writer came between its decision and its commit. The same holds if the database aborted it in
-            /// favour of another transaction (PostgreSQL's serialization failures and deadlocks). `body` must
-            /// have no other effects. Before each further run the thread sleeps, first for 0.2 ms, then
-            /// longer, up to 10 ms.
+            /// Runs `body` again, up to [`CONFLICT_RETRIES`](crate::store::CONFLICT_RETRIES) times, if
+            /// another writer came between its decision and its commit. The same holds if the database
+            /// aborted it in favour of another transaction (PostgreSQL's serialization failures and
+            /// deadlocks). `body` must have no other effects. Before each further run the thread sleeps,
+            /// first for 0.2 ms, then longer, up to 10 ms.
             ///
             /// # Errors
             ///
@@ -210,7 +210,7 @@ fn once<S: Store + ?Sized, T>(
     let mut answer = None;
     store.transact(mode, &mut |tx| {
         let done = body(tx);
-        // What the last verb did stays, and may be committed already.
+        // The effect of the last verb stays, and may already be committed.
         answer = Some(if tx.is_over() { done } else { Ok(done?) });
         Ok(())
     })?;

@@ -1,4 +1,4 @@
-//! Counts reads of the active-run index and along lists of tasks, for tests that ask for it.
+//! Counts reads of the active-run index and of task lists, for tests that ask for it.
 
 use std::cell::Cell;
 
@@ -18,7 +18,8 @@ thread_local! {
 
 /// Runs the body, and returns what its queries on this thread read of the active-run index of the crate's
 /// stores, and how many tasks its lists looked at. Counting is off outside the body. Inside, it costs the SQL stores a
-/// second statement per query for runs. PostgreSQL counts only the rows that it returns, since the server filters out the others itself.
+/// second statement per query for runs. PostgreSQL counts only the rows that it returns, since the server filters out
+/// the others itself.
 pub fn count_run_reads<T>(body: impl FnOnce() -> T) -> (T, RunReads) {
     READS.set(Some(RunReads::default()));
     let answer = body();

@@ -1,4 +1,4 @@
-//! Marks the transactions of the crate's own services, for a store that keeps a connection for them.
+//! Marks the transactions of the crate's own services, for a store that reserves a connection for them.
 //!
 //! A service has an `Arc<dyn Store>`, perhaps one that a host wrapped around another. So the mark goes with
 //! the thread, and not through the trait.

@@ -35,11 +35,12 @@ pub struct ReadTx<'a> {
 pub struct Tx<'a> {
     read: ReadTx<'a>,
     effects: Effects,
-    /// How the store failed in a verb that writes several times. Then the transaction must not be committed.
+    /// How the store failed in a verb that writes several times. If set, the transaction must not be
+    /// committed.
     broken: Option<StoreErrorKind>,
-    /// Whether it admitted. Then it may admit again and read, and nothing else.
+    /// Whether it admitted. It may then admit again and read, and nothing else.
     admitted: bool,
-    /// Whether its last verb is done. Then it may be committed already.
+    /// Whether its last verb is done. It may then be committed already.
     is_over: bool,
 }
 
@@ -49,7 +50,7 @@ enum Inner<'a> {
     /// could then not commit while its handle is in scope.
     #[cfg(feature = "sqlite")]
     Sqlite(SqliteBackend<'a>),
-    /// In a transaction that the host owns. Those of the store's own are borrowed.
+    /// In a transaction that the host owns. The store's own transactions are borrowed.
     #[cfg(feature = "postgres")]
     Postgres(PostgresBackend<'static>),
 }
@@ -102,7 +103,7 @@ impl<'a> Tx<'a> {
         Ok(self.raw())
     }
 
-    /// [`Self::writes`], for a verb that locks and then decides on what it reads. It must see what was
+    /// Returns [`Self::writes`] for a verb that locks and then decides on what it reads. It must see what was
     /// committed before the lock.
     pub(crate) fn decides(&mut self) -> Result<&mut (dyn StoreTx + 'a)> {
         self.may_write()?;
@@ -125,15 +126,16 @@ impl<'a> Tx<'a> {
         }
     }
 
-    /// Runs the last verb of the transaction, whose commit may go along with it: on PostgreSQL that is one round
-    /// trip less. When the verb has returned `Ok`, the transaction is committed whatever the body then returns.
+    /// Runs the last verb of the transaction. The commit may be sent along with it, which on PostgreSQL saves
+    /// a round trip. Once the verb has returned `Ok`, the transaction is committed whatever the body then
+    /// returns.
     ///
-    /// The closure calls one verb that writes. Afterwards others are refused, and queries see what was committed. A host commits its own
-    /// transaction itself.
+    /// The closure calls one verb that writes. Afterwards other verbs are refused, and queries see what was
+    /// committed. In a transaction that the host owns, the host still commits.
     ///
     /// # Errors
     ///
-    /// The verb's, among them those of the commit: nothing was changed, unless it is
+    /// The verb's errors, including those of the commit: nothing was changed, unless the error is
     /// [`Indeterminate`](StoreErrorKind::Indeterminate). [`Invalid::AfterLast`] for a second call.
     ///
     /// # Examples
@@ -158,7 +160,7 @@ impl<'a> Tx<'a> {
         Ok(done)
     }
 
-    /// Whether [`Self::last`] has run its verb.
+    /// Returns true if [`Self::last`] has run its verb.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }

@@ -22,15 +22,15 @@ pub struct Planned {
     pub shares: Vec<ShareUse>,
 }
 
-/// Plans one tick at `now`, as [`Tx::admit`](crate::store::Tx::admit) does, with what a survey found. Lanes of
-/// queues that it does not serve are of somebody else.
+/// Plans one tick at `now`, as [`Tx::admit`](crate::store::Tx::admit) does, with what a survey found. Lanes of queues
+/// that it does not serve belong to others.
 ///
 /// `read` is called with the pages that the planner asks for, and returns their tasks. It may lower the
 /// limits of pages first.
 ///
 /// # Errors
 ///
-/// Those of the tick for what its policy does not know.
+/// The tick's errors for what its policy does not support.
 pub fn plan(
     order: &AdmitRequest,
     now: Timestamp,
@@ -55,22 +55,22 @@ pub fn plan(
     Ok(Planned { admit, refusals, rates, shares })
 }
 
-/// The index of active runs that [`MemoryStore`](crate::store::MemoryStore) keeps for each namespace, alone.
+/// The index of active runs that [`MemoryStore`](crate::store::MemoryStore) keeps for each namespace, on its own.
 #[derive(Debug, Clone, Default)]
 pub struct RunIndex(ActiveIndex<u32>);
 
 impl RunIndex {
-    /// An empty index.
+    /// Creates an empty index.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Files a run. The key must not be there with the same start.
+    /// Adds a run. The key must not be present with the same start.
     pub fn insert(&mut self, start: Timestamp, stop: Option<Timestamp>, key: u32) {
         self.0.insert(point(start), stop.map(point), key);
     }
 
-    /// Takes out a run that was filed with just these values. Returns whether it was there.
+    /// Removes a run that was added with exactly these values. Returns whether it was present.
     pub fn remove(&mut self, start: Timestamp, stop: Option<Timestamp>, key: u32) -> bool {
         self.0.remove(point(start), stop.map(point), &key)
     }

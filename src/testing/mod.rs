@@ -1,4 +1,4 @@
-//! What tests of stores and hosts need, beside the conformance suite. Feature `testing`.
+//! Tools for tests of stores and hosts, besides the conformance suite. Feature `testing`.
 
 pub mod conformance;
 pub mod core;

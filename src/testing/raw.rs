@@ -11,14 +11,14 @@ pub fn raw<'t, 'a>(tx: &'t mut ReadTx<'a>) -> &'t mut (dyn StoreTx + 'a) {
 
 /// [`Store`] with the contract's own methods instead of a host's verbs.
 pub trait RawStoreExt {
-    /// As [`read`](crate::store::MemoryStore::read).
+    /// Works like [`read`](crate::store::MemoryStore::read).
     ///
     /// # Errors
     ///
     /// As [`Store::transact`].
     fn read_raw<T>(&self, body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> Result<T>;
 
-    /// As [`write`](crate::store::MemoryStore::write).
+    /// Works like [`write`](crate::store::MemoryStore::write).
     ///
     /// # Errors
     ///

@@ -30,7 +30,7 @@ use crate::time::Timestamp;
 pub struct Step {
     /// What it does.
     pub name: &'static str,
-    /// Does it. Fails only if the store does; panics if the store answers what it should not.
+    /// Does it. Fails only if the store does; panics if the store returns what it should not.
     pub run: fn(&mut Tx<'_>) -> Result<()>,
 }
 
@@ -44,7 +44,7 @@ fn key(task: &str) -> TaskKey {
 
 const TASKS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "later", "recorded"];
 
-/// The names that the steps of [`life`] use.
+/// Returns the names that the steps of [`life`] use.
 pub fn watch() -> Watch {
     Watch {
         tasks: TASKS.iter().map(|name| key(name)).collect(),
@@ -74,7 +74,7 @@ fn record(tx: &mut Tx<'_>, name: &str) -> Result<TaskRecord> {
     Ok(found.remove(0).expect("the task is there"))
 }
 
-/// The leases of those of the tasks that have one.
+/// Returns the leases of those of the tasks that have one.
 fn leases(tx: &mut Tx<'_>, names: &[&str]) -> Result<Vec<LeaseRef>> {
     let leased = names.iter().map(|name| record(tx, name)).collect::<Result<Vec<_>>>()?;
     Ok(leased.into_iter().map(|task| task.lease_ref()).collect())
@@ -104,8 +104,8 @@ macro_rules! steps {
     };
 }
 
-/// Every verb of [`Tx`] that writes, and every other writing method of the contract, in an order in which
-/// each finds what it needs. Begins on an empty store; each writes something.
+/// Returns every verb of [`Tx`] that writes, and every other writing method of the contract, in an order in
+/// which each finds what it needs. Begins on an empty store; each writes something.
 ///
 /// # Examples
 ///

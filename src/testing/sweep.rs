@@ -24,7 +24,7 @@ pub const KINDS: [StoreErrorKind; 5] = [
 pub struct Sweep {
     /// Operations.
     pub operations: usize,
-    /// Faults that struck, each in a run of its own.
+    /// Faults that occurred, each in its own run.
     pub faults: usize,
     /// Those of them after which the operation had taken effect.
     pub committed: usize,
@@ -32,15 +32,15 @@ pub struct Sweep {
     pub calls: BTreeSet<&'static str>,
 }
 
-/// Lets every call of every operation of [`life`] fail once, by each of [`KINDS`], before and after its
-/// effect, on stores that `make` makes, and looks at everything afterwards:
+/// Makes every call of every operation of [`life`] fail once, with each of [`KINDS`], before and after its
+/// effect, on stores that `make` creates, and checks everything afterwards:
 ///
-/// * an error is answered, of the kind that struck;
+/// * the operation returns an error of the kind that occurred;
 /// * the state equals the one before the operation, or, if the commit took effect, the one after it;
 /// * the audit finds nothing, so that used slots are the sums of the leases;
-/// * the same handle goes on: the operation, asked again, does what it does without a fault.
+/// * the same handle keeps working: the repeated operation does what it does without a fault.
 ///
-/// Hosts may use it for stores of their own.
+/// Hosts may use it for their own stores.
 ///
 /// # Panics
 ///
@@ -60,8 +60,9 @@ pub fn sweep_faults(make: &dyn Fn() -> Arc<dyn Store>) -> Sweep {
     sweep(&|_| all.clone(), make)
 }
 
-/// Sweeps as [`sweep_faults`] does, with this kind of failure alone. The calls of one operation fail before
-/// their effect, those of the next one after it. For a store on a server, where a whole sweep takes minutes.
+/// Sweeps as [`sweep_faults`] does, but with only this kind of failure. The calls of one operation fail
+/// before their effect, those of the next one after it. For a store on a server, where a whole sweep takes
+/// minutes.
 ///
 /// # Panics
 ///
@@ -71,7 +72,7 @@ pub fn sample_faults(kind: StoreErrorKind, make: &dyn Fn() -> Arc<dyn Store>) ->
     sweep(&|place| vec![(kind, when(place))], make)
 }
 
-/// Sweeps with the failures that each operation is to have.
+/// Sweeps with the failures for each operation.
 fn sweep(
     failures: &dyn Fn(usize) -> Vec<(StoreErrorKind, When)>,
     make: &dyn Fn() -> Arc<dyn Store>,
@@ -86,7 +87,7 @@ fn sweep(
         let after = look(&clean);
         assert_ne!(before, after, "{} writes", step.name);
         let mut store = Some(lived(make, past));
-        // Raised until a run passes untouched; then all calls are known.
+        // Raised until a run passes without a fault; then all calls are known.
         let mut calls = u64::MAX;
         for (kind, when) in failures(place) {
             let mut at = 0;
@@ -130,7 +131,7 @@ fn apply(store: &FaultStore, step: Step) -> Result<()> {
     store.transact(TxMode::Write, &mut |tx| (step.run)(tx))
 }
 
-/// A store in which these steps were done.
+/// Returns a store in which these steps were done.
 fn lived(make: &dyn Fn() -> Arc<dyn Store>, past: &[Step]) -> FaultStore {
     let store = FaultStore::new(make());
     for step in past {
@@ -145,13 +146,13 @@ fn look(store: &FaultStore) -> Snapshot {
     seen
 }
 
-/// A snapshot whose tasks and lanes are numbered from 1. A store may never give a number again that it gave in
-/// a transaction that was rolled back, so the tasks of a repeated `enqueue` may have higher ones.
+/// Returns a snapshot whose tasks and lanes are numbered from 1. A store need not reuse a number from a
+/// transaction that was rolled back, so the tasks of a repeated `enqueue` may have higher ones.
 fn snapshot(tx: &mut ReadTx<'_>) -> Result<Snapshot> {
     Ok(Snapshot::take(tx, &watch())?.numbered_from_one())
 }
 
-/// What the step leads to; then it is undone.
+/// Returns what the step leads to, and undoes it.
 fn rehearse(store: &FaultStore, step: Step) -> Snapshot {
     let mut seen = None;
     let undone = store.transact(TxMode::Write, &mut |tx| {

@@ -1,4 +1,4 @@
-//! Drives a service by a future.
+//! Drives a service with a future.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::service::{LoopHandle, Pace, Service};
 /// Ticks a service until its handle is stopped or `each` breaks:
 /// [`drive`](crate::service::drive) as a future.
 ///
-/// Ticks run on the runtime's blocking threads. Between them it sleeps by the runtime's timer, as long as the
-/// blocking form would. [`LoopHandle::wake`] and [`LoopHandle::stop`] end the sleep at once. `each` is called
-/// by the task that awaits it, so it must not block; it may spawn tasks.
+/// Ticks run on the runtime's blocking threads. Between them it sleeps on the runtime's timer, as long as the
+/// blocking form would. [`LoopHandle::wake`] and [`LoopHandle::stop`] end the sleep at once. The task that
+/// awaits `drive` calls `each`, so `each` must not block; it may spawn tasks.
 ///
 /// # Cancellation
 ///
-/// The future may be dropped at any await, for example by `select!`, and the service driven again. A tick
-/// that had begun runs to its end. Its report is the first that the next `drive` passes to `each`. Nothing is
-/// awaited between the arrival of a report and `each`. Stopping the handle instead lets the tick end and its
-/// report reach `each`.
+/// The future may be dropped at any await, for example by `select!`, and the service may then be driven
+/// again. A tick that had begun runs to its end. Its report is the first that the next `drive` passes to
+/// `each`. Nothing is awaited between the arrival of a report and `each`. If you stop the handle instead, the
+/// tick ends and its report reaches `each`.
 ///
 /// # Errors
 ///

@@ -1,6 +1,5 @@
 //! Async stores, services and pokes for programs on a tokio runtime. Feature `tokio`.
-//!
-//! | here | stands for |
+//! | here | async form of |
 //! |---|---|
 //! | [`AsyncStore`] | [`read`](crate::store::MemoryStore::read) and [`write`](crate::store::MemoryStore::write), on any [`Store`](crate::store::Store) |
 //! | [`AsyncService`], [`AsyncAdmitter`] | a [`Service`](crate::service::Service) |
@@ -19,10 +18,10 @@
 //!   16 writing calls run at once, unless [`AsyncStore::at_once`] sets another limit. Bodies of transactions
 //!   run there, too, so they own what they use.
 //! * *Async pokes* are tasks of the runtime. They need no thread, so thousands may be in flight. Each kind
-//!   has a limit. Other pokes run on the poker's own threads, as before.
+//!   has a limit. Other pokes run on the poker's own threads.
 //! * *Time limits and sleeping* use the runtime's timer (`enable_time`). [`drive`] needs it, and so does an
 //!   [`AsyncStore`] whose store has a lock timeout.
-//! * The host's task polls what it awaits. Nothing is spawned for that.
+//! * The host's task itself polls what it awaits. Nothing is spawned for that.
 //!
 //! Outside a runtime everything returns [`Error::NoRuntime`](crate::Error::NoRuntime) and does nothing.
 //!
@@ -30,10 +29,10 @@
 //!
 //! Every future may be dropped at any await. Nothing is lost, and no slot leaks:
 //!
-//! * *A transaction is whole or was not begun.* If a call waits for a place when its future is dropped, it is
-//!   never made. Once begun, it runs to its end. The caller does not know which, so it asks the store, or
-//!   repeats the call. A verb is idempotent, or fenced by the lease's epoch, so it has no second effect. The
-//!   exception is `clear`: a task that ended again meanwhile runs once more.
+//! * *A transaction either runs to its end or never begins.* If a call waits for a place when its future is
+//!   dropped, it is never made. Once begun, it runs to its end. The caller does not know which, so it queries
+//!   the store, or repeats the call. A verb is idempotent, or fenced by the lease's epoch, so it has no
+//!   second effect. The exception is `clear`: a task that ended again meanwhile runs once more.
 //! * *A tick runs to its end*, and its report waits for the next call. What an admitter granted to a dropped
 //!   call is returned by its next call. If the admitter is dropped, too, the grants are given back. See
 //!   [`AsyncService`].
@@ -44,7 +43,7 @@
 //!
 //! # Examples
 //!
-//! A host that admits until it is told to stop:
+//! A host that admits until its handle is stopped:
 //!
 //! ```
 //! use std::ops::ControlFlow;

@@ -16,14 +16,14 @@ use crate::time::Timestamp;
 
 /// A service for tasks of a tokio runtime. Its ticks run on the runtime's blocking threads, one at a time.
 ///
-/// # What holds
+/// # Guarantees
 ///
-/// * *A tick that was begun ends, and its report is not lost.* If the future that waits for it is dropped,
-///   the next call of [`Self::tick`] (or [`Self::admit`], or [`drive`](super::drive)) returns that tick's
-///   report instead of starting another. [`Self::undelivered`] returns only such a report.
+/// * *A tick that has begun runs to its end, and its report is not lost.* If the future that waits for it is
+///   dropped, the next call of [`Self::tick`] (or [`Self::admit`], or [`drive`](super::drive)) returns that
+///   tick's report instead of starting another. [`Self::undelivered`] returns only such a report.
 /// * *A report that will never be read is undone* ([`Service::undelivered`]). When the `AsyncService` is
 ///   dropped, grants of an [`Admitter`] that no one received are given back, at once or when the running tick
-///   has ended. If the store fails then, the leases expire.
+///   has ended. If the store fails at that point, the leases expire.
 /// * *Dropping it does not block.* If a task of a runtime used the service last, the service ends on that
 ///   runtime's blocking threads. A [`Poker`](crate::service::Poker) waits for its threads there. To know when
 ///   it has ended, end it through [`Self::with`].
@@ -94,9 +94,9 @@ where
         Self { desk: Some(Arc::new(desk)), running: None, handle: None }
     }
 
-    /// Takes one step at this instant. If the future that waited for the previous step was dropped, returns
-    /// that step's report instead. That report belongs to its own instant, so take another step before you
-    /// sleep until it is due.
+    /// Runs one tick at this instant. If the future that waited for the previous tick was dropped, returns
+    /// that tick's report instead. That report belongs to its own instant, so tick again before you sleep
+    /// until it is due.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ where
         self.step(now, move |service| service.tick(now)).await
     }
 
-    /// Returns the report of a step whose future was dropped, or `None` if there is none. Waits for the step
+    /// Returns the report of a tick whose future was dropped, or `None` if there is none. Waits for the tick
     /// to end.
     pub async fn undelivered(&mut self) -> Option<Result<S::Report>> {
         match self.running {
@@ -226,9 +226,9 @@ where
 pub type AsyncAdmitter = AsyncService<Admitter>;
 
 impl AsyncService<Admitter> {
-    /// Admits at most `free` tasks ([`Admitter::admit`]). If the future that waited for the previous step was
-    /// dropped, returns what that step was granted instead. That step asked for as many tasks as were free
-    /// then.
+    /// Admits at most `free` tasks ([`Admitter::admit`]). If the future that waited for the previous tick was
+    /// dropped, returns what that tick was granted instead. That tick asked for as many tasks as there were
+    /// free places then.
     ///
     /// # Errors
     ///

@@ -96,7 +96,7 @@ impl AsyncStore {
         self.call(TxMode::Read, move |store| store.read(body)).await
     }
 
-    /// Runs `body` in a transaction that writes, again after conflicts:
+    /// Runs `body` in a transaction that writes, and repeats it after conflicts:
     /// [`write`](crate::store::MemoryStore::write).
     ///
     /// # Errors

@@ -17,12 +17,12 @@ use crate::store::Tx;
 
 impl Worker {
     /// Sets the handler of all tasks that have no other: a function that returns a future, which runs as a
-    /// task of this runtime and must not block it. Otherwise it is as [`Worker::handler`], and both can be
-    /// mixed.
+    /// task of this runtime and must not block it. Otherwise it works like [`Worker::handler`], and both can
+    /// be mixed.
     ///
     /// The future is dropped at its next await when its lease is lost, and after the
-    /// [patience](Worker::patience) if it ignores that it was told to stop. If its runtime is shut down, it
-    /// is dropped, too, and its task given back.
+    /// [patience](Worker::patience) if it ignores the stop. If its runtime is shut down, it is also dropped,
+    /// and its task given back.
     ///
     /// # Examples
     ///
@@ -67,8 +67,8 @@ impl Worker {
         self.with_handler(Tasks::All, spawning(runtime, handler))
     }
 
-    /// Sets the handler of the tasks of this queue ([`Worker::queue_handler`]), as
-    /// [`handler_async`](Self::handler_async) does.
+    /// Sets the handler of the tasks of this queue, like [`Worker::queue_handler`], to a future as in
+    /// [`handler_async`](Self::handler_async).
     #[must_use]
     pub fn queue_handler_async<A, R>(
         self,
@@ -83,8 +83,8 @@ impl Worker {
         self.with_handler(Tasks::OfQueue(queue), spawning(runtime, handler))
     }
 
-    /// Sets the handler of the tasks of this name in this workflow ([`Worker::task_handler`]), as
-    /// [`handler_async`](Self::handler_async) does.
+    /// Sets the handler of the tasks of this name in this workflow, like [`Worker::task_handler`], to a
+    /// future as in [`handler_async`](Self::handler_async).
     #[must_use]
     pub fn task_handler_async<A, R>(
         self,
@@ -100,13 +100,13 @@ impl Worker {
         self.with_handler(Tasks::Named(workflow, task), spawning(runtime, handler))
     }
 
-    /// Works until the handle is stopped: [`Worker::run`] as a future. It takes one of the runtime's blocking
-    /// threads for as long as it works.
+    /// Runs until the handle is stopped: [`Worker::run`] as a future. It takes one of the runtime's blocking
+    /// threads for as long as it runs.
     ///
     /// # Cancellation
     ///
-    /// A future that is dropped stops the handle. The worker then stops as usual, with its patience, while no
-    /// one waits for it. A runtime that is shut down waits for that.
+    /// Dropping the future stops the handle. The worker then stops as usual, with its patience, although no
+    /// one waits for it. The shutdown of the runtime waits for that.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl Future for CutOff {
 }
 
 impl CutOff {
-    /// Passes the outcome on once the host's future is gone, with all that it held.
+    /// Passes on the outcome once the host's future is gone, with everything that it held.
     fn ends(&mut self, outcome: Outcome) {
         let work = self.work.take();
         // The panic hook has printed it, and the outcome stands.

@@ -10,7 +10,7 @@ use stationmaster::Timestamp;
 #[derive(Deserialize)]
 pub(crate) struct Row {
     pub(crate) max_tis: usize,
-    /// None is unlimited. Offered anew to each call.
+    /// `None` is unlimited. Offered again to each call.
     pub(crate) executor_slots: Option<usize>,
     pub(crate) pools: Vec<Pool>,
     pub(crate) dags: Vec<Dag>,

@@ -12,7 +12,7 @@ use stationmaster::service::kinds::Condition;
 
 use super::process::{self, Exit};
 
-/// Waits until a command exits with 0. It is started anew by each poke.
+/// Waits until a command exits with 0. Each poke starts it again.
 ///
 /// | the command | is |
 /// |---|---|

@@ -2,7 +2,7 @@
 //!
 //! A process whose parent has ended is given to the nearest ancestor that asked for such orphans, or to
 //! process 1. In a container without an init of its own that is the host's process. An orphan that has ended
-//! and that nobody waits for stays a zombie, and counts against the limit of processes.
+//! and that no one waits for stays a zombie, and counts against the limit of processes.
 //!
 //! Only the process groups that [`super::process`] made are waited for. A host's own children are in none of
 //! them.

@@ -73,7 +73,7 @@ impl TcpAccepts {
     }
 }
 
-/// True if somebody listens there, an error if that cannot be told.
+/// Returns true if something listens there, and an error if that cannot be determined.
 fn accepts(address: &SocketAddr, limit: Duration) -> io::Result<bool> {
     match TcpStream::connect_timeout(address, limit) {
         // If no one listens on a port of the range that outgoing connections are given, the system may
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// A port of the range of outgoing connections that nobody listens on. Linux gives listeners odd ones
+    /// A port of the range of outgoing connections on which nothing listens. Linux gives listeners odd ones
     /// first, and connections even ones.
     fn closed_port() -> u16 {
         let given = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port() & !1;

@@ -58,8 +58,8 @@ pub enum Jitter {
 
 /// The key of the hash that spreads retries: 16 bytes of ASCII.
 ///
-/// The key and the message are fixed for ever, because a change would move every planned retry. All numbers
-/// in the message are little-endian. First come the lengths in bytes of namespace, workflow, run and task (32
+/// The key and the message are fixed forever, because a change would move every planned retry. All numbers in
+/// the message are little-endian. First come the lengths in bytes of namespace, workflow, run and task (32
 /// bits each). Then come the map index plus one, or zero (64 bits), and the attempt (64 bits; zero for the
 /// chain of [`Jitter::Decorrelated`]). The four names follow.
 pub const JITTER_KEY: [u8; 16] = *b"stationmaster/rt";

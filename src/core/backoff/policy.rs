@@ -83,8 +83,8 @@ impl RetryPolicy {
     }
 
     /// Returns the policy that a store wrote as this text. If the text cannot be read, for example because a
-    /// newer version wrote it, the policy never retries and [`decide`](super::decide) returns the reason. One
-    /// such row must not prevent reading the others.
+    /// newer version wrote it, the policy never retries, and [`decide`](super::decide) returns the reason.
+    /// One such row must not prevent reading the others.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn stored(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or(Self { readable: false, ..Self::none() })

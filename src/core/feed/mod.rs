@@ -1,4 +1,4 @@
-//! What happened to tasks, as the feed tells it: see [`FeedReader`](crate::service::FeedReader).
+//! The events of the feed, and its consumers: see [`FeedReader`](crate::service::FeedReader).
 
 pub(crate) mod turn;
 
@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TaskEvent {
-    /// Its number. Numbers begin with 1 and have no gap, and none is given twice.
+    /// Its number. Numbers begin with 1 and have no gaps, and none is used twice.
     pub seq: u64,
     /// The number of the task.
     pub id: TaskId,
@@ -48,9 +48,9 @@ pub struct Consumer {
     pub seen_at: Timestamp,
     /// How many events were deleted before it accepted them.
     pub lost: u64,
-    /// Whether it was not seen for too long, so that it holds back no deletion. Its next read clears this.
+    /// Whether it was not seen for too long, so that it no longer holds back deletion. Its next read clears this.
     pub dropped: bool,
-    /// The reader whose turn it is, of several with this name.
+    /// Which of several readers with this name has the turn.
     pub reader: i64,
     /// When that turn ends unless it is renewed.
     pub until: Timestamp,

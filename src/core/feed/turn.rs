@@ -1,4 +1,4 @@
-//! Which reader of a consumer has its turn, and what the consumer lost.
+//! Which reader of a consumer has the turn, and what the consumer lost.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 /// Whether a reader has its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It has, and the consumer is this from now on.
+    /// It has; this is the consumer from now on.
     Mine(Consumer),
     /// Another reader has it until this instant, unless it renews its turn.
     Others(Timestamp),
@@ -27,7 +27,7 @@ pub(crate) fn others_until(
     is_theirs.then_some(was.until)
 }
 
-/// Decides whether `reader` may read. A consumer without a row begins behind event `begin`.
+/// Decides whether `reader` may read. A consumer without a row begins after event `begin`.
 pub(crate) fn take(
     was: Option<Consumer>,
     (name, reader): (&Holder, i64),
@@ -43,12 +43,12 @@ pub(crate) fn take(
     Turn::Mine(Consumer { name: name.clone(), cursor, seen_at, lost, dropped: false, reader, until })
 }
 
-/// Returns how many events stood between the cursor and the next one. Numbers have no gap, so these are gone.
+/// Returns how many events were between the cursor and the next one. Numbers have no gaps, so these are gone.
 pub(crate) fn lost_before(cursor: u64, next: &TaskEvent) -> u64 {
     next.seq.saturating_sub(cursor).saturating_sub(1)
 }
 
-/// Returns up to which number events may be deleted as accepted: none without consumers, all if each of them was
+/// Returns the number up to which events may be deleted as accepted: none without consumers, all if every consumer was
 /// dropped.
 pub(crate) fn accepted(consumers: &[Consumer]) -> u64 {
     match consumers {
@@ -59,7 +59,7 @@ pub(crate) fn accepted(consumers: &[Consumer]) -> u64 {
     }
 }
 
-/// Returns true if this consumer was not seen for so long that it holds back no deletion any more.
+/// Returns true if this consumer was not seen for so long that it no longer holds back deletion.
 pub(crate) fn is_gone(consumer: &Consumer, now: Timestamp, after: Duration) -> bool {
     !consumer.dropped && consumer.seen_at < now - after
 }

@@ -1,11 +1,12 @@
-//! When upkeep that was held up may end leases again.
+//! When upkeep that was delayed may end leases again.
 //!
-//! Whatever holds up upkeep may also hold up the holders whose leases it would end: a machine that was
-//! suspended, a clock that was set forward, a database that was unreachable, a writer that kept the lock. So
-//! upkeep that just started, or finds that it was held up, first gives them one *grace* in which to renew.
+//! Whatever delays upkeep may also delay the holders whose leases it would end: a machine that was suspended,
+//! a clock that was set forward, a database that was unreachable, a writer that kept the lock. So upkeep that
+//! just started, or finds that it was delayed, first gives them one *grace* in which to renew.
 //!
-//! It knows only the instants at which it was called and was let in. Between two of them it may have slept
-//! because nothing was due. So it asks to be called once per grace, and a longer silence counts as a hold-up.
+//! It knows only the instants at which it was called and at which the store admitted it. In between it may
+//! have slept because nothing was due. So it asks to be called once per grace, and a longer silence counts as
+//! a delay.
 //!
 //! A lease that had expired when a wait began is ended at the first tick after that wait, however late that
 //! tick is. Otherwise a loop that ticks less often than once per grace would never end a lease.
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// A hold-up shorter than the grace divided by this is not noticed: 1 s with the default grace.
+/// A delay shorter than the grace divided by this is not noticed: 1 s with the default grace.
 const TOLERANCE: u32 = 20;
 
 /// The state that one upkeep keeps about its own ticks.
@@ -27,14 +28,14 @@ pub(crate) struct Grace {
     failing_since: Option<Timestamp>,
 }
 
-/// A time in which upkeep was not held up, as far as it knows.
+/// A time in which upkeep was not delayed, as far as it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Watch {
     since: Timestamp,
-    /// When the latest tick was let in.
+    /// When the store admitted the latest tick.
     last: Timestamp,
     /// Leases that expired then or earlier were allowed to be ended. Those left over because a tick reached
-    /// its limit had their time to be renewed, so ending them needs no further wait.
+    /// its limit had their chance to be renewed, so ending them needs no further wait.
     allowed: Option<Timestamp>,
 }
 
@@ -74,7 +75,7 @@ impl Grace {
         let left = allowed.filter(|allowed| first_expiry.is_some_and(|expiry| expiry <= *allowed));
         let ends = since + self.length;
         if asked < ends {
-            // A time in which no caller was let in leaves no time to renew.
+            // While the store admitted no caller, holders had no time to renew.
             let since = since + entered.saturating_duration_since(asked);
             self.watch = Some(Watch { since, last: entered, allowed });
             return left;
@@ -193,7 +194,7 @@ mod tests {
             grace.failed(at(now));
         }
         assert_eq!(tick(&mut grace, 28, 28), Some(at(0)));
-        // In a wait, the time in which nobody is let in does not count.
+        // In a wait, the time in which the store admits no one does not count.
         grace.failed(at(40));
         assert_eq!((tick(&mut grace, 45, 28), grace.waits_until()), (None, Some(at(53))));
         // One failure after the wait is over delays nothing that had its time.

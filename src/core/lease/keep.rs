@@ -1,4 +1,4 @@
-//! Which of a holder's leases are to be renewed, and when.
+//! Which of a holder's leases to renew, and when.
 //!
 //! | what happened | when the store is asked next |
 //! |---|---|
@@ -14,10 +14,10 @@
 //! With the second rule two calls are at least a sixth of the length apart while the store confirms and no one
 //! cancels, however many leases there are and whenever they were granted.
 //!
-//! A lease that expires after the store was asked in vain is *in doubt*: another holder may be given its task
-//! any time. Its holder is told once, at the expiry. The store is still asked for it, because no one may have
-//! been given the task. A lease that expired before the store was asked even once is not in doubt yet: then
-//! it was the keeper that was held up, and the store knows better than the clock.
+//! A lease that expires after a failed attempt to renew it is *in doubt*: another holder may be given its task at any
+//! time. Its holder is told once, at the expiry. The keeper still tries to renew it, because possibly no one was given
+//! the task. A lease that expired before the first attempt is not in doubt yet: then it was the keeper that was
+//! delayed, and the store knows better than the clock.
 
 use std::collections::BTreeMap;
 use std::iter::repeat;
@@ -26,7 +26,7 @@ use std::time::Duration;
 use super::{LeaseRef, Renewal};
 use crate::time::Timestamp;
 
-/// What the store's answers come to for holders.
+/// What the store's results mean for holders.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
     /// The leases that were lost, which leave the set.
@@ -40,7 +40,7 @@ pub(crate) struct Told {
 pub(crate) struct LeaseSet {
     length: Duration,
     leases: BTreeMap<LeaseRef, Held>,
-    /// When the store was, or is to be, asked for all leases because of a cancel.
+    /// When the store was, or will be, asked for all leases because of a cancel.
     all_asked_at: Option<Timestamp>,
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct LeaseSet {
 struct Held {
     /// The first instant at which it is expired, as far as was confirmed.
     expires_at: Timestamp,
-    /// When the store is to be asked next.
+    /// When to ask the store next.
     ask_at: Timestamp,
-    /// How often the store was asked in vain since the last confirmation.
+    /// How many times asking the store has failed since the last confirmation.
     failures: u32,
     is_in_doubt: bool,
 }
@@ -62,14 +62,14 @@ impl LeaseSet {
         Self { length, leases: BTreeMap::new(), all_asked_at: None }
     }
 
-    /// Adds a lease that holds until this instant. Returns when the store is to be asked.
+    /// Adds a lease that holds until this instant. Returns when to ask the store.
     pub(crate) fn insert(&mut self, lease: LeaseRef, expires_at: Timestamp) -> Timestamp {
         let held = self.confirmed(expires_at);
         self.leases.insert(lease, held);
         held.ask_at
     }
 
-    /// Has the store asked for this lease at `at`, if that is sooner than it would be. Returns when it is asked.
+    /// Schedules the renewal of this lease at `at`, if that is sooner than planned. Returns when it is due.
     pub(crate) fn ask_at(&mut self, lease: LeaseRef, at: Timestamp) -> Timestamp {
         self.leases.get_mut(&lease).map_or(at, |held| {
             held.ask_at = held.ask_at.min(at);
@@ -94,8 +94,8 @@ impl LeaseSet {
         Held { expires_at, ask_at, failures: 0, is_in_doubt: false }
     }
 
-    /// Has the store asked for all leases soon, because someone may have cancelled one of the tasks. Many cancels
-    /// in a row share a call. Those that the store fails for are asked for again soon anyway.
+    /// Schedules the renewal of all leases soon, because someone may have cancelled one of the tasks. Many cancels in a
+    /// row share a call. Leases for which the store failed are retried soon anyway.
     pub(crate) fn ask_all(&mut self, now: Timestamp) {
         let pause = self.first_pause();
         let next = |last: Timestamp| if last > now { last.min(now + pause) } else { now.max(last + pause) };
@@ -106,7 +106,7 @@ impl LeaseSet {
         }
     }
 
-    /// Returns the leases for which the store is to be asked now, in one call.
+    /// Returns the leases to renew now, in one call.
     pub(crate) fn due(&self, now: Timestamp) -> Vec<LeaseRef> {
         // With more than its length left, it was confirmed under a clock that has been set back since.
         let is_due = |held: &Held| held.ask_at <= now || now + self.length < held.expires_at;
@@ -118,11 +118,11 @@ impl LeaseSet {
         self.leases.iter().filter(|(_, held)| goes_along(held)).map(|(lease, _)| *lease).collect()
     }
 
-    /// Notes what the store answered at `now`.
+    /// Notes the store's results at `now`.
     pub(crate) fn answered(&mut self, now: Timestamp, asked: &[LeaseRef], renewals: &[Renewal]) -> Told {
         let renewed = self.confirmed(now + self.length);
         let mut told = Told::default();
-        // A store that answers for too few has renewed no more than these.
+        // A store that returns too few results has renewed no more than these.
         for (lease, renewal) in asked.iter().zip(renewals.iter().copied().chain(repeat(Renewal::Busy))) {
             match renewal {
                 Renewal::Renewed => {
@@ -140,7 +140,8 @@ impl LeaseSet {
                         let ask_at = renewed.ask_at.min(deadline);
                         *held = Held { expires_at: held.expires_at, ask_at, ..renewed };
                     } else {
-                        // Upkeep may end it any time, so its holder is informed. The lease is asked for until its end is known.
+                        // Upkeep may end it at any time, so its holder is told. The keeper asks for the lease until its
+                        // end is known.
                         self.failed(now, std::slice::from_ref(lease));
                     }
                 }
@@ -149,7 +150,7 @@ impl LeaseSet {
         told
     }
 
-    /// Notes that the store was asked at `now` in vain.
+    /// Notes that asking the store at `now` failed.
     pub(crate) fn failed(&mut self, now: Timestamp, asked: &[LeaseRef]) {
         for lease in asked {
             let Some(mut held) = self.leases.get(lease).copied() else { continue };
@@ -159,8 +160,8 @@ impl LeaseSet {
         }
     }
 
-    /// Returns when to ask again. Before the expiry the pause is at most half of the time that is left, so
-    /// that a store that comes back at the last moment is still asked in time.
+    /// Returns when to ask again. Before the expiry the pause is at most half of the remaining time, so that a store
+    /// that comes back at the last moment is still asked in time.
     fn retry_at(&self, now: Timestamp, held: &Held) -> Timestamp {
         let first = self.first_pause();
         let doubled = first.saturating_mul(1 << (held.failures - 1).min(20));
@@ -169,7 +170,7 @@ impl LeaseSet {
         if left.is_zero() {
             return now + pause;
         }
-        // The holder must be told at the expiry, so that is not passed over.
+        // The holder must be told at the expiry, so do not skip it.
         (now + pause.min((left / 2).max(first))).min(held.expires_at)
     }
 
@@ -177,7 +178,7 @@ impl LeaseSet {
         (self.length / 64).clamp(Duration::from_millis(1), Duration::from_secs(1))
     }
 
-    /// Returns the leases that are in doubt since the last call.
+    /// Returns the leases that came into doubt since the last call.
     pub(crate) fn fallen_into_doubt(&mut self, now: Timestamp) -> Vec<LeaseRef> {
         let mut fallen = Vec::new();
         for (lease, held) in &mut self.leases {
@@ -194,7 +195,7 @@ impl LeaseSet {
         self.leases.get(&lease).map(|held| held.expires_at)
     }
 
-    /// Returns when the store is to be asked next, or a holder to be told that its lease expired.
+    /// Returns when to ask the store next, or when to tell a holder that its lease expired.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.leases.values().map(|held| held.ask_at).min()
     }
@@ -381,7 +382,7 @@ mod tests {
         Drops(i64),
     }
 
-    /// All that ever happened to a lease since it was kept, from which everything is worked out anew.
+    /// Everything that happened to a lease since it was kept, from which the model computes its state again.
     #[derive(Debug, Clone)]
     struct Log {
         expires_at: Timestamp,

@@ -66,8 +66,8 @@ pub struct Lease {
     pub holder: Holder,
     /// The first instant at which it is expired. It is never after `cancel_at`.
     pub expires_at: Timestamp,
-    /// The deadline by which the holder is to end it, because someone
-    /// [cancelled](crate::store::Tx::cancel) the task. `None` if no one did.
+    /// The deadline by which the holder must end it, because someone [cancelled](crate::store::Tx::cancel)
+    /// the task. `None` if no one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_at: Option<Timestamp>,
     /// What the holder last [said](crate::store::Tx::note) about its work. `None` if it said nothing.

@@ -5,8 +5,8 @@
 //!    [`node`].
 //! 2. Four orders are kept: all runs by `start`; the open ones by `start`; the closed ones by `(node, start)`
 //!    and by `(node, stop)`.
-//! 3. The window `[begin, end)` is answered in two parts. A run that *starts in it* is a hit: one range of
-//!    the starts.
+//! 3. The result for the window `[begin, end)` has two parts. A run that *starts in it* is a hit: one range
+//!    of the starts.
 //! 4. A run that *surrounds its first instant* started before `begin` and has not stopped before it. For the
 //!    open runs these are the ones with `start < begin`: one range.
 //! 5. For the closed runs with their node below `begin`, only some nodes matter: `begin` with its lowest set

@@ -1,6 +1,6 @@
 //! Active runs: which runs were active between two instants.
 //!
-//! A run is active in `[begin, end)` if `start < end && (stop is none || stop >= begin)`: the window is
+//! A run is active in `[begin, end)` if `start < end && (stop is not set || stop >= begin)`: the window is
 //! half-open, the stop inclusive. The index reads only rows that are hits.
 //!
 //! * [`RunRecord`] is what is stored and [`ActiveQuery`] is the query.

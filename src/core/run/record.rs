@@ -160,8 +160,8 @@ pub struct RunRecord {
     /// When it was suspended, in order of time. While suspended it counts as active, but not as at work.
     #[serde(default)]
     pub suspended: Vec<Suspension>,
-    /// How many nodes it has, by the instant since which it has them. Before the first of these instants it has one
-    /// node, and so does a run that names none.
+    /// How many nodes it has, by the instant from which it has them. Before the first of these instants it
+    /// has one node, and so does a run that names none.
     #[serde(default)]
     pub nodes: BTreeMap<Timestamp, u32>,
     /// The host's own text, by convention a JSON object; kept byte for byte.
@@ -306,7 +306,7 @@ impl RunRecord {
         self.stop.is_none() && self.status != RunStatus::Suspended && self.heartbeat.is_some()
     }
 
-    /// Returns whether the run is active: `start < end && (stop is none || stop >= begin)`. A window with
+    /// Returns whether the run is active: `start < end && (stop is not set || stop >= begin)`. A window with
     /// `begin >= end` is empty.
     pub fn is_active(&self, begin: impl Into<Timestamp>, end: impl Into<Timestamp>) -> bool {
         let (begin, end) = (begin.into(), end.into());

@@ -1,4 +1,4 @@
-//! What is kept of attempts: see `docs/history.md`.
+//! The record of attempts: see `docs/history.md`.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::state::TaskState;
 use crate::id::{Holder, QueueName};
 use crate::time::Timestamp;
 
-/// Of this many latest grants of a task the attempts are kept.
+/// The attempts of this many latest grants of a task are kept.
 pub(crate) const KEPT_ATTEMPTS: i64 = 16;
 
 /// How many characters of a message are kept with an attempt.
@@ -49,7 +49,7 @@ pub struct PastAttempt {
     /// was lost, or `Cancelled`. With [`KeptAttempts::All`] also `Success` or `Skipped`, and `Scheduled` if the task goes
     /// on after its sensor landed.
     pub became: TaskState,
-    /// Whether its holder ended it. Otherwise it was upkeep, a mark, a cancel or a sensor.
+    /// Whether its holder ended it. Otherwise upkeep, a mark, a cancel or a sensor did.
     pub by_holder: bool,
     /// Why it ended: the first 1,000 characters. `None` if it was given back or succeeded.
     pub message: Option<String>,
@@ -84,14 +84,14 @@ impl KeptAttempts {
     }
 }
 
-/// Returns what is kept of the message of such a move. A giving back has none of its own.
+/// Returns what is kept of the message of such a move. A task that is given back has no message.
 pub(crate) fn kept_message(to: TaskState, by_holder: bool, message: Option<&String>) -> Option<String> {
     let message = message.filter(|_| to != TaskState::Scheduled || !by_holder)?;
     Some(message.chars().take(KEPT_CHARACTERS).collect())
 }
 
 impl PastAttempt {
-    /// Creates what is kept of the task's present attempt, which ends at this instant. An attempt ends no earlier than it
+    /// Creates the record of the task's present attempt, which ends at this instant. An attempt ends no earlier than it
     /// began.
     pub(crate) fn of(
         task: &TaskRecord,

@@ -11,8 +11,8 @@ use crate::time::Timestamp;
 
 /// Replaces what a task asks for, if it still waits in the state `from` and its epoch is still `task.epoch`.
 ///
-/// It waits for its new due instant in the same state, and is `Scheduled` and ready without one. What happened to
-/// the task so far stays.
+/// The task waits for its new due instant in the same state. Without a due instant it becomes `Scheduled` and ready.
+/// Its history stays.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Change {
@@ -20,15 +20,15 @@ pub struct Change {
     pub task: LeaseRef,
     /// The state it must be in: `Scheduled` or `UpForRetry`.
     pub from: TaskState,
-    /// What it asks for from now on. Its key, and the instant at which it was enqueued, are those that it has.
+    /// What it asks for from now on. Its key, and the instant at which it was enqueued, stay the same.
     pub to: TaskInsert,
-    /// Since when it waits for slots.
+    /// Since when it has waited for slots.
     pub ready_at: Timestamp,
 }
 
 impl Change {
-    /// Creates a change of a task that waits in this state. It waits for slots since its due instant or, without
-    /// one, since it was enqueued.
+    /// Creates a change of a task that waits in this state. It counts as waiting for slots since its due instant or,
+    /// without one, since it was enqueued.
     pub fn new(task: LeaseRef, from: TaskState, to: TaskInsert) -> Self {
         let ready_at = to.due.unwrap_or(to.enqueued_at);
         Self { task, from, to, ready_at }
@@ -82,7 +82,7 @@ pub(crate) fn change(
     Ok(Some(Change { task: task.lease_ref(), from: task.state, to, ready_at }))
 }
 
-/// Returns what would be enqueued to get this task.
+/// Returns the task as it would be enqueued.
 fn asked(task: &TaskRecord) -> NewTask {
     let lane = &task.lane;
     let is_plain = |key: &&LimitKey| !lane.counts.contains_key(*key) && lane.share.as_ref() != Some(*key);

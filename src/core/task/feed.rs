@@ -1,10 +1,10 @@
-//! What is written down about a task for those who listen.
+//! Which events of a task the feed records.
 
 use serde::{Deserialize, Serialize};
 
 use super::state::TaskState;
 
-/// What the feed tells about a task. The task's own choice, so nobody has to listen when it ends.
+/// Which events of a task are in the feed. The task decides, so no consumer has to exist when it ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -14,13 +14,12 @@ pub enum Feed {
     Off,
     /// How it ended, each time that it ends.
     Ends,
-    /// How it ended, and what its sensor made of it otherwise: that it goes on after a landing, and that it is
-    /// tried again.
+    /// How it ended, and what else its sensor led to: that the task goes on after a landing, or is tried again.
     EndsAndSensors,
 }
 
 impl Feed {
-    /// Returns true if the feed tells of a move between these states.
+    /// Returns true if a move between these states is an event of the feed.
     pub(crate) fn tells(self, from: TaskState, to: TaskState) -> bool {
         let of_sensor =
             from == TaskState::Sensing && matches!(to, TaskState::Scheduled | TaskState::UpForRetry);

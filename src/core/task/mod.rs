@@ -7,8 +7,8 @@
 //!                └───────── resume, or straight to its end ◄── landed | timed out | failed
 //! ```
 //!
-//! Any task that has not ended becomes `Cancelled` when someone [cancels](crate::store::Tx::cancel) it: at once
-//! if it waits, and within a grace if a holder has it.
+//! Any task that has not ended becomes `Cancelled` when it is [cancelled](crate::store::Tx::cancel): at once if it
+//! waits, and within a grace if it has a holder.
 //!
 //! A task that may not start before some instant is [`TaskState::Scheduled`] or [`TaskState::UpForRetry`]
 //! with a *due* instant. It does not take part in admission until a tick at or after that instant promotes

@@ -36,7 +36,7 @@ pub struct TaskRecord {
     /// Whether its attempts are written to the active-run index.
     #[serde(with = "super::attempt_runs")]
     pub attempt_runs: bool,
-    /// What the [feed](crate::service::FeedReader) tells about it.
+    /// Which of its events are in the [feed](crate::service::FeedReader).
     #[serde(default)]
     pub feed: Feed,
     /// Which of its attempts are kept.
@@ -59,14 +59,14 @@ pub struct TaskRecord {
     pub epoch: i64,
     /// Its lease, in states [`TaskState::Queued`] and [`TaskState::Running`].
     pub lease: Option<Lease>,
-    /// Slots of its pool that it holds now: with its lease, while it senses if its pool says so, and until it goes on
-    /// after that.
+    /// Slots of its pool that it holds now: with its lease, while it senses if its pool says so, and from
+    /// then until it continues.
     pub held_slots: u32,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
-    /// Since when it waits for slots, or waited until it was granted: when it was enqueued, became due, or
-    /// came back from a sensor. A task that was given back, or requeued after its lease was lost, keeps the
-    /// value it had before that attempt.
+    /// Since when it has waited for slots, or since when it had waited when it was granted: when it was
+    /// enqueued, became due, or came back from a sensor. A task that was given back, or requeued after its
+    /// lease was lost, keeps the value it had before that attempt.
     pub ready_at: Timestamp,
     /// When it was last granted.
     pub queued_at: Option<Timestamp>,

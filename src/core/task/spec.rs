@@ -27,8 +27,8 @@ pub enum LeaseLoss {
     /// The attempt counts as failed; the retry policy decides (Airflow's zombies).
     Fail,
     /// The task is scheduled again at once, and the attempt does not count against the retry policy, for up
-    /// to this many lost leases. After that it works like [`Self::Fail`], so that a task that kills its
-    /// holder does not run for ever.
+    /// to this many lost leases. After that it works like [`Self::Fail`], so that a task that kills its holder does not
+    /// run forever.
     Requeue {
         /// How many lost leases are forgiven, over all attempts of the task.
         at_most: u32,
@@ -79,8 +79,8 @@ pub struct NewTask {
     pub pool: PoolName,
     /// How many slots it needs, 1 to [`MAX_SLOTS`].
     pub pool_slots: u32,
-    /// The slots of other pools that it needs besides, 1 to [`MAX_SLOTS`] each, of at most [`MAX_POOLS`] pools in all.
-    /// It is admitted when all of its pools have room, and then takes all of its slots at once.
+    /// The slots of other pools that it also needs, 1 to [`MAX_SLOTS`] each, of at most [`MAX_POOLS`] pools in all. It
+    /// is admitted when all of its pools have room, and then takes all of its slots at once.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub also: BTreeMap<PoolName, u32>,
     /// The priority; larger goes first.
@@ -92,10 +92,10 @@ pub struct NewTask {
     pub not_before: Option<Timestamp>,
     /// The limits it counts against, besides its pool; see [`crate::admission::limits`].
     pub limits: Vec<LimitKey>,
-    /// How much it counts against a limit, 1 to [`MAX_SLOTS`], where that is not 1. It carries these keys, too.
+    /// How much it counts against a limit, 1 to [`MAX_SLOTS`], if that is not 1. It carries these keys, too.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<LimitKey, u32>,
-    /// The share that it is of. See [`Self::share`].
+    /// The share that it belongs to. See [`Self::share`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<LimitKey>,
     /// When it may run again after a failure.
@@ -106,7 +106,7 @@ pub struct NewTask {
     /// transaction that ends the attempt also closes the run. The run's id is [`attempt_run_id`].
     #[serde(with = "super::attempt_runs")]
     pub attempt_runs: bool,
-    /// What the [feed](crate::service::FeedReader) tells about it.
+    /// Which of its events are in the [feed](crate::service::FeedReader).
     #[serde(default)]
     pub feed: Feed,
     /// Which of its attempts are kept: [`ReadTx::attempts`](crate::store::ReadTx::attempts).
@@ -147,8 +147,8 @@ impl NewTask {
         pool: PoolName;
         /// Sets the number of slots it needs, 1 to [`MAX_SLOTS`]; checked when it is enqueued.
         pool_slots: u32;
-        /// Adds slots of another pool that it needs besides, 1 to [`MAX_SLOTS`]; checked when it is enqueued. If
-        /// called again for a pool, the last number holds.
+        /// Adds slots of another pool that it also needs, 1 to [`MAX_SLOTS`]; checked when it is enqueued. If called
+        /// again for a pool, the last number counts.
         also(pool: PoolName, slots: u32) { also.insert(pool, slots) }
         /// Sets the priority; larger goes first.
         priority: i32;
@@ -159,12 +159,13 @@ impl NewTask {
         /// Adds a limit key that it counts against.
         limit(key: LimitKey) { limits.push(key) }
         /// Adds a limit key and how much it counts against it, 1 to [`MAX_SLOTS`]; checked when it is enqueued. If
-        /// called again for a key, the last number holds.
+        /// called again for a key, the last number counts.
         limit_count(key: LimitKey, count: u32) { counts.insert(key, count) }
-        /// Sets the share that it is of: a customer, a team. Shares with tasks of equal priority in one pool take turns, so
-        /// that each holds a part of the pool as large as its [weight](crate::admission::limits::LimitSpec::weight). The
-        /// part of one without work goes to the others. Within a share the order is the usual one. Tasks without a share
-        /// go before those of shares with the same priority.
+        /// Sets the share that it belongs to: a customer, a team. Shares with tasks of equal priority in one pool take
+        /// turns, so that each holds a part of the pool in proportion to its
+        /// [weight](crate::admission::limits::LimitSpec::weight). The part of a share without work goes to the others.
+        /// Within a share the order is the usual one. Tasks without a share go before tasks of shares with the same
+        /// priority.
         ///
         /// The key is also a limit key that the task carries.
         share(key: LimitKey) { share = Some(key) }
@@ -174,7 +175,7 @@ impl NewTask {
         lease_loss: LeaseLoss;
         /// Sets whether its attempts are written to the active-run index.
         record_attempts(record: bool) { attempt_runs = record }
-        /// Sets what the feed tells about it.
+        /// Sets which of its events are in the feed.
         feed: Feed;
         /// Sets which of its attempts are kept, to be read later.
         history: KeptAttempts;

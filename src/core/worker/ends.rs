@@ -14,7 +14,7 @@ const MOST: usize = 512;
 pub(super) struct Ends<E> {
     gather: Duration,
     waiting: VecDeque<(LeaseRef, E)>,
-    /// Since when the first of them waits.
+    /// Since when the first of them has waited.
     since: Option<Timestamp>,
     /// How many the next call stores at most.
     limit: usize,
@@ -34,7 +34,7 @@ impl<E> Ends<E> {
     /// in a `hurry`.
     pub(super) fn take(&mut self, now: Timestamp, hurry: bool) -> Vec<(LeaseRef, E)> {
         let is_due = self.since.is_some_and(|since| since + self.gather <= now);
-        // A clock that was set back makes no end wait for longer than it has to.
+        // A clock that was set back must not make an end wait longer.
         let is_set_back = self.since.is_some_and(|since| now < since);
         if !(is_due || is_set_back || hurry || self.waiting.len() >= self.limit) {
             return Vec::new();
@@ -46,16 +46,16 @@ impl<E> Ends<E> {
         taken
     }
 
-    /// Notes that a call was answered.
+    /// Notes that a call succeeded.
     pub(super) fn succeeded(&mut self) {
         self.limit = (self.limit * 2).min(MOST);
     }
 
     /// Puts the ends of a call that failed behind the others, and halves the next call. So ends that are too
-    /// large for one call are stored in several, and one that the store refuses does not hold up the rest.
+    /// large for one call are stored in several, and one that the store refuses does not delay the rest.
     pub(super) fn failed(&mut self, now: Timestamp, ends: Vec<(LeaseRef, E)>) {
         self.limit = (ends.len() / 2).max(1);
-        // They have gathered already.
+        // These have already waited to be gathered.
         self.since = Some(now - self.gather);
         self.waiting.extend(ends);
     }

@@ -11,11 +11,11 @@ pub(super) struct Group {
     has_news: bool,
     /// Whether it asks right now.
     pub(super) is_asking: bool,
-    /// When it asks although there are no news.
+    /// When it asks even if there is no news.
     due: Option<Timestamp>,
-    /// When the store must hear again which queues it serves, also if no place is free.
+    /// When it must record again which queues it serves, even if no place is free.
     tells_at: Option<Timestamp>,
-    /// It does not ask before.
+    /// It does not ask before this.
     pub(super) pauses_until: Option<Timestamp>,
 }
 
@@ -45,7 +45,7 @@ impl Group {
         self.has_news && self.free() > 0
     }
 
-    /// Returns for how many tasks it asks, if it is to ask now.
+    /// Returns how many tasks to ask for, if it should ask now.
     pub(super) fn asks(&mut self, now: Timestamp) -> Option<usize> {
         if self.is_asking {
             return None;
@@ -67,7 +67,7 @@ impl Group {
         (self.due, self.tells_at) = (Some(due), tells_at);
     }
 
-    /// Notes that it asked in vain.
+    /// Notes that its request failed.
     pub(super) fn failed(&mut self) {
         (self.is_asking, self.has_news) = (false, true);
     }

@@ -1,19 +1,19 @@
-//! What a worker does next: for how many tasks it asks, whom it tells to stop, which ends it stores.
+//! What a worker does next: how many tasks it asks for, which handlers it tells to stop, which ends it stores.
 //!
 //! It knows no store, no clock, no thread and no runtime. So one state machine decides for handlers on
 //! threads and for handlers that are futures.
 //!
-//! An attempt holds its place from the grant until two things are over: its handler has returned, and its end
-//! is known to be stored or refused. So what runs and what waits to be stored is bounded by the places, and a
-//! worker whose store fails asks for no further tasks.
+//! An attempt holds its place from the grant until two things have happened: its handler has returned, and its end is
+//! known to be stored or refused. So the places bound what runs and what waits to be stored, and a worker whose store
+//! fails asks for no further tasks.
 //!
 //! | what happens | what follows |
 //! |---|---|
 //! | a place is free, and there may be work | the group of that place asks for as many tasks as it has places |
 //! | an attempt has run for its longest time | its handler is told to stop |
-//! | it ignores that for the patience | the attempt is given up: its end is stored although its handler works on |
-//! | the worker is stopped | no group asks any more; what did not begin is returned, the other handlers are told |
-//! | they ignore that for the patience | they are cut off; what does not end within [`LAST_CALL`] is left to expire |
+//! | it ignores that for the patience | the attempt is given up: its end is stored although its handler is still working |
+//! | the worker is stopped | no group asks any more; attempts that did not begin are given back, the other handlers are told to stop |
+//! | they ignore that for the patience | they are cut off; the leases of those that do not end within [`LAST_CALL`] are left to expire |
 
 mod ends;
 mod group;
@@ -82,7 +82,7 @@ enum End {
     Known,
 }
 
-/// What an attempt is told because of the time.
+/// What an attempt is told because time has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// It has run for its longest time.
@@ -151,7 +151,7 @@ impl<E: Clone> WorkerState<E> {
         self.groups[group].answered(leases.len() >= free, due, tells_at);
     }
 
-    /// Notes that a group asked in vain.
+    /// Notes that a group's request failed.
     pub(crate) fn not_granted(&mut self, group: usize) {
         self.groups[group].failed();
     }
@@ -204,8 +204,7 @@ impl<E: Clone> WorkerState<E> {
         }
     }
 
-    /// Returns the ends that are to be stored now, in one call. Pass them to [`Self::stored`] or
-    /// [`Self::not_stored`].
+    /// Returns the ends to store now, in one call. Pass them to [`Self::stored`] or [`Self::not_stored`].
     pub(crate) fn ends(&mut self, now: Timestamp) -> Vec<(LeaseRef, E)> {
         // At the end no one gains by waiting for others.
         self.ends.take(now, self.stopped_at.is_some())
@@ -293,12 +292,12 @@ impl<E: Clone> WorkerState<E> {
         self.attempts.contains_key(&lease)
     }
 
-    /// Returns when a group is to ask next. `None` if only news or a free place lets one ask.
+    /// Returns when a group should ask next. `None` if only news or a free place lets a group ask.
     pub(crate) fn next_ask(&self) -> Option<Timestamp> {
         self.groups.iter().filter_map(Group::next_ask).min()
     }
 
-    /// Returns when ends are to be stored next. `None` if none wait.
+    /// Returns when to store ends next. `None` if no ends wait.
     pub(crate) fn next_end(&self) -> Option<Timestamp> {
         self.ends.next_due()
     }

@@ -1,5 +1,5 @@
-// Keeps the page up to date: asks for it again, and replaces the parts that changed. What somebody is using stays:
-// the focus, the scroll position, open details, a selection and what was typed.
+// Keeps the page up to date: fetches it again, and replaces the parts that changed. It preserves what the user is
+// working with: the focus, the scroll position, open details, a selection and typed text.
 "use strict";
 
 (() => {

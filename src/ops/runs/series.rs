@@ -12,9 +12,9 @@ const PAGE: usize = 10_000;
 
 impl ReadTx<'_> {
     /// Counts active runs, starts, stops and time at work, per bucket of the query's window and per group.
-    /// Every run is read once, however many buckets it spans. Time at work is exact: a sum of whole microseconds of
-    /// each node that a run had then ([`RunRecord::nodes`]). The query's position and limit are ignored.
-    /// Open runs are at work until `as_of`.
+    /// Every run is read once, however many buckets it spans. Time at work is exact: a sum of whole microseconds over
+    /// the nodes that each run had at the time ([`RunRecord::nodes`]). The query's position and limit are ignored. Open
+    /// runs are at work until `as_of`.
     ///
     /// # Errors
     ///

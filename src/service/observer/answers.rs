@@ -1,4 +1,4 @@
-//! Metrics of what only the caller of an operation sees.
+//! Metrics of results that only the caller of an operation sees.
 
 use super::Observer;
 use super::metrics::{FINISHED, Metric, REGISTERED};

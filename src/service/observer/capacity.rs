@@ -15,19 +15,19 @@ use crate::store::ReadTx;
 use crate::store::contract::SurveyQuery;
 use crate::time::Timestamp;
 
-/// The most labels of each metric. What is beyond is told in sum, under [`OTHER`].
+/// The most labels of each metric. The rest are summed under [`OTHER`].
 const LABELS: usize = 1_000;
 
 const OTHER: &str = "other";
 
 /// Reports what pools, queues and defined limits hold and what waits there, as gauges.
 ///
-/// Call it where the numbers are wanted, for example when a page of metrics is fetched: nothing is read otherwise, and
-/// several schedulers of one store do not each report the same. `now` decides whether a queue is served. The observer is
-/// called within the transaction. A name that is gone is not reported any more: clear its old values before the call.
+/// Call it when the numbers are needed, for example when metrics are scraped. So nothing is read otherwise, and several
+/// schedulers of one store do not all report the same. `now` decides whether a queue is served. The observer is called
+/// within the transaction. A name that no longer exists is no longer reported: clear the old values before the call.
 ///
-/// Each metric has at most 1,000 labels, the first by their bytes. Those beyond are summed under the label `other`. Keys of
-/// families have no label, because there may be any number of them. A pool without limit has no
+/// Each metric has at most 1,000 labels, the first by their bytes. The rest are summed under the label `other`. Keys of
+/// families have no label, because there may be any number of them. An unlimited pool has no
 /// [`POOL_OPEN`](super::metrics::POOL_OPEN), and a key without a maximum no [`LIMIT_MAX`](super::metrics::LIMIT_MAX).
 ///
 /// It costs five store calls, which read pools, queues, defined limits, pauses, and the lanes that have ready tasks.
@@ -93,10 +93,10 @@ pub fn capacity(tx: &mut ReadTx<'_>, now: impl Into<Timestamp>, observer: &dyn O
     Ok(())
 }
 
-/// Gauges by one label, which come by its bytes.
+/// Gauges by one label, which arrive in the order of its bytes.
 struct Gauges<'a> {
     observer: &'a dyn Observer,
-    /// Of each metric how many labels were told, and the sum of the others.
+    /// For each metric, how many labels were reported, and the sum of the others.
     told: BTreeMap<&'static str, (&'static Metric, usize, f64)>,
 }
 

@@ -49,19 +49,19 @@ macro_rules! spans {
 }
 
 spans! {
-    /// An admission.
+    /// Returns the span of an admission.
     fn admit(holder: &Holder, budget: usize) =>
         tracing::debug_span!(target: "stationmaster::admitter", "admit", %holder, budget);
-    /// A keeper's tick.
+    /// Returns the span of a keeper's tick.
     fn keep() => tracing::debug_span!(target: "stationmaster::keeper", "keep");
-    /// Upkeep's tick.
+    /// Returns the span of an upkeep tick.
     fn reap() => tracing::debug_span!(target: "stationmaster::upkeep", "reap");
-    /// A poker's tick.
+    /// Returns the span of a poker's tick.
     fn cycle(worker: &Holder) => tracing::debug_span!(target: "stationmaster::poker", "cycle", %worker);
-    /// A call of a host's poke.
+    /// Returns the span of a call of a host's poke.
     fn poke(kind: &SensorKind, targets: usize) =>
         tracing::trace_span!(target: "stationmaster::poker", "poke", %kind, targets);
-    /// A tick of a reader of the feed.
+    /// Returns the span of a feed reader's tick.
     fn feed(consumer: &Holder) => tracing::debug_span!(target: "stationmaster::feed", "read_feed", %consumer);
 }
 

@@ -1,6 +1,6 @@
-//! What upkeep does by choice, after the leases and the ended tasks.
+//! The optional parts of upkeep, after the leases and the ended tasks.
 //!
-//! Each part has a transaction of its own, so that one that fails undoes and stops none of the others.
+//! Each part has its own transaction, so that a part that fails neither undoes nor stops the others.
 
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ impl Chores {
         }
     }
 
-    /// Does one bounded piece of each, and writes it into the report. `dead_by` is the instant by which whoever was
-    /// silent had its time to tell; `None` if nobody had.
+    /// Does one bounded piece of each, and writes it into the report. Runs that were silent until `dead_by` have had
+    /// their time to send a heartbeat; `None` if no run had.
     pub(super) fn work(
         &mut self,
         store: &dyn Store,
@@ -109,13 +109,13 @@ impl Chores {
 
     fn audit(&mut self, store: &dyn Store, now: Timestamp, report: &mut UpkeepReport) -> Result<()> {
         let Some(every) = self.audit_every else { return Ok(()) };
-        // A clock that was set back does not put it off by more than one interval.
+        // A clock that was set back delays it by at most one interval.
         let due = self.next_audit.map_or(now + every, |due| due.min(now + every));
         self.next_audit = Some(due);
         if now < due {
             return Ok(());
         }
-        // One that fails is made again soon.
+        // A failed audit is repeated soon.
         self.next_audit = Some(now + every.min(super::LOOK_AGAIN));
         let found = store.read(|tx| tx.audit())?;
         let has_counters = found.iter().any(|found| !matches!(found, Discrepancy::Task { .. }));

@@ -1,4 +1,4 @@
-//! Upkeep: ends the leases of dead holders, deletes old rows, and by choice closes silent runs, audits and repairs.
+//! Upkeep: ends the leases of dead holders, deletes old rows, and optionally closes silent runs, audits and repairs.
 
 mod chores;
 mod report;
@@ -26,27 +26,26 @@ use crate::time::Timestamp;
 /// A tick should follow after this time while other transactions hold expired leases.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Keeps a store in order: ends leases that were not renewed in time, and does by choice what else must be done
-/// regularly.
+/// Keeps a store in order: ends leases that were not renewed in time, and optionally does other regular work.
 ///
 /// | what | default | set by |
 /// |---|---|---|
 /// | ends expired leases: see [`Tx::reap`](crate::store::Tx::reap) | always | [`grace`](Self::grace) |
-/// | forgets tasks that ended, by how they ended | kept for ever | [`retain_ended_for`](Self::retain_ended_for), [`retain_state_for`](Self::retain_state_for) |
-/// | forgets what the feed tells | once all consumers accepted it | [`retain_feed_for`](Self::retain_feed_for), [`drop_consumers_after`](Self::drop_consumers_after) |
+/// | forgets ended tasks, by how they ended | kept forever | [`retain_ended_for`](Self::retain_ended_for), [`retain_state_for`](Self::retain_state_for) |
+/// | forgets events of the feed | once all consumers have accepted them | [`retain_feed_for`](Self::retain_feed_for), [`drop_consumers_after`](Self::drop_consumers_after) |
 /// | closes runs whose heartbeats stopped | off | [`close_runs_silent_for`](Self::close_runs_silent_for) |
-/// | forgets runs that stopped | kept for ever | [`retain_runs_for`](Self::retain_runs_for) |
+/// | forgets stopped runs | kept forever | [`retain_runs_for`](Self::retain_runs_for) |
 /// | forgets what ticks granted | admission ticks do | [`retain_requests_for`](Self::retain_requests_for) |
 /// | makes overdue tasks ready | admission ticks do | [`promotes`](Self::promotes) |
 /// | audits the store | off | [`audit_every`](Self::audit_every) |
 /// | repairs counters | off | [`repairs`](Self::repairs) |
 ///
-/// A tick does at most [`limit`](Self::limit) of each, and is due again at once if there is more. Leases, ended
-/// tasks and the feed are one transaction. What follows is done in transactions of its own, so that it undoes
-/// none of that when it fails: [`UpkeepReport::errors`]. An audit is the only part that has no bound.
+/// A tick does at most [`limit`](Self::limit) of each, and is due again at once if there is more. Leases, ended tasks
+/// and the feed share one transaction. The other parts run afterwards in separate transactions, so that a failure there
+/// undoes none of that: [`UpkeepReport::errors`]. The audit is the only part without a bound.
 ///
-/// Running one in each process does no harm: each lease is ended once. Audits are an exception to that advice: each
-/// one reads the store, so switch them on in one process.
+/// You may run one in each process: each lease is still ended only once. Audits are the exception: each one reads the
+/// whole store, so enable them in only one process.
 ///
 /// # Grace
 ///
@@ -56,27 +55,27 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// includes a machine that was suspended and a clock that was set forward. Holders may then renew for one
 /// [grace](Upkeep::grace), counted from the instant at which the store admitted the tick.
 /// [`UpkeepReport::waits_until`] says until when. A lease that expires after the wait is ended when it expires.
-/// Less than a twentieth of the grace does not count as late.
+/// A delay below a twentieth of the grace does not count.
 ///
-/// Each upkeep judges by its own ticks: a punctual one continues while another waits. Upkeep asks to be
-/// called at least once per grace. A loop that calls it less often delays the end of a lease to the second
-/// tick after its expiry. A lease that had expired when a wait began is ended at the first tick after the
-/// wait, even if the machine slept through it.
+/// Each upkeep judges by its own ticks: a punctual one continues while another waits. Call upkeep at least once per
+/// grace; its reports ask for that. A loop that calls it less often delays the end of a lease to the second tick after
+/// its expiry. A lease that had expired when a wait began is ended at the first tick after the wait, even if the
+/// machine slept through it.
 ///
-/// Upkeep keeps this state in memory only. One that is created for each tick, for example by a cron job,
-/// waits every time and ends nothing. Give it a grace of zero, or call [`Tx::reap`](crate::store::Tx::reap).
+/// Upkeep keeps this state only in memory. If it is created for each tick, for example by a cron job, it waits every
+/// time and ends nothing. Give it a grace of zero, or call [`Tx::reap`](crate::store::Tx::reap).
 ///
 /// # Cancels
 ///
 /// A [cancel](crate::store::Tx::cancel) can bring the end of a lease forward. Upkeep that sleeps until the next expiry
-/// does not know that, and ends the lease as late as its loop sleeps, which is up to a grace. So have its loop woken by the
-/// handle that is told of cancels: [`LoopHandle::wakes_for_cancels`](super::LoopHandle::wakes_for_cancels).
+/// does not know that, and ends the lease only when its loop wakes, up to a grace later. So let the handle that is
+/// woken for cancels wake its loop, too: [`LoopHandle::wakes_for_cancels`](super::LoopHandle::wakes_for_cancels).
 ///
-/// # Rows of the host's own
+/// # The host's own rows
 ///
-/// A tick commits on its own, and its report comes afterwards. If the process dies in between, the report is
-/// lost. A host that keeps its own rows in step with its tasks calls [`Tx::reap`](crate::store::Tx::reap) in
-/// its own transaction instead, and changes them there.
+/// A tick commits before its report returns. If the process dies in between, the report is lost. A host that keeps its
+/// own rows in step with its tasks calls [`Tx::reap`](crate::store::Tx::reap) in its own transaction instead, and
+/// changes them there.
 ///
 /// # Examples
 ///
@@ -111,8 +110,8 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// Creates upkeep for this store: at most 1,000 leases a tick, a grace of 20 seconds. Ended tasks are
-    /// kept for ever, and events of the feed until every consumer has accepted them.
+    /// Creates upkeep for this store: at most 1,000 leases a tick, a grace of 20 seconds. Ended tasks are kept forever,
+    /// and events of the feed until every consumer has accepted them.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store: for_service(store),
@@ -125,8 +124,8 @@ impl Upkeep {
     }
 
     setters! {
-        /// Sets the most leases that one tick ends, and the most that it forgets, closes or makes ready of each
-        /// kind; at least 1. Tasks of each end count for themselves. Default: 1,000.
+        /// Sets the most leases that one tick ends, and the most that it forgets, closes or makes ready of each kind;
+        /// at least 1. Each end state of tasks counts separately. Default: 1,000.
         limit: usize;
         /// Sets how long holders may still renew after upkeep was delayed. Default: 20 seconds.
         ///
@@ -135,15 +134,15 @@ impl Upkeep {
         /// holders all renew before its upkeep ticks, one that creates upkeep for each tick, and one that
         /// jumps in virtual time.
         grace(length: Duration) { grace = Grace::new(length) }
-        /// Forgets tasks this long after they ended, unless [`Self::retain_state_for`] names their end. Enqueueing a forgotten task's key again makes a new
-        /// task. Default: tasks are kept for ever.
+        /// Forgets tasks this long after they ended, unless [`Self::retain_state_for`] names their end state.
+        /// Enqueueing a forgotten task's key creates a new task. Default: tasks are kept forever.
         ///
         /// A task that was a sensor stays for at least a minute, so that the pokers that share its target learn of its
         /// end. A poker that looks less often reads all its sensors again. Events of the feed outlive their tasks.
         retain_ended_for(length: Duration) { retention.ended = Some(length) }
         /// Forgets tasks that ended in this state this long after they did, whatever [`Self::retain_ended_for`]
-        /// says. With [`Duration::MAX`] they are kept for ever. A tick returns [`Invalid::NotAnEnd`] for a state
-        /// that is no end.
+        /// says. With [`Duration::MAX`] they are kept forever. A tick returns [`Invalid::NotAnEnd`] for a state that is
+        /// no end.
         ///
         /// # Examples
         ///
@@ -161,14 +160,14 @@ impl Upkeep {
         /// # let _ = upkeep;
         /// ```
         retain_state_for(state: TaskState, length: Duration) { retention.states.insert(state, length) }
-        /// Forgets what the [feed](super::FeedReader) tells this long after it happened, whoever has not read it yet.
-        /// Default: only what every consumer has accepted is forgotten, and nothing while there is no consumer.
+        /// Forgets events of the [feed](super::FeedReader) at this age, even if consumers have not read them yet.
+        /// Default: only events that every consumer has accepted are forgotten, and none while there is no consumer.
         ///
-        /// This bounds what a consumer holds back. It is told how many events it lost.
+        /// This bounds what a consumer holds back. Its reports say how many events it lost.
         retain_feed_for(length: Duration) { retention.feed = Some(length) }
-        /// Drops consumers of the [feed](super::FeedReader) that did not read for longer than this: they hold back
-        /// nothing any more. One that reads again goes on from its cursor, and is told how many events it lost.
-        /// Default: never.
+        /// Drops consumers of the [feed](super::FeedReader) that have not read for longer than this: they no longer
+        /// hold back events. A consumer that reads again continues from its cursor, and its report says how many events
+        /// it lost. Default: never.
         drop_consumers_after(length: Duration) { retention.consumers = Some(length) }
         /// Closes watched runs that sent no heartbeat for longer than this, at their last heartbeat and with this
         /// status: see [`Tx::close_silent_runs`](crate::store::Tx::close_silent_runs). At least a microsecond.
@@ -176,11 +175,11 @@ impl Upkeep {
         ///
         /// The [grace](Self::grace) holds for runs, too: what delayed upkeep may have delayed their heartbeats.
         close_runs_silent_for(length: Duration, status: RunStatus) { chores.silent = Some((length, status)) }
-        /// Forgets runs that both started and stopped longer ago than this. Open runs stay, however old. Default:
-        /// runs are kept for ever.
+        /// Forgets runs that both started and stopped longer ago than this. Open runs stay, however old. Default: runs
+        /// are kept forever.
         retain_runs_for(length: Duration) { chores.runs = Some(length) }
-        /// Forgets what ticks granted this long ago. Default: off, because admission ticks forget it themselves,
-        /// and keep no more than 1,024 of the ticks that no later one replaced. It is of use where nobody admits any
+        /// Forgets what ticks granted this long ago. Default: off, because admission ticks forget it themselves, and
+        /// keep no more than 1,024 of the ticks that no later one replaced. It is useful where no process admits any
         /// more.
         ///
         /// Choose it no shorter than [`Admitter::remember`](super::Admitter::remember). A tick that is no longer
@@ -196,14 +195,13 @@ impl Upkeep {
         /// [`ReadTx::audit`](crate::store::ReadTx::audit). The first audit is due one interval after the first tick.
         /// At least a microsecond. Default: off.
         ///
-        /// An audit reads every task of the store, and has no limit.
-        /// Meanwhile leases wait to be ended, and the memory store lets nobody write. Once a day, in one process,
-        /// is often enough. A tick that took longer than a grace makes the next one wait for another grace. Where an
-        /// audit takes as long, give it an `Upkeep` of its own.
+        /// An audit reads every task of the store, and has no limit. Meanwhile leases wait to be ended, and the memory
+        /// store blocks all writers. Once a day, in one process, is often enough. A tick that took longer than a grace
+        /// makes the next one wait for another grace. Where an audit takes as long, give it an `Upkeep` of its own.
         audit_every(interval: Duration) { chores.audit_every = Some(interval) }
         /// Repairs counters that an audit found wrong: see
-        /// [`Tx::repair_counters`](crate::store::Tx::repair_counters). Default: off, so that somebody sees them
-        /// first. What else an audit finds is reported and never repaired.
+        /// [`Tx::repair_counters`](crate::store::Tx::repair_counters). Default: off, so that a person sees them first.
+        /// Anything else that an audit finds is reported and never repaired.
         repairs(repairs: bool) { chores.repairs = repairs }
         /// Reports what it counts and measures to this observer.
         observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
@@ -213,13 +211,13 @@ impl Upkeep {
 impl Service for Upkeep {
     type Report = UpkeepReport;
 
-    /// Ends expired leases, forgets what is no longer kept, and does what else was chosen.
+    /// Ends expired leases, forgets what is no longer kept, and does the optional parts that are enabled.
     ///
     /// # Errors
     ///
     /// [`crate::Error::Store`] if the store fails before the leases are ended; afterwards the failure is in the
     /// report. [`Invalid::Zero`] for a limit of 0: such upkeep would always be due at once, and end nothing.
-    /// [`Invalid::Duration`] and [`Invalid::NotAnEnd`] for a length or a state that was refused.
+    /// [`Invalid::Duration`] and [`Invalid::NotAnEnd`] for a length or a state that is refused.
     fn tick(&mut self, now: Timestamp) -> Result<UpkeepReport> {
         if self.limit == 0 {
             return Err(Invalid::Zero { what: "upkeep's limit" }.into());
@@ -243,10 +241,10 @@ impl Service for Upkeep {
             let Forgotten { tasks: forgotten, feed, dropped, is_fed, is_full } =
                 forget(tx, now, &self.retention, limit)?;
             numbers = is_fed;
-            // A store may have told an earlier instant than the first expiry, and know better once it looked.
+            // A store may have returned an earlier instant than the first expiry, and know better after a look.
             let left = if looks.is_none() { first_expiry } else { tx.next_expiry()? };
             let more = is_full || reaped.len() >= limit;
-            // What is left and expired is held by other transactions. It is not asked for without a pause.
+            // Expired leases that are left are held by other transactions. Do not ask for them without a pause.
             let is_held = left.zip(expired_by).is_some_and(|(left, by)| left <= by);
             let next_due = match (more, is_held) {
                 (true, _) => Some(now),
@@ -267,7 +265,7 @@ impl Service for Upkeep {
         match &mut answer {
             Ok(report) => {
                 self.grace = grace;
-                // Where no one reads, nobody else numbers the feed, and what has no number is not forgotten.
+                // Without a reader no one else numbers the feed, and events without a number are not forgotten.
                 if numbers {
                     report.errors.extend(latest_changes(&*self.store).err());
                 }

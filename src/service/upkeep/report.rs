@@ -41,11 +41,10 @@ pub struct UpkeepReport {
     pub audited: Option<Vec<Discrepancy>>,
     /// What it repaired of that ([`Upkeep::repairs`](super::Upkeep::repairs)): the counters as they were.
     pub repaired: Vec<Discrepancy>,
-    /// The failures of what came after the leases and the ended tasks: at most one each of runs, of ticks and of the
-    /// audit, in this order. What did not fail is done, and the report tells of it.
+    /// The failures of the parts after the leases and the ended tasks: at most one each for runs, for ticks and for the
+    /// audit, in this order. The other parts are done and are in the report.
     pub errors: Vec<Error>,
-    /// Until when expired leases are left alone, because upkeep just started or was delayed. `None` if
-    /// they are not left alone.
+    /// Until when expired leases are left alone, because upkeep just started or was delayed. `None` if they are not.
     pub waits_until: Option<Timestamp>,
     /// When the next tick is due: at the earliest expiry of the remaining leases, when the wait is over, or at the
     /// next audit, but within one grace. It is the instant of this tick if a part of it reached its limit. `None`

@@ -16,13 +16,14 @@ pub(super) struct Forgotten {
     pub(super) tasks: usize,
     pub(super) feed: usize,
     pub(super) dropped: Vec<Holder>,
-    /// Whether somebody reads the feed, or its events are forgotten by their age.
+    /// Whether the feed has a reader, or its events are forgotten by age.
     pub(super) is_fed: bool,
     /// Whether it reached its limit, so that there may be more.
     pub(super) is_full: bool,
 }
 
-/// How long what a host may still ask for is kept; `None` means for ever, and events of the feed until they are accepted.
+/// How long rows that a host may still query are kept. `None` means forever; for events of the feed, until
+/// they are accepted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Retention {
     /// Of the states that are not named below.
@@ -50,7 +51,7 @@ impl Retention {
 pub(super) fn forget(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: usize) -> Result<Forgotten> {
     let mut forgotten = forget_feed(tx, now, keep, limit)?;
     for state in ends() {
-        // Each state has the whole limit: many that succeed do not keep those that failed.
+        // Each state has the whole limit, so that many successes do not delay the deletion of failures.
         if let Some(length) = keep.of(state) {
             let gone = forget_ended_in(tx, state, now, length, limit)?;
             forgotten.tasks += gone;
@@ -60,7 +61,7 @@ pub(super) fn forget(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: u
     Ok(forgotten)
 }
 
-/// Drops consumers that are gone, and deletes what all others have accepted or what is too old.
+/// Drops consumers that are gone, and deletes events that all others have accepted or that are too old.
 fn forget_feed(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: usize) -> Result<Forgotten> {
     let raw = tx.writes()?;
     let mut consumers = raw.consumers()?;
@@ -68,7 +69,7 @@ fn forget_feed(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: usize) 
     let mut dropped = Vec::new();
     for consumer in &mut consumers {
         let Some(after) = keep.consumers.filter(|after| is_gone(consumer, now, *after)) else { continue };
-        // It may have read since.
+        // It may have read since then.
         let Some(mut held) = raw.hold_consumer(&consumer.name)? else { continue };
         if is_gone(&held, now, after) {
             held.dropped = true;

@@ -16,7 +16,7 @@ use crate::store::{Store, Tx};
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
-/// Why the handler of an attempt is to stop.
+/// Why the handler of an attempt should stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cancelled {
@@ -36,7 +36,7 @@ pub enum Cancelled {
     LeaseLost,
 }
 
-/// Describes one attempt to its handler: the task, and whether to go on.
+/// Describes one attempt to its handler: the task, and whether to continue.
 ///
 /// Clones share one attempt, so a handler may pass them to threads or tasks of its own.
 ///
@@ -44,9 +44,9 @@ pub enum Cancelled {
 ///
 /// * *By what the handler returns.* The worker stores it, as often as it takes until the store has answered.
 /// * *By [`Self::end`]*, in one transaction with further operations of this store.
-/// * *In a transaction of the host's own*, beside its own rows. The handler calls
-///   [`finish`](Tx::finish) there with [`Self::lease`], or a statement of [`_sql`](crate::_sql), or registers
-///   the task as a sensor. After the commit it calls [`Self::ended_elsewhere`].
+/// * *In the host's own transaction*, beside its own rows. The handler calls [`finish`](Tx::finish) there with
+///   [`Self::lease`], or a statement of [`_sql`](crate::_sql), or registers the task as a sensor. After the commit it
+///   calls [`Self::ended_elsewhere`].
 ///
 /// In the last two cases the worker stores nothing, whatever the handler returns.
 ///
@@ -80,14 +80,14 @@ struct Inner {
     /// `None` once the attempt has ended, so that its lease is not renewed any more.
     kept: Mutex<Option<Kept>>,
     has_ended: AtomicBool,
-    /// Whether the worker records an end of its own.
+    /// Whether the worker records its own end of the attempt.
     is_given_up: AtomicBool,
     /// Whether the host was told that the lease was lost.
     is_loss_told: AtomicBool,
     signal: Arc<Signal>,
 }
 
-/// What tells a handler to stop. The keeper has one too, so it holds nothing of the attempt.
+/// What tells a handler to stop. The keeper has one too, so it refers to nothing else of the attempt.
 #[derive(Debug, Default)]
 struct Signal {
     why: Mutex<Option<Cancelled>>,
@@ -99,7 +99,7 @@ struct Signal {
 impl Signal {
     fn cancel(&self, why: Cancelled) {
         let mut told = self.why.lock();
-        // A lost lease is what matters most to a handler that was told to stop before.
+        // Even for a handler that was told to stop before, a lost lease matters most.
         if told.is_none() || why == Cancelled::LeaseLost {
             *told = Some(why);
         }
@@ -143,7 +143,7 @@ impl Attempt {
         self.0.task.lease_ref()
     }
 
-    /// Returns the store of the worker. What is committed by it wakes the worker.
+    /// Returns the store of the worker. Commits through it wake the worker.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
     }
@@ -153,12 +153,12 @@ impl Attempt {
         self.0.deadline.get().copied()
     }
 
-    /// Returns true once the handler is to stop, and from then on.
+    /// Returns true once the handler should stop, and from then on.
     pub fn is_cancelled(&self) -> bool {
         self.0.signal.told.is_stopped()
     }
 
-    /// Returns why the handler is to stop; `None` while it may go on. A further cancel can bring the deadline forward.
+    /// Returns why the handler should stop; `None` while it may go on. A further cancel can bring the deadline forward.
     pub fn cancelled(&self) -> Option<Cancelled> {
         let told = *self.0.signal.why.lock();
         match (told, self.0.kept.lock().as_ref().and_then(Kept::cancelled)) {
@@ -167,49 +167,49 @@ impl Attempt {
         }
     }
 
-    /// Says how the work is going. Whoever looks at the task sees it: [`Lease::note`](crate::lease::Lease) of its record.
+    /// Notes how the work is going. The task's record shows it: [`Lease::note`](crate::lease::Lease).
     ///
-    /// It is written with the next renewal of the lease, so it costs no call of its own, and is seen up to a third of a
-    /// lease later. A newer note replaces one that was not written yet, so a handler may call this as often as it
-    /// likes. The first [`MAX_NOTE_BYTES`](crate::bounds::MAX_NOTE_BYTES) bytes are kept. A note goes with its lease.
+    /// The note is written with the next renewal of the lease, so it costs no extra call, and becomes visible up to a
+    /// third of a lease later. A newer note replaces one that was not written yet, so a handler may call this as often
+    /// as it likes. The first [`MAX_NOTE_BYTES`](crate::bounds::MAX_NOTE_BYTES) bytes are kept. A note disappears with
+    /// its lease.
     pub fn note(&self, text: impl Into<String>) {
         if let Some(kept) = &*self.0.kept.lock() {
             kept.note(self.0.clock.now(), text);
         }
     }
 
-    /// Sleeps this long, or until the handler is to stop. Returns true if it is.
+    /// Sleeps this long, or until the handler should stop. Returns true if it should.
     pub fn wait(&self, length: Duration) -> bool {
         self.0.signal.told.wait(length);
         self.is_cancelled()
     }
 
-    /// Returns a future that is ready once the handler is to stop.
+    /// Returns a future that is ready once the handler should stop.
     pub fn until_cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
         self.0.signal.told.stopped()
     }
 
-    /// Returns true if the lease surely holds at this instant: see [`Kept::holds`]. Ask right before an
-    /// effect that no transaction undoes.
+    /// Returns true if the lease certainly holds at this instant: see [`Kept::holds`]. Ask right before an effect that
+    /// no transaction undoes.
     pub fn holds(&self, now: impl Into<Timestamp>) -> bool {
         self.0.kept.lock().as_ref().is_some_and(|kept| kept.holds(now))
     }
 
-    /// Ends the attempt and runs `body`, in one transaction of the worker's store. In `body` the task has
-    /// ended already, so that of the last two tasks of a run one sees the other.
+    /// Ends the attempt and runs `body`, in one transaction of the worker's store. In `body` the task has already
+    /// ended, so that of the last two tasks of a run, one sees the other's end.
     ///
-    /// It repeats the transaction until the store has answered, or the lease is lost. So `body` may run
-    /// several times, and takes effect once.
+    /// It repeats the transaction until the store has answered, or the lease is lost. So `body` may run several times,
+    /// but takes effect once.
     ///
     /// # Errors
     ///
     /// [`Error::Stale`] if the lease was lost, and [`Error::Repeated`] if the attempt had been ended like
-    /// this before. What `body` returned, and errors of the store that no repetition changes. Nothing was
-    /// changed by any of these, except that [`Error::Stale`] after a commit of unknown outcome may mean that
-    /// the end took effect and the task has moved on. An error that
-    /// [`is_indeterminate`](Error::is_indeterminate) is returned only once the lease was lost or has expired, and
-    /// the store has not told in five further calls what became of the commit; or if the worker recorded a
-    /// failure meanwhile, because the handler ran for too long.
+    /// this before. The error of `body`, and errors of the store that no repetition changes. After any of these nothing
+    /// was changed, except that [`Error::Stale`] after a commit of unknown outcome may mean that the end took effect
+    /// and the task has moved on. An error that [`is_indeterminate`](Error::is_indeterminate) is returned only once the
+    /// lease was lost or has expired and five further calls of the store have not settled what became of the commit, or
+    /// if the worker recorded a failure meanwhile because the handler ran for too long.
     ///
     /// A handler may return all of these. The attempt has then failed, unless it had ended.
     ///
@@ -241,8 +241,8 @@ impl Attempt {
                 body(tx)
             });
             match ended {
-                // The first call was committed, and its answer was lost; or the worker has recorded an end of its
-                // own, and no one knows.
+                // Either the first call was committed and its response lost, or the worker has recorded its own end:
+                // unknown.
                 Err(Error::Repeated { .. }) if unknown.is_some() => match unknown {
                     Some(unknown) if self.is_given_up() => return Err(unknown),
                     _ => break,
@@ -259,7 +259,7 @@ impl Attempt {
                     {
                         return Err(unknown);
                     }
-                    // Ends with the lease, because the keeper tells of its loss.
+                    // Ends with the lease, because the keeper reports its loss.
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }
@@ -273,17 +273,17 @@ impl Attempt {
         Ok(())
     }
 
-    /// Tells the worker that the attempt has ended: in a transaction of the host's own, or as a sensor. Call
-    /// it after the commit. The worker then neither renews the lease nor stores an end.
+    /// Tells the worker that the attempt has ended, in the host's own transaction or as a sensor. Call it after the
+    /// commit. The worker then neither renews the lease nor stores an end.
     ///
-    /// If the outcome of that commit is unknown, return an error instead. The worker then has the attempt
-    /// fail, which changes nothing if the commit took effect.
+    /// If the outcome of that commit is unknown, return an error instead. The worker then fails the attempt, which
+    /// changes nothing if the commit took effect.
     pub fn ended_elsewhere(&self) {
         self.0.has_ended.store(true, Ordering::Release);
         self.release();
     }
 
-    /// Notes that the worker records an end of its own.
+    /// Notes that the worker records its own end of the attempt.
     pub(super) fn give_up(&self) {
         self.0.is_given_up.store(true, Ordering::Release);
     }
@@ -304,7 +304,7 @@ impl Attempt {
         self.0.has_ended.load(Ordering::Acquire)
     }
 
-    /// Has the lease not renewed any more.
+    /// Stops the renewal of the lease.
     pub(super) fn release(&self) {
         let kept = self.0.kept.lock().take();
         drop(kept);
@@ -323,7 +323,7 @@ impl Attempt {
         self.0.signal.cut.stop();
     }
 
-    /// Returns a future that is ready when the handler is to be dropped.
+    /// Returns a future that is ready when the handler should be dropped.
     #[cfg(feature = "tokio")]
     pub(crate) fn until_cut(&self) -> impl Future<Output = ()> + Send + use<> {
         self.0.signal.cut.stopped()
@@ -334,7 +334,7 @@ impl Attempt {
     }
 }
 
-/// Returns true if a later call may succeed, or tell what became of this one.
+/// Returns true if a later call may succeed, or may show what became of this one.
 fn may_pass(error: &Error) -> bool {
     use StoreErrorKind::{Busy, Conflict, Full, Indeterminate, Io};
     matches!(error, Error::Store(error) if matches!(error.kind(), Busy | Conflict | Full | Indeterminate | Io))

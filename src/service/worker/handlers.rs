@@ -91,8 +91,8 @@ impl Handlers {
     }
 }
 
-/// The threads of handlers. One whose handler has returned waits for the next attempt, so there are as many as attempts
-/// were under way at once. A handler that hangs keeps its thread, and no other attempt waiting.
+/// The threads of handlers. A thread whose handler has returned waits for the next attempt, so there are as many as
+/// attempts were ever under way at once. A handler that hangs keeps its thread, but makes no other attempt wait.
 #[derive(Default)]
 struct Threads {
     queue: Mutex<Queue>,
@@ -103,7 +103,7 @@ struct Threads {
 struct Queue {
     /// At most as many as threads are free.
     works: VecDeque<Work>,
-    /// How many threads wait for work, or have only to pass on an outcome before they do.
+    /// How many threads wait for work, or only have to pass on an outcome before they do.
     free: usize,
     is_closed: bool,
 }
@@ -135,9 +135,10 @@ impl Threads {
         let mut next = Some(first);
         while let Some(Work { handler, attempt, done }) = next {
             let outcome = catch_unwind(AssertUnwindSafe(|| handler(&attempt)));
-            // What a panic brought may panic when it is dropped, and that ends the thread: it must not count yet.
+            // The payload of a panic may itself panic when dropped, which ends the thread: so do not count it as free
+            // yet.
             let outcome = outcome.unwrap_or_else(|panic| panicked(&*panic));
-            // Free before its place is: who then has the place finds the thread.
+            // The thread is free before the place, so that the next attempt in that place finds it.
             self.queue.lock().free += 1;
             done.with(outcome);
             drop((handler, attempt));
@@ -198,7 +199,7 @@ pub(super) fn failed(message: String) -> Outcome {
     Outcome::Failed { message, retry: RetryAdvice::Policy }
 }
 
-/// Returns the outcome as the store accepts it. One end that is refused would hold up those stored with it.
+/// Returns the outcome in a form that the store accepts. A refused end would delay those stored with it.
 fn storable(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Success { value: Some(value) } if value.len() > MAX_TEXT_BYTES => {

@@ -17,14 +17,14 @@ pub(super) struct AdmitLoop {
     shared: Arc<Shared>,
     /// One for each group.
     admitters: Vec<Admitter>,
-    /// The news when groups were told of them last.
+    /// The news as of the last time that groups were told.
     news: Option<u64>,
     handle: LoopHandle,
     /// Granted, and still to be started.
     queued: Vec<Attempt>,
 }
 
-/// What one step of a loop came to.
+/// What one step of a loop did.
 #[derive(Debug)]
 pub(super) struct Step {
     next_due: Option<Timestamp>,
@@ -79,7 +79,7 @@ impl AdmitLoop {
     }
 }
 
-/// What is still to be started when the loop ends does not begin.
+/// Attempts that are not yet started when the loop ends do not begin.
 impl Drop for AdmitLoop {
     fn drop(&mut self) {
         self.give_queued_back();
@@ -151,7 +151,7 @@ impl Service for EndLoop {
             let finishes: Vec<Finish> = ends.iter().map(finish).collect();
             match self.0.store.write(|tx| tx.last(|tx| tx.finish(now, &finishes))) {
                 Ok(finished) => self.0.stored(&ends, &finished),
-                // The same ends again: the verb is fenced, and says if the first call had taken effect.
+                // Sends the same ends again: the verb is fenced, and says if the first call took effect.
                 Err(error) => {
                     self.0.state.lock().machine.not_stored(self.0.steady(), ends);
                     return Err(error);

@@ -31,40 +31,39 @@ pub use report::WorkerReport;
 use run::Running;
 use shared::{MaxRun, OnError};
 
-/// Runs handlers on tasks: admits as many as it has free places for, renews their leases, starts them, stores
-/// how they ended, and retries what failed by each task's own policy.
+/// Runs handlers on tasks: admits as many as it has free places for, renews their leases, starts them, stores how they
+/// ended, and retries failed tasks by their own policies.
 ///
-/// A handler is a function of an [`Attempt`]. It runs on one of the worker's threads, which runs nothing else
-/// meanwhile, and other attempts afterwards. On a tokio runtime it can be a future: `Worker::handler_async`, feature
-/// `tokio`. What it returns is the [`Outcome`]: nothing, a `Result` with any error that has a text, or an `Outcome`. A
-/// panic is a failure with the panic's text. A task without a handler fails, too.
+/// A handler is a function of an [`Attempt`]. It has one of the worker's threads to itself until it returns; the thread
+/// then runs other attempts. On a tokio runtime it can be a future: `Worker::handler_async`, feature `tokio`. What it
+/// returns becomes the [`Outcome`]: `()`, a `Result` with any error that has a text, or an `Outcome`. A panic is a
+/// failure with the panic's text. A task without a handler fails, too.
 ///
 /// A worker reaps nothing. Drive an [`Upkeep`](super::Upkeep) beside it, in this process or in another one.
 ///
-/// # What a worker promises
+/// # Guarantees
 ///
 /// * *Places.* At most as many attempts are under way as there are places: in each queue that is
-///   [named](Self::queue), or in all queues together. A place is taken until its handler has returned and the
-///   store has answered for its end.
-/// * *An end takes effect once.* The worker repeats an end until the store has answered. The lease fences it:
-///   after the lease was lost the end is refused, and another worker may have the task.
+///   [named](Self::queue), or in all queues together. A place stays taken until its handler has returned and the store
+///   has acknowledged its end.
+/// * *An end takes effect once.* The worker repeats an end until the store has answered. The lease fences it: after the
+///   lease was lost, the end is refused, and another worker may have the task.
 /// * *A handler may run more than once for one task*: after a failure, by the task's retry policy; after its
-///   lease was lost, for example because the process was killed; and after it was given back. Effects outside
-///   of the store must tolerate that. Effects in the same transaction as the end happen once: see [`Attempt`].
-/// * *Cancellation is told, not forced.* A handler learns from its [`Attempt`] that the worker stops, that it
-///   has run for too long, or that its lease was lost. After [`Self::patience`] an attempt that ran too long is
-///   given up as failed, although its handler may still be at work. Its place stays taken until it returns. A
-///   thread cannot be ended. A future is dropped: at once when its lease is lost, otherwise after the patience.
+///   lease was lost, for example because the process was killed; and after it was given back. Effects outside the store
+///   must tolerate that. Effects in the same transaction as the end happen once: see [`Attempt`].
+/// * *Cancellation is cooperative.* A handler learns from its [`Attempt`] that the worker stops, that it has run for
+///   too long, or that its lease was lost. After [`Self::patience`] an attempt that ran too long is given up as failed,
+///   although its handler may still be working. Its place stays taken until the handler returns, because a thread
+///   cannot be ended. A future is dropped: at once when its lease is lost, otherwise after the patience.
 ///
 /// # How it stops
 ///
-/// [`LoopHandle::stop`] ends [`Self::run`]. The worker asks for no further tasks, gives back those that did
-/// not begin, and tells all handlers. They have as long as the [patience](Self::patience) to return, and what
-/// they return is stored. Futures are then dropped, and their tasks given back. `run` returns a second later
-/// at the latest, even if the store hangs. What is left is in the [`WorkerReport`]. Its leases expire, and
-/// are reaped.
+/// [`LoopHandle::stop`] ends [`Self::run`]. The worker asks for no further tasks, gives back those that did not begin,
+/// and tells all handlers to stop. They have as long as the [patience](Self::patience) to return, and their results are
+/// stored. Futures are then dropped, and their tasks given back. `run` returns a second later at the latest, even if
+/// the store hangs. The [`WorkerReport`] lists what is left. Those leases expire and are reaped.
 ///
-/// # When it asks
+/// # When it asks for tasks
 ///
 /// It asks when it begins, when a place becomes free and more may be waiting, when a task becomes due, and
 /// when its handle is woken: so wrap the store that enqueues in a [`WakingStore`](super::WakingStore) of that
@@ -72,22 +71,22 @@ use shared::{MaxRun, OnError};
 /// if `PostgresStore::on_change` wakes the handle.
 ///
 /// A tick starts what it grants. Tasks whose attempts are recorded as runs are started by a call that follows it, and the
-/// worker asks for no others until that has returned. On PostgreSQL it waits for a host's transaction that has cancelled,
-/// marked or held one of these tasks since the grant, or has its run locked. Keep such transactions short.
+/// worker asks for no others until that has returned. On PostgreSQL that call waits for a host's transaction that has
+/// cancelled, marked or locked one of these tasks since the grant, or has its run locked. Keep such transactions short.
 ///
-/// The handle tells it of cancels, too ([`LoopHandle::wake_for_cancel`]), of which it otherwise learns when it renews.
+/// The handle also wakes it for cancels ([`LoopHandle::wake_for_cancel`]). Otherwise it learns of them when it renews.
 ///
 /// # When its process was killed
 ///
-/// It does not go on with what a worker of the same name held before. Those tasks wait until their leases expire, and
-/// then count as lost ([`LeaseLoss`](crate::task::LeaseLoss)). The [`guide`](crate::guide) shows how a process
-/// whose name is its own ends them before it runs the worker.
+/// It does not continue what a worker of the same name held before. Those tasks wait until their leases expire, and
+/// then count as lost ([`LeaseLoss`](crate::task::LeaseLoss)). The [`guide`](crate::guide) shows how a process with a
+/// unique name ends them before it runs the worker.
 ///
 /// # When ends are stored
 ///
-/// By default at once. Ends that come while the store is busy with others share the next transaction. So a
-/// worker that is idle adds no delay, and one that is busy needs few transactions. [`Self::gather_ends`]
-/// saves more transactions, and delays each end, and all that depends on it, by as much.
+/// By default ends are stored at once. Ends that arrive while the store is busy with others share the next transaction.
+/// So an idle worker adds no delay, and a busy one needs few transactions. [`Self::gather_ends`] saves more
+/// transactions, but delays each end, and everything that depends on it, by that time.
 ///
 /// # Examples
 ///
@@ -129,8 +128,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Creates a worker that works for this holder: as many places as the machine has processors, for all
-    /// queues, and leases of 60 seconds. Give each worker its own holder name.
+    /// Creates a worker for this holder, with as many places as the machine has processors, for all queues, and leases
+    /// of 60 seconds. Give each worker its own holder name.
     pub fn new(store: Arc<dyn Store>, holder: Holder) -> Self {
         let second = Duration::from_secs(1);
         Self {
@@ -150,50 +149,49 @@ impl Worker {
     }
 
     setters! {
-        /// Sets how many attempts are under way at once, at least 1. It serves all queues, and this number
-        /// has no meaning if [`Self::queue`] names some. Default: the number of processors.
+        /// Sets how many attempts are under way at once, at least 1. They serve all queues. The number is ignored if
+        /// [`Self::queue`] names some. Default: the number of processors.
         places: usize;
-        /// Serves this queue with this many places, at least 1, and no queue that is not named. Naming a
+        /// Serves this queue with this many places, at least 1. Queues that are not named are then not served. Naming a
         /// queue again adds places.
         queue(name: QueueName, places: usize) { queues.push((name, places)) }
         /// Sets how long leases last, at least one millisecond. They are renewed while handlers work, so this
         /// is how long a dead worker's tasks wait. Default: 60 seconds.
         lease: Duration;
-        /// Sets the clock by which it admits, renews and stores ends. On several machines give it the one of the
-        /// database, `PostgresStore::clock`. It sleeps in real time all the same, and measures its waits by
-        /// [`Clock::steady`], so a clock that is set back delays none. Default: [`SystemClock`].
+        /// Sets the clock by which it admits, renews and stores ends. On several machines, use the database's clock,
+        /// `PostgresStore::clock`. The worker still sleeps in real time, and measures its waits by [`Clock::steady`],
+        /// so a clock that is set back delays none of them. Default: [`SystemClock`].
         clock(clock: impl Clock + 'static) { clock = Arc::new(clock) }
         /// Sets what happens to tasks that do not fit. Default: [`Policy::Backfill`].
         policy: Policy;
         /// Sets how long handlers may take to return after they were told to stop. Default: 30 seconds.
         patience(length: Duration) { waits.patience = length }
-        /// Sets how long an end may wait for others to be stored in the same transaction. Default: not at
-        /// all.
+        /// Sets how long an end may wait for others to be stored in the same transaction. Default: not at all.
         gather_ends(length: Duration) { waits.gather = length }
-        /// Sets after how long it asks for tasks although nothing has woken it. Default: 5 seconds.
+        /// Sets after how long it asks for tasks even if nothing has woken it. Default: 5 seconds.
         longest_wait(length: Duration) { waits.at_most = length }
         /// Sets how long a task may run: its handler is then told to stop. `None` sets no limit, which is the
         /// default. A panic of `length` fails the attempt.
         max_run(length: impl Fn(&TaskRecord) -> Option<Duration> + Send + Sync + 'static) {
             max_run = Some(Arc::new(length))
         }
-        /// Calls this with each error that the worker goes on after, on one of its threads. [`Error::LeaseLost`] names
-        /// each attempt whose lease was lost, once: when its end is refused, or a second after the loss if its
-        /// handler still works.
+        /// Calls this, on one of the worker's threads, with each error after which the worker continues.
+        /// [`Error::LeaseLost`] names each attempt whose lease was lost, once: when its end is refused, or a second after
+        /// the loss if its handler still works.
         on_error(call: impl Fn(&Error) + Send + Sync + 'static) { on_error = Some(Arc::new(call)) }
         /// Reports what it counts and measures as an [`Admitter`](super::Admitter) and a
-        /// [`Keeper`](super::Keeper) to this observer. If it serves several queues, gauges are of the one
-        /// that asked last.
+        /// [`Keeper`](super::Keeper) to this observer. If it serves several queues, gauges describe the one that asked
+        /// last.
         observed_by(observer: Arc<dyn Observer>) { observer = Some(observer) }
     }
 
-    /// Sets the handler of all tasks that have no other. It runs on threads of the worker.
+    /// Sets the handler of all tasks that have no other handler. It runs on threads of the worker.
     #[must_use]
     pub fn handler<R: Into<Outcome>>(self, handler: impl Fn(&Attempt) -> R + Send + Sync + 'static) -> Self {
         self.on_threads(Tasks::All, handler)
     }
 
-    /// Sets the handler of the tasks of this queue, unless they are named by [`Self::task_handler`].
+    /// Sets the handler of the tasks of this queue, except those with a [`Self::task_handler`].
     #[must_use]
     pub fn queue_handler<R: Into<Outcome>>(
         self,
@@ -214,19 +212,18 @@ impl Worker {
         self.on_threads(Tasks::Named(workflow, task), handler)
     }
 
-    /// Works until the handle is stopped, and then stops as [described](Self#how-it-stops).
+    /// Runs until the handle is stopped, and then stops as [described](Self#how-it-stops).
     ///
     /// It has three threads besides those of the handlers: one admits, one renews leases, one stores ends.
-    /// Handlers share as many threads as attempts were under way at once. All end with it, but those whose handlers
-    /// do not return. The handle wakes it, too. If the worker
-    /// has to give up, it stops the handle.
+    /// Handlers share as many threads as attempts were ever under way at once. All end when the worker does, except
+    /// those whose handlers do not return. The handle also wakes the worker. If the worker has to give up, it stops the
+    /// handle.
     ///
     /// # Errors
     ///
     /// [`Invalid::Zero`] without a handler, or for a queue without places. [`Invalid::Duration`] for a lease
-    /// below one millisecond. Those of [`Tx::admit`](crate::store::Tx::admit) for its policy.
-    /// [`Error::Refused`] if the system has no threads for it. Errors of the store end nothing: see
-    /// [`Self::on_error`].
+    /// below one millisecond. The errors of [`Tx::admit`](crate::store::Tx::admit) for its policy. [`Error::Refused`]
+    /// if the system has no threads for it. Errors of the store do not end the worker: see [`Self::on_error`].
     pub fn run(self, handle: &LoopHandle) -> Result<WorkerReport> {
         self.check()?;
         Running::begin(self, handle)?.until_stopped(handle)
@@ -260,7 +257,7 @@ impl Worker {
         }
     }
 
-    /// Returns the sets of queues that have places of their own; `None` is all queues.
+    /// Returns the sets of queues that have their own places; `None` is all queues.
     fn groups(&self) -> Vec<(Option<QueueName>, usize)> {
         let mut groups: Vec<(Option<QueueName>, usize)> = Vec::new();
         for (queue, places) in &self.queues {

@@ -13,7 +13,7 @@ pub struct WorkerReport {
     pub refused: u64,
     /// The attempts whose ends are not known to be stored. Their leases expire if they are not.
     pub unstored: Vec<LeaseRef>,
-    /// The attempts whose handlers ignored that they were told to stop. They work on, on their threads. Their
-    /// leases are not renewed.
+    /// The attempts whose handlers ignored the stop. They keep working on their threads. Their leases are not
+    /// renewed.
     pub working: Vec<LeaseRef>,
 }

@@ -22,7 +22,7 @@ use crate::service::{Admitter, KeepReport, Keeper, LoopHandle, Service, WakingSt
 use crate::store::{Store, StoreInfo, Tx, TxMode};
 use crate::time::Timestamp;
 
-/// How long a loop sleeps that has nothing to do. What it waits for wakes it.
+/// How long a loop without work sleeps. What it waits for wakes it.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// A worker whose loops have begun.
@@ -39,7 +39,7 @@ impl Running {
         let admitter = |queue: Option<QueueName>, places: usize| {
             let admitter = Admitter::new(worker.store.clone(), worker.holder.clone());
             let admitter = admitter.lease(worker.lease).policy(worker.policy.clone()).started();
-            // A tick that grants less than it is asked for has found all that fits.
+            // A tick that grants fewer than requested has found everything that fits.
             let admitter = admitter.budget(places);
             let admitter = match worker.observer.clone() {
                 Some(observer) => admitter.observed_by(observer),
@@ -110,8 +110,8 @@ impl Running {
         Ok(())
     }
 
-    /// Minds the time until the worker is stopped and nothing of it is left, or until it has waited long
-    /// enough. It calls no store, so nothing holds it up.
+    /// Watches the time until the worker is stopped and nothing of it is left, or until it has waited long
+    /// enough. It calls no store, so nothing delays it.
     pub(super) fn until_stopped(mut self, handle: &LoopHandle) -> Result<WorkerReport> {
         let shared = self.shared.clone();
         let waker = Waker::from(Arc::new(WakeOther(shared.time.clone())));
@@ -121,7 +121,7 @@ impl Running {
             let (seen, now) = (shared.time.seen(), shared.steady());
             // Each wake of the handle takes the waker out, so it returns to its place each time.
             let _ = stopped.as_mut().poll(&mut Context::from_waker(&waker));
-            // The keeper has a handle of its own, so that what wakes admission does not wake it.
+            // The keeper has its own handle, so that a wake-up for admission does not wake it.
             let seen_cancels = handle.cancels_seen();
             if std::mem::replace(&mut cancels, seen_cancels) != seen_cancels {
                 self.keeps.wake_for_cancel();
@@ -144,7 +144,7 @@ impl Running {
         self.end_loops();
         let report = shared.close();
         let mut pause = Duration::from_millis(1);
-        // One that is in a call of a store that hangs is left behind.
+        // A loop that hangs in a store call is left behind.
         while !shared.state.lock().machine.is_over(shared.steady())
             && !self.threads.iter().all(JoinHandle::is_finished)
         {
@@ -183,7 +183,7 @@ impl Wake for WakeOther {
     }
 }
 
-/// The keeper, whose errors the host hears of.
+/// The keeper, whose errors are reported to the host.
 struct Keeping(Keeper, Arc<Shared>);
 
 impl Service for Keeping {

@@ -27,7 +27,7 @@ const LOSS_IS_SURE_AFTER: Duration = Duration::from_secs(1);
 
 /// Returns how long a task may run.
 pub(super) type MaxRun = Arc<dyn Fn(&TaskRecord) -> Option<Duration> + Send + Sync>;
-/// Receives what a worker goes on after.
+/// Receives the errors after which a worker continues.
 pub(super) type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// One running worker.
@@ -39,11 +39,11 @@ pub(crate) struct Shared {
     pub(super) max_run: Option<MaxRun>,
     pub(super) on_error: Option<OnError>,
     pub(super) clock: Arc<dyn Clock>,
-    /// The host's: of the loop that admits.
+    /// The host's handle: of the loop that admits.
     pub(super) admits: LoopHandle,
     /// Of the loop that stores ends.
     pub(super) ends: LoopHandle,
-    /// Of the loop that minds the time.
+    /// Of the loop that watches the time.
     pub(super) time: LoopHandle,
     /// Whether one of the loops has ended.
     pub(super) has_lost_a_loop: AtomicBool,
@@ -61,7 +61,7 @@ pub(super) struct State {
     lost: Vec<(Timestamp, LeaseRef)>,
     stored: u64,
     refused: u64,
-    /// Why the worker cannot go on.
+    /// Why the worker cannot continue.
     fatal: Option<Error>,
 }
 
@@ -89,7 +89,7 @@ impl Shared {
         self.clock.steady()
     }
 
-    /// Returns the instant of the clock at which the state machine has something to do at this one of its own.
+    /// Returns the clock's instant for this instant of the state machine.
     pub(super) fn by_clock(&self, steady: Timestamp) -> Timestamp {
         self.clock.now() + steady.saturating_duration_since(self.steady())
     }
@@ -123,7 +123,7 @@ impl Shared {
     /// Runs the handler of an attempt, unless the worker stops or the task was cancelled.
     pub(super) fn begin(self: &Arc<Self>, attempt: Attempt) -> Result<()> {
         let (lease, now) = (attempt.lease(), self.steady());
-        // The loop that minds the time may not have heard of it yet.
+        // The loop that watches the time may not know of it yet.
         if self.admits.is_stopped() {
             self.stop(now);
         }
@@ -137,7 +137,7 @@ impl Shared {
         }
         let deadline = longest_run.map(|longest| now + longest);
         let mut state = self.state.lock();
-        // What was cancelled before it began ends without its handler.
+        // A task that was cancelled before its attempt began ends without its handler.
         let is_cancelled = matches!(attempt.cancelled(), Some(Cancelled::Requested { .. }));
         let begins = !is_cancelled && state.machine.begins(lease, deadline);
         if !begins {
@@ -202,7 +202,7 @@ impl Shared {
         self.returned(lease, Outcome::GivenBack);
     }
 
-    /// Notes what the store answered for these ends.
+    /// Notes the store's results for these ends.
     pub(super) fn stored(&self, ends: &[(LeaseRef, Outcome)], finished: &[Finished]) {
         let mut state = self.state.lock();
         let stale = ends.iter().zip(finished).filter(|(_, finished)| **finished == Finished::Stale);
@@ -213,7 +213,7 @@ impl Shared {
         state.stored += (finished.len() as u64).saturating_sub(refused);
         state.machine.stored(ends);
         let leases: Vec<LeaseRef> = ends.iter().map(|(lease, _)| *lease).collect();
-        // Also of handlers that were given up and still work: there is nothing left to renew.
+        // This includes handlers that were given up and still work: there is nothing left to renew.
         let attempts: Vec<Attempt> =
             leases.iter().filter_map(|lease| state.attempts.get(lease)).cloned().collect();
         self.settle(state, &leases);
@@ -221,7 +221,7 @@ impl Shared {
         self.tell_losses(stale);
     }
 
-    /// Tells attempts what the time has to tell them. Returns when it has more.
+    /// Tells attempts what is due by now: a stop, or that they are given up. Returns when more is due.
     pub(super) fn mind_the_time(&self, now: Timestamp) -> Option<Timestamp> {
         let mut state = self.state.lock();
         let told = state.machine.told(now);
@@ -254,7 +254,7 @@ impl Shared {
                 Told::Overdue => attempt.cancel(Cancelled::RanTooLong),
                 Told::CutOff => attempt.cut(),
                 Told::GivenUp => {
-                    // It may not have been told before: the patience may be none.
+                    // It may not have been told before, because the patience may be zero.
                     attempt.cancel(Cancelled::RanTooLong);
                     attempt.cut();
                     self.ends.wake();
@@ -286,7 +286,7 @@ impl Shared {
         self.state.lock().fatal.get_or_insert(error);
     }
 
-    /// Tells the host of an error that the worker goes on after.
+    /// Reports an error to the host, after which the worker continues.
     pub(super) fn tell(&self, error: &Error) {
         if let Some(on_error) = &self.on_error {
             // The panic hook has printed it.
@@ -294,7 +294,8 @@ impl Shared {
         }
     }
 
-    /// Returns what became of the worker. What is still at work is left alone, and its lease not renewed.
+    /// Returns the worker's report. Attempts that are still working are left alone, and their leases are not
+    /// renewed.
     pub(super) fn close(&self) -> Result<WorkerReport> {
         let mut state = self.state.lock();
         let report = WorkerReport {

@@ -9,8 +9,8 @@ use crate::time::Timestamp;
 ///
 /// Events are written by [`TaskTx::move_if`](super::TaskTx::move_if) and
 /// [`end_if_leased`](super::TaskTx::end_if_leased), as the task's [`Feed`](crate::task::Feed) says. Their numbers begin
-/// with 1, have no gap, and are never given twice. No event becomes visible with a number below that of one which
-/// was already visible. Those of one call come in its order. A store may give the numbers later:
+/// with 1, have no gaps, and are never used twice. No event becomes visible with a number below that of one that was
+/// already visible. Events of one call are in its order. A store may assign the numbers later:
 /// [`number_changes`](super::SensorTx::number_changes).
 pub trait FeedTx {
     /// Returns at most `limit` events after number `after`, in order.
@@ -26,7 +26,7 @@ pub trait FeedTx {
     /// Returns all consumers, by name.
     fn consumers(&mut self) -> StoreResult<Vec<Consumer>>;
 
-    /// Holds a consumer until the transaction ends, and returns it.
+    /// Locks a consumer until the transaction ends, and returns it.
     fn hold_consumer(&mut self, name: &Holder) -> StoreResult<Option<Consumer>>;
 
     /// Inserts a consumer, or replaces it.

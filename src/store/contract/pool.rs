@@ -17,8 +17,8 @@ pub type LeasesByLane = Vec<(LaneKey, u64)>;
 ///
 /// A new store has the pool [`PoolName::DEFAULT`] with [`crate::pool::DEFAULT_POOL_SLOTS`] slots.
 pub trait PoolTx {
-    /// Excludes others that change definitions or pauses, and ticks, from here to the end of the transaction.
-    /// Reads that follow see what they committed.
+    /// Excludes ticks, and other transactions that change definitions or pauses, from now until the end of the
+    /// transaction. Later reads see what those committed.
     fn lock_definitions(&mut self) -> StoreResult<()>;
 
     /// Creates or changes pools. Slots that tasks hold stay held.
@@ -37,15 +37,15 @@ pub trait PoolTx {
     /// and sensors.
     fn pool_stats(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolStats>>>;
 
-    /// Defines limits and families, or replaces their definitions. What counts against keys stays. Their caps are put
-    /// by [`Self::put_caps`].
+    /// Defines limits and families, or replaces their definitions. What counts against keys stays. [`Self::put_caps`]
+    /// sets their caps.
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()>;
 
-    /// Removes the definitions of these keys. Returns which there were. Tasks that carry them are still counted.
-    /// A key becomes unknown if no task carries it that has not ended, and nothing counts against it.
+    /// Removes the definitions of these keys. Returns which of them existed. Tasks that carry them are still counted. A
+    /// key becomes unknown if no task that has not ended carries it, and nothing counts against it.
     fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<bool>>;
 
-    /// Removes the definitions of the families with these prefixes. Returns which there were.
+    /// Removes the definitions of the families with these prefixes. Returns which of them existed.
     fn delete_families(&mut self, prefixes: &[LimitKey]) -> StoreResult<Vec<bool>>;
 
     /// Returns the limits of these keys, including those that only tasks made known. Families are not applied.
@@ -57,8 +57,7 @@ pub trait PoolTx {
     /// Returns the definitions of all families, by prefix.
     fn families(&mut self) -> StoreResult<Vec<LimitSpec>>;
 
-    /// Puts caps on queues, keys and families, in place of those that they have, or lifts them. Returns which had one.
-    /// The last of each subject counts.
+    /// Sets or lifts the caps of queues, keys and families. Returns which had one. The last cap of each subject counts.
     fn put_caps(&mut self, caps: &[(Subject, Option<WaitingCap>)]) -> StoreResult<Vec<bool>>;
 
     /// Returns all caps by subject: of queues, keys, then families.
@@ -69,12 +68,12 @@ pub trait PoolTx {
     fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)>;
 
     /// Returns what these shares hold of these pools, and the number of grants to tasks of shares that the store has
-    /// made. Those of which the store keeps nothing may be left out.
+    /// made. Pairs of which the store keeps nothing may be left out.
     ///
-    /// A store keeps a [`ShareUse`] of each share and pool while a task of the share that has the pool for its own has not
-    /// ended, or while tasks of the share hold slots of the pool. It begins as that of a newcomer. If the last slot comes
-    /// back, the stamp becomes twice the number of grants and one. What has neither tasks nor slots is forgotten by the
-    /// next survey that promotes, so a share that comes back before goes on with it.
+    /// A store keeps a [`ShareUse`] for each share and pool while a task of the share whose own pool it is has not
+    /// ended, or while tasks of the share hold slots of the pool. It begins as that of a newcomer. If the last slot
+    /// comes back, the stamp becomes twice the number of grants and one. The next survey that promotes forgets those
+    /// with neither tasks nor slots, so a share that comes back before that continues with it.
     fn shares(&mut self, pairs: &[(PoolName, LimitKey)]) -> StoreResult<(Vec<ShareUse>, i64)>;
 
     /// Pauses these subjects, or resumes them. Returns which of them it changed.

@@ -17,25 +17,26 @@ use crate::time::Timestamp;
 /// No method checks that a run stops after it starts. A run that does not is kept, and is returned according
 /// to the rule. [`Tx::record_runs`](crate::store::Tx::record_runs) refuses it earlier.
 pub trait RunTx {
-    /// Inserts runs, or replaces those of equal key: a corrected start or stop, a re-opened run. Of equal
-    /// keys in one call the last counts.
+    /// Inserts runs, or replaces those with the same key: a corrected start or stop, a re-opened run. If one
+    /// call has equal keys, the last counts.
     fn put_runs(&mut self, runs: &[RunRecord]) -> StoreResult<()>;
 
     /// Closes the runs that exist and are open. A stop before the start is stored as the start. Everything
     /// else stays.
     fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<bool>>;
 
-    /// Holds the runs that exist until the transaction ends, and waits for those that another transaction
-    /// holds. What is read of them afterwards stays so. A store with one writer at a time has nothing to wait
-    /// for, and keeps the default.
+    /// Locks the runs that exist until the transaction ends, and waits for those that another transaction has
+    /// locked. What is read of them afterwards does not change. A store with one writer at a time has nothing
+    /// to wait for, and keeps the default.
     fn wait_for_runs(&mut self, keys: &[RunKey]) -> StoreResult<()> {
         let _ = keys;
         Ok(())
     }
 
-    /// Locks those of these runs that are open, until the transaction ends, and passes over those that another
-    /// transaction holds. Returns `false` for the latter. Returns `true` for the others, also for runs that are
-    /// closed or do not exist. A store with one writer at a time has nothing to lock, and keeps the default.
+    /// Locks those of these runs that are open, until the transaction ends, and skips those that another
+    /// transaction has locked. Returns `false` for the latter, and `true` for the others, including runs that
+    /// are closed or do not exist. A store with one writer at a time has nothing to lock, and keeps the
+    /// default.
     fn hold_runs(&mut self, keys: &[RunKey]) -> StoreResult<Vec<bool>> {
         Ok(vec![true; keys.len()])
     }
@@ -61,8 +62,8 @@ pub trait RunTx {
     /// exactly one of them, whatever happens to other runs.
     fn active_runs(&mut self, query: &ActiveQuery) -> StoreResult<Vec<RunRecord>>;
 
-    /// Like [`Self::active_runs`], but returns only the places of the runs. Without a filter the records are
-    /// not read.
+    /// Returns only the places of the runs that [`Self::active_runs`] returns. Without a filter the records
+    /// are not read.
     fn active_run_places(&mut self, query: &ActiveQuery) -> StoreResult<Vec<RunPlace>>;
 
     /// Returns how many runs [`Self::active_runs`] would return. Without a filter the records are not read.

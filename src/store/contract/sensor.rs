@@ -65,8 +65,8 @@ pub struct SensorChanges {
     /// The highest last change of a deleted sensor; 0 if none was deleted. A follower that has not reached it
     /// may have missed an end, and reads the waiting sensors again.
     pub last_forgotten: u64,
-    /// Whether changes of sensors, or events of the feed, were committed that have no number yet, and so are not found: see
-    /// [`SensorTx::number_changes`].
+    /// Whether changes of sensors or events of the feed were committed without a number, so that they are not found
+    /// yet: see [`SensorTx::number_changes`].
     pub unnumbered: bool,
 }
 
@@ -94,19 +94,19 @@ pub trait SensorTx {
     /// Returns the sensors of these tasks.
     fn sensors(&mut self, tasks: &[TaskKey]) -> StoreResult<Vec<Option<SensorRecord>>>;
 
-    /// Returns sensors in the order of their last change. Changes become visible in this order: no writer
-    /// commits a change that stands before one that was already visible.
+    /// Returns sensors in the order of their last change. Changes become visible in this order: no writer commits a
+    /// change that precedes one that was already visible.
     fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>>;
 
     /// Returns the numbers of the latest changes of sensors.
     fn sensor_changes(&mut self) -> StoreResult<SensorChanges>;
 
-    /// Gives numbers to at most `limit` changes of sensors, and to as many events of the feed, that were committed
-    /// without one. Returns how many changes got one, or how many events if these are more. Does nothing while
-    /// another transaction does it: then its changes and events are found when it has committed. Pokers and
-    /// readers of the feed call it before they read.
+    /// Numbers at most `limit` changes of sensors, and as many events of the feed, that were committed without a
+    /// number. Returns how many changes it numbered, or how many events if these are more. Does nothing while another
+    /// transaction does it: the changes and events are then found once that has committed. Pokers and readers of the
+    /// feed call it before they read.
     ///
-    /// A store whose writers take turns gives the numbers when they write, and does nothing here.
+    /// A store whose writers take turns assigns the numbers when they write, and does nothing here.
     fn number_changes(&mut self, limit: usize) -> StoreResult<usize> {
         let _ = limit;
         Ok(0)

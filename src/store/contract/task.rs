@@ -37,7 +37,7 @@ pub enum Inserted {
     Refused {
         /// The queue or the limit key that is capped, by its own definition or that of its family.
         subject: Subject,
-        /// How many of its tasks waited, with those that the call enqueued before this one.
+        /// How many of its tasks waited, including those that the call enqueued before this one.
         waiting: u64,
         /// How many may.
         most: u32,
@@ -58,8 +58,8 @@ impl fmt::Display for Inserted {
 
 /// Takes a task out of the state `from`, if it is still in it and its epoch is still `task.epoch`.
 ///
-/// `from` is the state in which the caller read the task, because by it the caller decided what else to do,
-/// for example which run to close. If it has changed, the move misses; read the task again, and decide again.
+/// `from` is the state in which the caller read the task. The caller used it to decide what else to do, for example
+/// which run to close. If it has changed, the move misses: read the task again, and decide again.
 ///
 /// A move also clears the lease. `ready_at` becomes the later of `due` and `ended_at`; if neither is set, it
 /// stays unchanged.
@@ -74,8 +74,8 @@ pub struct Move {
     pub to: TaskState,
     /// Its new due instant. `None` in state `Scheduled` makes it ready.
     pub due: Option<Timestamp>,
-    /// True if it keeps the slots that it holds, as sensing tasks do in some pools, and tasks that are ready again after
-    /// they sensed. Otherwise its slots return to its pools.
+    /// True if it keeps the slots that it holds, as sensing tasks do in some pools, and tasks that are ready again
+    /// after sensing. Otherwise its slots return to its pools.
     pub keeps_slots: bool,
     /// Added to its count of forgiven attempts.
     pub forgive: u32,
@@ -83,13 +83,13 @@ pub struct Move {
     pub lost: Option<u32>,
     /// Replaces `ended_at`, unless `None`.
     pub ended_at: Option<Timestamp>,
-    /// When it happens, where that is not `ended_at`: for what is kept of an attempt.
+    /// When it happens, if that is not `ended_at`: for the record of an attempt.
     pub at: Option<Timestamp>,
     /// Replaces `message`, even when `None`.
     pub message: Option<String>,
     /// Replaces `value`, even when `None`.
     pub value: Option<String>,
-    /// Why the task's sensor ended, if it is this that ended it: for the feed.
+    /// Why the task's sensor ended, if this move ends it: for the feed.
     pub reason: Option<EndReason>,
     /// True if the holder itself reports the outcome of its attempt. [`TaskRecord::finished`] then becomes
     /// `to`, and `None` otherwise.
@@ -123,7 +123,7 @@ impl Move {
 pub enum Wait {
     /// Waits until the other transaction ends. For verbs that a host calls.
     ForOthers,
-    /// Passes them over. For services, which find them again later.
+    /// Skips them. For services, which find them again later.
     Never,
 }
 
@@ -132,7 +132,7 @@ pub enum Wait {
 pub enum Held {
     /// The task, as it is now. No other transaction changes it until this one ends.
     Task(Box<TaskRecord>),
-    /// Another transaction holds it, so it was passed over.
+    /// Another transaction holds it, so it was skipped.
     Busy,
     /// There is no such task.
     Unknown,
@@ -178,7 +178,7 @@ pub enum Discrepancy {
         /// What the tasks hold.
         held: i64,
     },
-    /// What a share is said to hold of a pool is not what its tasks hold.
+    /// A share's counter of a pool's slots is not what its tasks hold.
     Share {
         /// The pool.
         pool: PoolName,
@@ -238,7 +238,7 @@ pub enum Discrepancy {
 }
 
 impl Discrepancy {
-    /// Returns true if both are of the same counter, or of the same task.
+    /// Returns true if both are about the same counter, or the same task.
     pub(in crate::store) fn is_of_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Pool { pool, .. }, Self::Pool { pool: other, .. }) => pool == other,
@@ -266,24 +266,23 @@ pub(in crate::store) fn repaired(before: Vec<Discrepancy>, after: &[Discrepancy]
 /// Tasks, their lanes and their leases.
 pub trait TaskTx {
     /// Inserts the tasks whose keys are new, in this order, in state `Scheduled`. Their numbers rise in the
-    /// same order. Makes their lanes known, and their limit keys, without a maximum. A lane lives while a task
-    /// in it has not ended, and a key without a maximum is known while such a task carries it. Numbers of lanes
-    /// rise, too, and are never reused.
+    /// same order. Makes their lanes known, and also their limit keys, without a maximum. A lane exists while a task in
+    /// it has not ended, and a key without a maximum is known while such a task carries it. Numbers of lanes rise, too,
+    /// and are never reused.
     ///
     /// It knows no caps, and refuses no task.
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>>;
 
     /// Does what [`Self::insert_tasks_if_absent`] does, unless a cap may concern one of the tasks: then it inserts
-    /// none and returns `None`. So a store across a network needs one round trip where nothing is capped.
+    /// none and returns `None`. So a store across a network needs one round trip if nothing is capped.
     fn insert_tasks_if_uncapped(&mut self, tasks: &[TaskInsert]) -> StoreResult<Option<Vec<Inserted>>>;
 
-    /// Returns the caps that hold for these tasks, by subject, each with how many tasks wait under it: those of its
-    /// queue, or that carry its key, which have not ended and are neither leased nor sensing. The cap of a key is its
-    /// own. If the key is not defined itself, it is that of the family with the longest prefix.
+    /// Returns the caps that apply to these tasks, by subject, each with how many tasks wait under it. These are the
+    /// tasks of its queue, or those that carry its key, that have not ended and are neither leased nor sensing. The cap
+    /// of a key is its own; if the key is not defined itself, it is that of the family with the longest prefix.
     ///
-    /// If one of them is strict, transactions that ask for the same one take turns from here on until they end, and
-    /// the count includes what those before them committed. A store with one writer at a time has nothing to do for
-    /// that.
+    /// If a cap is strict, transactions that ask for it take turns from here until they end, and the count includes
+    /// what earlier ones committed. A store with one writer at a time need not do anything for that.
     ///
     /// The cost grows with the number of lanes, leases and sensors, once for each call.
     fn hold_caps(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<CapUse>>;
@@ -309,26 +308,26 @@ pub trait TaskTx {
     /// It writes only if [`SurveyQuery::promote`] is set.
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey>;
 
-    /// Returns the tasks that [`Self::survey`] would make ready, and writes nothing. Waits for no other
-    /// transaction: tasks that one has locked are among them. Its cost grows with the number of tasks that it
-    /// returns, and may grow with the number of lanes.
+    /// Returns the tasks that [`Self::survey`] would make ready, and writes nothing. Waits for no other transaction:
+    /// tasks that another one has locked are among them. Its cost grows with the number of tasks that it returns, and
+    /// may grow with the number of lanes.
     fn overdue(&mut self, promote: Promote) -> StoreResult<Overdue>;
 
-    /// Notes what a holder tells about the queues that it serves, in place of what it told before about the same
-    /// set. Deletes at most 64 other notes that stopped counting at `forget` or earlier, the earliest first.
+    /// Records that a holder serves these queues, replacing its earlier record of the same set. Deletes at most 64
+    /// other records that stopped counting at `forget` or earlier, earliest first.
     fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> StoreResult<()>;
 
-    /// Returns what holders told about the queues that they serve, by holder, then by the queues.
+    /// Returns the holders' records of the queues that they serve, by holder, then by the queues.
     fn serving(&mut self) -> StoreResult<Vec<Serving>>;
 
     /// Counts the tasks of each queue that has any that have not ended, by name. Leaves out who serves it. The cost
     /// grows with the number of lanes, leases and sensors.
     fn queues(&mut self) -> StoreResult<Vec<QueueRecord>>;
 
-    /// Goes on along a walk until it found [`TaskWalk::most`] tasks that the query wants, has read
-    /// [`TaskWalk::most_read`], or is at the end of the way. A task keeps its place while it stays on the way. Where
-    /// [`TaskQuery::is_exact`](crate::task::TaskQuery) holds, everything on the way is wanted, so that no more is read than is
-    /// found, but for a lane. A task may have changed when the caller reads it.
+    /// Continues a walk until it has found [`TaskWalk::most`] tasks that match the query, has read
+    /// [`TaskWalk::most_read`], or is at the end of the way. A task keeps its place while it stays on the way. If
+    /// [`TaskQuery::is_exact`](crate::task::TaskQuery) holds, every task on the way matches, so nothing more is read
+    /// than is found, except a lane. A task may have changed by the time the caller reads it.
     ///
     /// Refuses a place that no step of such a walk returned (kind `Backend`).
     fn walk_tasks(&mut self, walk: &TaskWalk<'_>) -> StoreResult<Walked>;
@@ -343,14 +342,14 @@ pub trait TaskTx {
 
     /// Commits the plan of a tick:
     ///
-    /// 1. Grants the tasks that are ready, or none if the batch is to be granted
-    ///    [whole](GrantBatch::whole) and one is not: state `Queued`, epoch and attempt one more, a lease,
-    ///    `held_slots` from its lane, and `queued_at` from [`TaskRecord::recorded_at`]. If the batch is to be
-    ///    [started](GrantBatch::started), what [`Self::start_if_queued`] would do at the same instant is part of
-    ///    the grant, except to tasks whose attempts are recorded as runs: these stay `Queued`.
+    /// 1. Grants the tasks that are ready, or none if the batch must be granted [whole](GrantBatch::whole) and one is
+    ///    not: state `Queued`, epoch and attempt one more, a lease, `held_slots` from its lane, and `queued_at` from
+    ///    [`TaskRecord::recorded_at`]. If the batch must be [started](GrantBatch::started), what
+    ///    [`Self::start_if_queued`] would do at the same instant is part of the grant, except to tasks whose attempts
+    ///    are recorded as runs: these stay `Queued`.
     /// 2. Takes their slots from their pools and counts them against their limit keys and for their shares, even without
     ///    room. Returns whether there was room ([`Granted::had_room`]). Then stamps [shares](GrantBatch::shares).
-    /// 3. Notes what was granted under the name of the tick, in place of the tick it replaces, so that
+    /// 3. Records what was granted under the name of the tick, in place of the tick it replaces, so that
     ///    [`Self::survey`] can return it.
     /// 4. Forgets old ticks, earliest first.
     ///
@@ -364,25 +363,25 @@ pub trait TaskTx {
     /// the others.
     fn start_if_queued(&mut self, leases: &[LeaseRef], now: Timestamp) -> StoreResult<Vec<Option<Started>>>;
 
-    /// Sets the expiry of the tasks that have a lease of this epoch, expired or not. An expiry never falls: a
-    /// renewal to an earlier instant succeeds and changes nothing. A lease that is named twice returns the
-    /// same twice. No renewal sets an expiry after the deadline of [`Self::cancel_if_leased`]: a lease with one returns
+    /// Sets the expiry of the tasks that have a lease of this epoch, expired or not. An expiry never moves back: a
+    /// renewal to an earlier instant succeeds and changes nothing. A lease that is named twice has the same result
+    /// twice. No renewal sets an expiry after the deadline of [`Self::cancel_if_leased`]: a lease with one returns
     /// [`Renewal::Cancelled`] with it.
     ///
     /// It waits for no other transaction. A lease that another one has locked is [`Renewal::Busy`], and
     /// whether it was renewed then is up to the store. A store with one writer at a time never returns this.
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>>;
 
-    /// Notes what the holders of these leases say about their work, and when they said it: the lease's
-    /// [`note`](crate::lease::Lease::note), which replaces the one before. Returns false where the task has no lease of
-    /// this epoch, and where another transaction has it locked; it waits for none. Each lease is named once. A note
-    /// goes with its lease.
+    /// Stores what the holders of these leases say about their work, and when they said it, as the lease's
+    /// [`note`](crate::lease::Lease::note), which replaces the previous one. Returns `false` if the task has no lease
+    /// of this epoch, or if another transaction has it locked; it waits for none. Each lease is named once. A note
+    /// disappears with its lease.
     fn note_if_leased(&mut self, notes: &[(LeaseRef, Timestamp, String)]) -> StoreResult<Vec<bool>>;
 
     /// Sets the deadline of the tasks that have a lease of this epoch ([`Lease::cancel_at`](crate::lease::Lease)),
-    /// and the message, which replaces theirs. A deadline never rises: a task with one that is not later stays as it
-    /// is. Their expiry falls to the deadline if it is later. Returns the deadline that each has then, `None` without
-    /// such a lease. A lease that is named twice returns the same twice.
+    /// and replaces their message. A deadline never moves to a later instant: a task whose deadline is not later stays
+    /// as it is. An expiry later than the deadline becomes the deadline. Returns the deadline that each then has;
+    /// `None` without such a lease. A lease that is named twice has the same result twice.
     fn cancel_if_leased(
         &mut self,
         leases: &[LeaseRef],
@@ -392,55 +391,56 @@ pub trait TaskTx {
 
     /// Moves tasks, each under its own condition. A call moves a task at most once. The slots that a moved
     /// task held return to its pool, unless it keeps them. A task that held a lease no longer counts against
-    /// its limit keys. A task that ends leaves its lane, and a move out of an end puts it back into one, which
-    /// may have to be made again. A move to `Queued` or `Running` is a caller's error: the whole call is refused (kind
+    /// its limit keys. A task that ends leaves its lane, and a move out of an end puts it back into one, which may have
+    /// to be created again. A move to `Queued` or `Running` is a caller's error: the whole call is refused (kind
     /// `Backend`).
     ///
     /// A move from a leased state to `Scheduled`, `UpForRetry`, `Failed` or `Cancelled`, or from `Sensing` to one of the
     /// last three, ends an attempt without success. One from these states to `Success` or `Skipped`, or from `Sensing` to
-    /// `Scheduled`, ends one with success. Which are kept says [`TaskRecord::history`]: at [`Move::ended_at`], at [`Move::at`], or since it
-    /// was ready, whichever is set, and not before it was queued or, this attempt, started. Those of the latest 16 epochs
-    /// stay, with 1,000 characters of the message. Of one epoch the first is kept.
+    /// `Scheduled`, ends one with success. [`TaskRecord::history`] says which are recorded. The instant is
+    /// [`Move::ended_at`], [`Move::at`], or the one since which the task was ready, whichever is set, but not before the
+    /// task was queued or this attempt was started. Those of the latest 16 epochs stay, with 1,000 characters of the
+    /// message. Of one epoch the first is kept.
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>>;
 
-    /// Returns what is kept of the attempts of these tasks, each task's by epoch.
+    /// Returns the recorded attempts of these tasks, each task's by epoch.
     fn attempts(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<Vec<PastAttempt>>>;
 
     /// Replaces what tasks ask for, each under its own condition, and if it holds no slots. A call changes a task at
-    /// most once. A task whose needs change leaves its lane for another one, which may have to be made.
+    /// most once. A task whose needs change leaves its lane for another one, which may have to be created.
     fn change_if(&mut self, changes: &[Change]) -> StoreResult<Vec<bool>>;
 
     /// Deletes tasks, each if it is in this state under this epoch, holds no slots and has no unacknowledged event. Its
-    /// sensor goes with it. A task with a lease is left. One that has not ended leaves its lane.
+    /// sensor goes with it. A task with a lease is left alone. One that has not ended leaves its lane.
     fn delete_if(&mut self, tasks: &[(LeaseRef, TaskState)]) -> StoreResult<Vec<bool>>;
 
-    /// Ends tasks that have a lease of this epoch, which the caller has not read: as [`Self::move_if`] to an end,
-    /// from `Queued` or `Running`, whatever [`Move::from`] says, by the word of its holder. [`Move::ended_at`] is
-    /// raised to [`TaskRecord::recorded_at`]. Returns of each that was ended whether its attempt was started and
-    /// is recorded as a run. A store may leave any to the caller, which reads and moves them: of tasks that keep all
-    /// attempts, for instance, or, if it reads at next to no cost, all of them, as the default does.
+    /// Ends tasks that have a lease of this epoch and that the caller has not read. It works like [`Self::move_if`] to
+    /// an end, from `Queued` or `Running`, whatever [`Move::from`] says, as reported by the holder. [`Move::ended_at`]
+    /// is raised to [`TaskRecord::recorded_at`]. Returns for each ended task whether its attempt was started and is
+    /// recorded as a run. A store may leave any of them to the caller, which reads and moves them: for example tasks
+    /// that keep all attempts. A store that reads at next to no cost keeps the default, which ends none.
     fn end_if_leased(&mut self, ends: &[Move]) -> StoreResult<Vec<Option<bool>>> {
         Ok(vec![None; ends.len()])
     }
 
-    /// Tells that the verb that follows is the last of the transaction. A store across a network may commit along
-    /// with its last statement. Then the verb has done everything, or has returned an error and changed nothing.
+    /// Announces that the next verb is the last of the transaction. A store across a network may send the commit along
+    /// with its last statement. The verb then has done everything, or has returned an error and changed nothing.
     fn last(&mut self) {}
 
-    /// Returns true if the commit went along with a call since [`Self::last`]. Nothing undoes the transaction any more.
+    /// Returns true if the commit was sent along with a call since [`Self::last`], so that nothing can undo the
+    /// transaction any more.
     fn is_committed(&self) -> bool {
         false
     }
 
     /// Locks at most `limit` leases that expired at `now` or earlier, and returns their tasks, by expiry, then
-    /// by number. The transaction holds these leases until it ends. Leases that another transaction holds are
-    /// passed over, and do not count towards the limit. So a renewal that was confirmed is not missed: either
-    /// its transaction holds the lease, or its expiry is seen. A read transaction refuses the call, although
-    /// it changes nothing.
+    /// by number. The transaction holds these leases until it ends. Leases that another transaction holds are skipped,
+    /// and do not count towards the limit. So a renewal that was confirmed is not missed: either its transaction holds
+    /// the lease, or its expiry is seen. A read transaction refuses the call, although it changes nothing.
     fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>>;
 
-    /// Returns the earliest expiry of all leases. Where many leases were renewed, a store may return an earlier
-    /// instant until [`Self::hold_expired`] was called with it.
+    /// Returns the earliest expiry of all leases. If many leases were renewed, a store may return an earlier instant
+    /// until [`Self::hold_expired`] was called with it.
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>>;
 
     /// Waits until no other transaction that has given one of these names is open. From then on the transaction
@@ -451,8 +451,8 @@ pub trait TaskTx {
         Ok(())
     }
 
-    /// Returns the tasks whose lease this holder has, by number: those behind `after`, at most `limit`. A lease that
-    /// expired and was not ended yet is among them. The cost may grow with the number of all leases.
+    /// Returns the tasks whose lease this holder has, by number: those after `after`, at most `limit`. An expired lease
+    /// that was not ended yet is among them. The cost may grow with the number of all leases.
     fn leases_of(
         &mut self,
         holder: &Holder,

@@ -10,7 +10,7 @@ use crate::pool::PoolRecord;
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
-/// What [`crate::store::contract::TaskTx::survey`] is to find out. By default it only reads.
+/// What [`crate::store::contract::TaskTx::survey`] should find out. By default it only reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SurveyQuery {
@@ -143,11 +143,12 @@ pub struct Survey {
     pub grants: i64,
     /// What is paused, in any order.
     pub paused: Vec<Subject>,
-    /// What holders told about the queues that they serve, by holder, then by the queues. Also returned beside [`Self::granted`].
+    /// The holders' records of the queues that they serve, by holder, then by the queues. Also returned
+    /// beside [`Self::granted`].
     pub serving: Vec<Serving>,
-    /// True if a tick has something to do even if it can grant nothing: to add up what others changed. A
-    /// store that counts at once never is. If a survey that promotes answers so, more is used by its answer
-    /// than in truth, or less is ready, and [`Self::next_due`] is [`Promote::now`].
+    /// True if a tick has something to do even if it can grant nothing: to add up what others changed. It is
+    /// never true in a store that counts at once. If it is true after a survey that promotes, the survey
+    /// shows more as used than really is, or less as ready, and [`Self::next_due`] is [`Promote::now`].
     pub is_behind: bool,
 }
 
@@ -171,8 +172,8 @@ pub struct GrantBatch<'a> {
     pub replaces: Option<&'a RequestId>,
     /// Ticks to forget, after this one was recorded.
     pub forget: Option<Forget>,
-    /// True if nothing is to be changed unless every task is ready. A store may then take a task for one that
-    /// is not ready while somebody else changes it.
+    /// True if nothing may be changed unless every task is ready. A store may then treat a task as not ready
+    /// while another transaction changes it.
     pub whole: bool,
     /// What keys owe to their rates after this grant. It replaces what they owed.
     pub rates: &'a [RateUse],

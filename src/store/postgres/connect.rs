@@ -27,7 +27,7 @@ pub(super) type Made = Result<(Client, Boxed<()>), Cause>;
 ///
 /// # Examples
 ///
-/// With TLS, by a crate such as `postgres-native-tls` or `tokio-postgres-rustls`, in place of `NoTls`:
+/// For TLS, use a crate such as `postgres-native-tls` or `tokio-postgres-rustls` in place of `NoTls`:
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -60,9 +60,9 @@ impl Connector {
     /// time. So does the connection that it returns beside the client.
     ///
     /// Set TCP keepalives, as the example does. Without them the store still drops a connection on which a
-    /// call gets no answer (see
-    /// [`PostgresOptions::statement_timeout`](super::PostgresOptions::statement_timeout)), but each
-    /// connection costs one call that wait.
+    /// call gets no response (see
+    /// [`PostgresOptions::statement_timeout`](super::PostgresOptions::statement_timeout)), but one call per
+    /// connection has to wait for that.
     pub fn new<Connect, Connecting, Stream, Tls, Failure>(connect: Connect) -> Self
     where
         Connect: Fn() -> Connecting + Send + Sync + 'static,
@@ -83,7 +83,7 @@ impl Connector {
     }
 
     /// Connects without TLS to the server that a URL or a list of `key=value` names. By default a connection
-    /// is dropped when the server's machine does not answer for half a minute.
+    /// is dropped when the server's machine does not respond for half a minute.
     ///
     /// # Errors
     ///

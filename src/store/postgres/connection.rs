@@ -32,15 +32,15 @@ pub(super) struct Connection {
     pub(super) driving: Driving,
     /// When it was made, if the server was a standby then.
     pub(super) standby_since: Option<Instant>,
-    /// The end of the transaction before, which was sent and not waited for.
+    /// The end of the previous transaction, which was sent without waiting for the response.
     ending: Option<Ending>,
 }
 
-/// The answer to what was sent and not waited for.
+/// The pending response to what was sent without waiting.
 type Ending = JoinHandle<Result<(), PgError>>;
 
-/// The task that moves the bytes of a connection. Dropping it closes the connection at once: left alone, it
-/// would wait for the answer to what was asked last, which on a dead connection never comes.
+/// The task that moves the bytes of a connection. Dropping it closes the connection at once. Otherwise it would wait
+/// for the response to the last request, which never comes on a dead connection.
 pub(super) struct Driving(JoinHandle<()>);
 
 impl Driving {
@@ -96,7 +96,7 @@ impl Connection {
         self.hang_up().ended().await;
     }
 
-    /// Closes it. What it returns ends when the server has been told.
+    /// Closes it. The returned task ends when the server has been told.
     pub(super) fn hang_up(self) -> Driving {
         self.driving
     }
@@ -106,14 +106,14 @@ impl Connection {
         self.client.is_closed()
     }
 
-    /// Sends a text that is run whole, without waiting for the answer. What is sent next goes along with it.
+    /// Sends a text that is run as a whole, without waiting for the response. What is sent next goes along with it.
     pub(super) async fn end_beside(&mut self, text: String) {
         let client = Arc::clone(&self.client);
         self.ending = Some(tokio::spawn(async move { client.batch_execute(&text).await }));
         look().await;
     }
 
-    /// Waits for the answer to [`Self::end_beside`]. Behind it no call can rely on anything if it failed.
+    /// Waits for the response to [`Self::end_beside`]. If that failed, no later call can rely on the connection.
     pub(super) async fn ended(&mut self) -> Result<(), Failure> {
         match self.ending.take() {
             None => Ok(()),
@@ -124,15 +124,15 @@ impl Connection {
         }
     }
 
-    /// Returns what goes along with a batch of which this is to follow. A pooler takes the end of the first answer for
-    /// the end of all.
+    /// Returns what can be sent along with a batch that this should follow. A pooler takes the end of the first
+    /// response for the end of all.
     pub(super) fn along(&self, then: Then) -> Then {
         if self.route == Route::Direct { then } else { Then::More }
     }
 
-    /// Begins a transaction with a batch. Behind a pooler nothing is sent ahead that must not be done outside
-    /// of the transaction: no setting of the session refuses a write that follows a failed BEGIN. The clock
-    /// is read before, because the pooler may take the end of its answer for the end of all.
+    /// Begins a transaction with a batch. Behind a pooler nothing is sent ahead that must not run outside the
+    /// transaction: no setting of the session refuses a write that follows a failed BEGIN. The clock is read first,
+    /// because the pooler may take the end of its response for the end of all.
     pub(super) async fn begin(
         &mut self,
         options: &PostgresOptions,
@@ -158,8 +158,7 @@ impl Connection {
         self.run(options, liveness, None, batch, Then::More).await
     }
 
-    /// Sends everything at once, and collects the answers. With what follows nothing else does: behind a pooler no
-    /// commit goes along.
+    /// Sends everything at once, and collects the responses. Behind a pooler no commit is sent along.
     pub(super) async fn run(
         &mut self,
         options: &PostgresOptions,
@@ -222,8 +221,8 @@ impl Connection {
         answers.filter_map(Result::transpose).collect()
     }
 
-    /// Commits a record that waits for its flush, and so for all that was committed before. Behind a pooler it may
-    /// reach another server process, whose flush covers the same log.
+    /// Commits a record and waits for its flush, and so for everything that was committed before. Behind a pooler it
+    /// may reach another server process, whose flush covers the same log.
     pub(super) async fn flush(&self) -> Result<(), Failure> {
         let text = match self.route {
             Route::Direct => FLUSH.to_owned(),

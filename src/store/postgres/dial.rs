@@ -1,4 +1,4 @@
-//! Making a connection that leads where it should, to tables of this version.
+//! Makes connections that lead to the right server, with tables of this version.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ pub(super) const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Dura
 /// The server that a connection must lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Any server, a standby as well.
+    /// Any server, including a standby.
     Any,
     /// A server that can be written to.
     Primary,
 }
 
-/// Whether the tables were looked at.
+/// Whether the tables have been checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tables {
-    /// They may have to be made.
+    /// They may have to be created.
     New,
-    /// They were there, and must be.
+    /// They existed, and must still exist.
     Known,
 }
 
@@ -57,8 +57,7 @@ impl Dialer {
         Self { connector, options, time, tables }
     }
 
-    /// Connects to tables of this version. Tries again until the time for connecting is over, if the failure
-    /// may pass.
+    /// Connects to tables of this version. Retries until the connect timeout, if the failure may pass.
     pub(super) async fn connect(&mut self, role: Role) -> Result<Connection, Failure> {
         let deadline = self.deadline();
         let mut pause = PAUSES.0;
@@ -79,7 +78,7 @@ impl Dialer {
         }
     }
 
-    /// [`Self::connect`] without trying again.
+    /// Connects like [`Self::connect`], but without retries.
     pub(super) async fn connect_once(&mut self, role: Role) -> Result<Connection, Failure> {
         let connection = self.attempt(role, self.deadline()).await;
         let connection =
@@ -94,7 +93,7 @@ impl Dialer {
     }
 
     async fn attempt(&self, role: Role, deadline: Option<Instant>) -> Result<Connection, NotConnected> {
-        // On a task of its own, a panic of the host's ends nothing but the attempt.
+        // In a separate task, a panic in the host's connector ends only this attempt.
         let mut connecting = tokio::spawn(self.connector.connect());
         let made = match deadline {
             None => (&mut connecting).await,
@@ -123,7 +122,7 @@ impl Dialer {
         }
         let schema = &self.options.schema;
         match (self.tables, self.options.apply_migrations) {
-            // It may have to wait for another one that does the same.
+            // It may have to wait for another process that does the same.
             (Tables::New, true) if !is_standby => {
                 self.answered(None, upgrade::migrate(&mut client, schema)).await?
             }
@@ -138,7 +137,7 @@ impl Dialer {
         Ok(Connection::new(client, driving, route, beginnings, standby_since))
     }
 
-    /// Runs what settles a new connection, until the deadline, or for as long as the server may take for a
+    /// Runs the setup of a new connection, until the deadline, or for as long as the server may take for a
     /// statement.
     async fn answered<T>(
         &self,
@@ -155,7 +154,7 @@ impl Dialer {
     }
 }
 
-/// What a server says of itself when it was connected to.
+/// What a server says about itself after connecting.
 struct Server {
     process: Option<i32>,
     is_standby: bool,
@@ -174,7 +173,7 @@ enum NotConnected {
     Failed(Cause),
     /// There is one, and it leads to a standby.
     Standby,
-    /// There is one, and what it leads to is no use.
+    /// There is one, but what it leads to is unusable.
     Refused(StoreError),
 }
 

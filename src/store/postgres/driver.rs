@@ -1,4 +1,4 @@
-//! The store's thread. It listens, and tells what was committed. Callers talk to the server on their own threads: see
+//! The store's thread. It listens, and announces commits. Callers talk to the server on their own threads: see
 //! [`super::seat`].
 
 use std::sync::Arc;
@@ -29,8 +29,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Starts it with as many connections as the options say; none is made yet. The first one may make the
-    /// tables.
+    /// Starts it with as many connections as the options say; none is opened yet. The first one may create the tables.
     pub(super) fn start(
         connector: &Connector,
         options: &Arc<PostgresOptions>,
@@ -52,7 +51,7 @@ impl Driver {
         let work = async move {
             // It ends in an error: nothing is sent, the sender is dropped.
             let _ = stopped.await;
-            // What is left to be told is told, and nobody uses a connection any more.
+            // What is left to be sent is sent, and no one uses a connection any more.
             let _ = timeout(GOODBYE, gone.recv()).await;
         };
         let thread = thread::Builder::new()

@@ -1,4 +1,4 @@
-//! What PostgreSQL's answers mean to the caller.
+//! What PostgreSQL's responses mean to the caller.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -33,10 +33,10 @@ impl Failure {
         Self::Silent(StoreError::new(StoreErrorKind::Io, text))
     }
 
-    /// What the driver says of a statement that was sent with others this long ago, where the server ends
-    /// each after `limit`. The server tells by the same code that the limit ended one and that an operator
-    /// did, and tells them apart only in words of its own language. But what the limit ended has run for as
-    /// long.
+    /// Converts the driver's error for a statement that was sent with others this long ago, if the server
+    /// ends each after `limit`. The server reports a timeout and a cancellation by an operator with the same
+    /// code, and distinguishes them only in a localised text. But a statement that the limit ended has run
+    /// for that long.
     pub(super) fn of_limited(error: PgError, took: Duration, limit: Duration) -> Self {
         let is_limit = !limit.is_zero() && took >= limit;
         if error.code() != Some(&SqlState::QUERY_CANCELED) || is_limit {
@@ -46,8 +46,8 @@ impl Failure {
         Self::Refused(StoreError::new(StoreErrorKind::Busy, text).with_source(error))
     }
 
-    /// What the driver says of preparing a statement, or of beginning a transaction. All that may take long
-    /// there is to wait for another transaction's lock, whichever limit ends it.
+    /// Converts the driver's error for preparing a statement, or for beginning a transaction. Only a wait for
+    /// another transaction's lock can take long there, whichever limit ends it.
     pub(super) fn of_waiting(error: PgError) -> Self {
         if error.code() != Some(&SqlState::QUERY_CANCELED) {
             return Self::of(error);
@@ -152,8 +152,8 @@ pub(super) fn store_error(error: PgError) -> StoreError {
     StoreError::new(kind, format!("{what} ({})", text(&error))).with_source(error)
 }
 
-/// The error of a COMMIT, as [`Failure::of_limited`]. What the server refused is undone; of anything else it
-/// is not known.
+/// Converts the error of a COMMIT, like [`Failure::of_limited`]. What the server refused is undone; for
+/// anything else the outcome is unknown.
 pub(super) fn commit_error(error: PgError, took: Duration, limit: Duration) -> Failure {
     if error.as_db_error().is_none() || is_fatal(&error) {
         return Failure::Lost(open_commit(text(&error)).with_source(error));
@@ -161,7 +161,8 @@ pub(super) fn commit_error(error: PgError, took: Duration, limit: Duration) -> F
     Failure::of_limited(error, took, limit)
 }
 
-/// The error of the flush that a commit did not wait for: whether what it did will last is not known.
+/// Converts the error of the flush that a commit did not wait for: it is unknown whether the commit is
+/// durable.
 pub(super) fn flush_error(error: PgError) -> Failure {
     let why = text(&error);
     let text = format!(
@@ -170,7 +171,7 @@ pub(super) fn flush_error(error: PgError) -> Failure {
     Failure::Lost(StoreError::new(StoreErrorKind::Indeterminate, text).with_source(error))
 }
 
-/// The error of a COMMIT that was sent and not answered.
+/// Returns the error of a COMMIT that was sent but got no response.
 pub(super) fn open_commit(why: impl std::fmt::Display) -> StoreError {
     let text = format!(
         "the connection was lost during a commit, which may have taken effect: repeat the same call, which waits for the first one ({why})"
@@ -183,14 +184,14 @@ fn is_fatal(error: &PgError) -> bool {
     match error.as_db_error() {
         Some(answer) => match answer.parsed_severity() {
             Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
-            // Servers tell it in every language's words and in English. Poolers, which answer in a server's
-            // place once they lost it, tell less, and older ones of them call it no more than an error.
+            // Servers send it in the local language and in English. Poolers, which respond in place of a lost
+            // server, send less, and older ones only call it an error.
             None => {
                 matches!(answer.severity(), "FATAL" | "PANIC")
                     || ["08", "57P"].iter().any(|class| answer.code().code().starts_with(class))
             }
         },
-        // What the client itself refused to send is no fault of the connection's; it cannot happen to the
+        // What the client itself refused to send is not the connection's fault; it cannot happen to the
         // crate's statements.
         None => error.is_closed() || error.source().is_none_or(|source| source.is::<std::io::Error>()),
     }
@@ -213,7 +214,7 @@ pub(super) fn is_passing(error: &(dyn StdError + 'static)) -> bool {
     }
 }
 
-/// True if a server that can only be read may have answered so to the BEGIN of a transaction that writes. A
+/// Returns true if this may be a read-only server's response to the BEGIN of a transaction that writes. A
 /// standby refuses `READ WRITE` and `SERIALIZABLE` as features that it does not have.
 pub(super) fn is_of_standby(error: &StoreError) -> bool {
     let code = error.source().and_then(|source| source.downcast_ref::<PgError>()).and_then(PgError::code);

@@ -1,7 +1,7 @@
 //! Folds where no admitter runs.
 //!
-//! Each tick folds what transactions appended about counters. Where nobody ticks, readers of sums would add up
-//! more and more of it. So services fold, too, if a look finds that nobody else did.
+//! Each tick folds what transactions appended about counters. Without ticks, readers of sums would have to add up more
+//! and more. So services also fold, if a look shows that no one else did.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// Counts no more deltas than one fold takes. If there are as many, ticks do not keep up or do not run.
 const BACKLOG: &str = "SELECT count(*) FROM (SELECT FROM sm.unfolded LIMIT $1::bigint) unfolded";
 
-/// How many folds one look brings about, each in a transaction of its own.
+/// How many folds follow one look, each in its own transaction.
 const FOLDS: usize = 10;
 
 /// When to look next.
@@ -32,8 +32,8 @@ const FOLDS: usize = 10;
 pub(super) struct Folding(Mutex<Option<Instant>>);
 
 impl Folding {
-    /// Called after a transaction of a service. That succeeded, so what fails here is left to the next look,
-    /// and damage to the next tick, which reports it.
+    /// Looks, and folds if necessary, after a transaction of a service. That transaction succeeded, so a failure here
+    /// is left to the next look, and damage to the next tick, which reports it.
     pub(super) fn attend(&self, pool: &Arc<Pool>, options: &PostgresOptions) {
         if self.is_due(Instant::now()) {
             let _ = look(pool, options);
@@ -67,7 +67,7 @@ fn look(pool: &Arc<Pool>, options: &PostgresOptions) -> Result<(), StoreError> {
             let answers = wire.send(fold, Touch::Writes)?;
             let whole: Outcome<bool> = answers.get(2).map_or(Ok(true), |rows| is_whole(first(rows)?));
             is_behind = !whole?;
-            // What is lost with the server's memory is folded again.
+            // What a crash of the server loses is folded again.
             Ok(false)
         })?;
     }

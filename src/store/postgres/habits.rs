@@ -1,15 +1,15 @@
-//! What a store's last transactions were like. The next ones are expected to be so, and cost more if they are not.
+//! What a store's last transactions were like. The next ones are expected to be alike, and cost more if they are not.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::store::TxMode;
 
-/// For how many transactions no commit goes along after one that was too soon.
+/// For how many transactions no commit is sent along after one that was too early.
 const PAUSE: u32 = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Habits {
-    /// For how many transactions no commit goes along.
+    /// For how many more transactions no commit is sent along.
     commits_apart: AtomicU32,
     /// Whether ready lanes carried limits.
     has_limits: AtomicBool,
@@ -18,20 +18,20 @@ pub(super) struct Habits {
 impl Habits {
     /// Returns true if the commit may go along with the last statement of a transaction.
     ///
-    /// A verb that has to go on after a commit went along is undone, and run again. Where that happens to one, as to
-    /// the ends of tasks whose attempts are recorded as runs, it will happen to the next ones.
+    /// If a verb has to go on after a commit was sent along, it is undone, and run again. If that happens to one verb,
+    /// such as the ends of tasks whose attempts are recorded as runs, it will happen to the next ones.
     pub(super) fn commits_along(&self, mode: TxMode) -> bool {
         let apart = &self.commits_apart;
         mode == TxMode::Write
             && apart.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
     }
 
-    /// Notes that a commit which went along was too soon.
+    /// Notes that a commit that was sent along was too early.
     pub(super) fn committed_too_soon(&self) {
         self.commits_apart.store(PAUSE, Ordering::Relaxed);
     }
 
-    /// Returns true if a tick is to ask for limits before it knows whether a lane carries one.
+    /// Returns true if a tick should ask for limits before it knows whether a lane carries one.
     pub(super) fn has_limits(&self) -> bool {
         self.has_limits.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! Ends a holder of the tick lock that has stopped. Most end by the server's timeouts. None of these ends one to
-//! which the server is sending an answer.
+//! Ends a holder of the tick lock that has stopped. The server's timeouts end most of them, but not one to which the
+//! server is sending a response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use super::host::execute_text;
 use super::tx::TICK_HOLDER;
 use super::wire::ask;
 
-/// For how long the lock is waited for before its holder is looked at.
+/// How long to wait for the lock before looking at its holder.
 const WAITS: Duration = Duration::from_secs(3);
 
-/// For how long the same answer must then still be sent.
+/// How long the server must then still be sending the same response.
 const SENDS: Duration = Duration::from_secs(1);
 
 /// Looks at the holder again and again, until it is dropped.
 pub(super) async fn end_stopped(mut dialer: Dialer) {
     loop {
         sleep(WAITS).await;
-        // If this fails, the lock is waited for as before.
+        // If this fails, the wait for the lock continues as before.
         if let Ok(connection) = dialer.connect_once(Role::Primary).await {
             let text = dialer.options.schema.statement(TICK_HOLDER);
             let mut seen: Option<String> = None;

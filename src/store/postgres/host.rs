@@ -33,7 +33,7 @@ pub(super) async fn execute_text<C: GenericClient + Sync + ?Sized>(
     client.query_typed(&text, &values).await.map(Some)
 }
 
-/// Runs several statements. What they answer is dropped.
+/// Runs several statements, and drops their results.
 pub(super) async fn execute_script<C: GenericClient + Sync + ?Sized>(
     client: &C,
     text: Arc<str>,
@@ -41,10 +41,10 @@ pub(super) async fn execute_script<C: GenericClient + Sync + ?Sized>(
     client.batch_execute(&text).await.map(|()| Some(Answer::new()))
 }
 
-/// What the transaction asks, and where the answer goes.
+/// What the transaction asks, and where the reply goes.
 type Question = (Vec<Statement>, SyncSender<Reply>);
 
-/// Sends what is asked to the future that has the host's client.
+/// Sends requests to the future that has the host's client.
 struct Bridge(UnboundedSender<Question>);
 
 impl Wire for Bridge {
@@ -65,7 +65,7 @@ impl Wire for Bridge {
 ///
 /// `client` is a [`tokio_postgres::Transaction`], or a client on which the host sent `BEGIN`. The tables must
 /// exist: see [`super::migrate`]. `body` runs on its own thread, and the future sends its statements. `body`
-/// may block that thread, and cannot block the host's. Nothing is set on the host's connection.
+/// may block its thread, but cannot block the host's. Nothing is set on the host's connection.
 ///
 /// Listeners are notified when the host commits, by a `NOTIFY` in the transaction. The server refuses to
 /// prepare such a transaction for a two-phase commit: see [`attach`] and [`PostgresTx::without_notify`].
@@ -83,9 +83,9 @@ impl Wire for Bridge {
 /// What `body` returned, or the store's own failure. **The host rolls back after any error**: the server
 /// refuses everything else in the transaction anyway. An error that
 /// [`is_retryable`](crate::Error::is_retryable) means that another writer was first, so begin the transaction
-/// again. At `REPEATABLE READ` and above that happens whenever somebody else changed the same task after the
-/// transaction's first statement. If the future is dropped, `body` ends with an error, and the host rolls
-/// back.
+/// again. At `REPEATABLE READ` and above that happens whenever another transaction changed the same task
+/// after this transaction's first statement. If the future is dropped, `body` ends with an error, and the
+/// host rolls back.
 ///
 /// # Panics
 ///
@@ -192,8 +192,8 @@ impl PostgresTx {
         Tx::of_postgres(self.inside)
     }
 
-    /// Gives numbers to the changes of sensors that it notes, as the store's own transactions do. Nobody else
-    /// numbers any until it ends, so hosts leave that to services.
+    /// Numbers the changes of sensors that it makes, as the store's own transactions do. Until it ends, no
+    /// one else can number any, so hosts leave that to services.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     #[must_use]
@@ -244,13 +244,13 @@ async fn run<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema, batc
     answers.filter_map(Result::transpose).collect()
 }
 
-/// Refuses a client without an open transaction, and a schema with which this version is not to go on. A message
-/// of its own: with another statement in it, the server would take the two for a transaction.
+/// Refuses a client without an open transaction, and a schema with which this version must not continue. It
+/// is a separate message: with another statement in it, the server would take the two for a transaction.
 async fn check_open<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema) -> Result<(), StoreError> {
     client.batch_execute(&migrate::gate(schema)).await.map_err(outside)
 }
 
-/// Converts an error of asking whether a transaction is open.
+/// Converts the error of the check for an open transaction.
 fn outside(error: PgError) -> StoreError {
     use tokio_postgres::error::SqlState;
     if error.code() == Some(&SqlState::NO_ACTIVE_SQL_TRANSACTION) {

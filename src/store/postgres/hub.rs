@@ -63,7 +63,7 @@ pub(super) struct Hub {
     channel: Channel,
     mark: StoreMark,
     state: Mutex<State>,
-    /// Held while the connection is made, which others wait for.
+    /// Held while the connection is opened, for which others wait.
     starting: Mutex<()>,
 }
 
@@ -72,7 +72,7 @@ struct State {
     inboxes: Vec<Arc<Inbox>>,
     /// What keeps the connection, while there is a callback.
     listener: Option<AbortHandle>,
-    /// Rises when a listener ends, so that it concerns nothing that comes after it.
+    /// Rises when a listener ends, so that its end does not affect a later listener.
     round: u64,
 }
 
@@ -108,12 +108,12 @@ impl Hub {
         Arc::new(Self { channel, mark, state: Mutex::default(), starting: Mutex::default() })
     }
 
-    /// Returns where the store announces itself.
+    /// Returns the channel on which the store announces commits.
     pub(super) fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// Takes what the server sends. What the store itself announced was noted with its commit.
+    /// Receives what the server sends. What the store itself announced was noted with its commit.
     pub(super) fn receive(&self, notification: &Notification) {
         if notification.channel() != &*self.channel.name {
             return;
@@ -178,7 +178,7 @@ impl Hub {
         Ok(listening)
     }
 
-    /// Makes the connection, in place of one for transactions.
+    /// Opens the connection, in place of one for transactions.
     fn start(self: &Arc<Self>, with: &Listens<'_>) -> StoreResult<()> {
         let lease = with.pool.lease_to_listen(with.options.lock_timeout)?;
         lease.session().call(Request::Disconnect)?;
@@ -218,7 +218,7 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// Listens, and listens again whenever the connection was lost. After a loss everything counts as changed.
+/// Listens, and reconnects whenever the connection was lost. After a loss everything counts as changed.
 async fn keep_listening(
     mut listener: Listener,
     _lease: Lease,

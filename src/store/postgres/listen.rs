@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use super::hub::{Hub, Inbox};
 use super::news::{News, NewsSet};
 
-/// What may have changed, so that it is worth looking. See [`super::PostgresStore::on_change`].
+/// What may have changed, so that a look is worthwhile. See [`super::PostgresStore::on_change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change(pub(super) NewsSet);
 
@@ -18,7 +18,7 @@ impl Change {
         self.ready() || self.capacity()
     }
 
-    /// Returns true if tasks became ready. A task that is not due yet is none.
+    /// Returns true if tasks became ready. A task that is not due yet is not ready.
     pub fn ready(self) -> bool {
         self.0.has(News::Ready)
     }
@@ -34,13 +34,14 @@ impl Change {
         self.0.has(News::Sensors)
     }
 
-    /// Returns true if holders of leases were asked to stop, because their tasks were cancelled. Tell it a worker or
-    /// a keeper by [`LoopHandle::wake_for_cancel`](crate::service::LoopHandle::wake_for_cancel).
+    /// Returns true if holders of leases were asked to stop, because their tasks were cancelled. Wake a
+    /// worker or a keeper for it with
+    /// [`LoopHandle::wake_for_cancel`](crate::service::LoopHandle::wake_for_cancel).
     pub fn cancels(self) -> bool {
         self.0.has(News::Cancels)
     }
 
-    /// Returns true if the feed may have more to tell: what a [reader](crate::service::FeedReader) waits for.
+    /// Returns true if the feed may have more events: what a [reader](crate::service::FeedReader) waits for.
     pub fn events(self) -> bool {
         self.0.has(News::Events)
     }

@@ -23,7 +23,7 @@ impl Liveness {
     }
 
     /// Runs `work`, and gives up after `patience` without hearing from the server. Work of many parts may
-    /// last longer, while one part after the other is answered.
+    /// last longer, as long as one part after the other is answered.
     pub(super) async fn limit<T>(
         &self,
         patience: Option<Duration>,

@@ -25,8 +25,8 @@ macro_rules! function {
 
 /// The first step of the schema, in SQL with the schema written as `sm`.
 ///
-/// A released step never changes. So a statement that changes after a release leaves its text of before in the
-/// step, and a later step replaces the function.
+/// A released step never changes. So if a statement changes after a release, the step keeps the old text, and a later
+/// step replaces the function.
 const INITIAL: Migration = Migration {
     name: "0001_initial",
     oldest_compatible: 1,
@@ -139,8 +139,8 @@ const TABLES: &[&str] = &[
 pub(super) const VERSION: u32 = STEPS.works_at();
 const _: () = STEPS.check();
 
-/// Returns the SQL that fails where processes of this version are not to go on, and outside of a transaction. Within
-/// one it waits for nobody but a step that is to refuse them, which waits for the end of the transaction.
+/// Returns the SQL that fails if processes of this version must not continue, or outside a transaction. Within one it
+/// waits only for a step that would refuse them; such a step waits for the end of the transaction.
 pub(super) fn gate(schema: &Schema) -> String {
     schema.apply(&format!("LOCK TABLE {} IN ACCESS SHARE MODE;", STEPS.gate(VERSION)))
 }
@@ -152,7 +152,8 @@ pub(super) enum Found {
     Nothing,
     /// A schema without any of the store's tables.
     Schema,
-    /// The tables after this many steps. They may be more than this version of the crate knows, if it may go on.
+    /// The tables after this many steps. There may be more steps than this version of the crate knows, if it may
+    /// continue.
     Applied(usize),
 }
 
@@ -281,7 +282,7 @@ pub fn migrations_sql(schema: &Schema) -> String {
 /// from there on the SQL of [`super::finish_upgrade`]. Version 0 means no schema. Empty if there is nothing to do.
 ///
 /// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the version that is needed. A host keeps one file per
-/// text, and applies each in one transaction. A comment before each step says which versions go on after it.
+/// text, and applies each in one transaction. A comment before each step says which versions work after it.
 ///
 /// # Examples
 ///

@@ -9,23 +9,25 @@
 //!
 //! A host whose driver is not tokio-postgres calls functions of the schema: `docs/sql.md`.
 //!
-//! How to get a server, options, grants, isolation, poolers and clocks: `docs/postgresql.md` in the
-//! repository.
+//! `docs/postgresql.md` in the repository describes how to get a server, options, grants, isolation, poolers
+//! and clocks.
 //!
-//! # What is promised
+//! # Guarantees
 //!
 //! * Transactions that change different tasks wait for no one, and do not see each other before they commit.
-//!   Those that give the same name to [`serialize`](crate::store::Tx::serialize) take turns. Ticks exclude each
-//!   other, so capacity is exact whatever is open elsewhere. Readers see one state and wait for no one.
+//!   Transactions that give the same name to [`serialize`](crate::store::Tx::serialize) take turns. Ticks
+//!   exclude each other, so capacity is exact whatever is open elsewhere. Readers see one state and wait for
+//!   no one.
 //! * After any error, and after a panic in the body, the transaction is rolled back and the store keeps
 //!   working. The next call replaces a lost connection.
-//! * A commit whose answer was lost is
+//! * A commit whose response was lost is
 //!   [`StoreErrorKind::Indeterminate`](crate::error::StoreErrorKind::Indeterminate); any other error has
 //!   changed nothing. Serialization failures and deadlocks are
 //!   [`StoreErrorKind::Conflict`](crate::error::StoreErrorKind::Conflict).
 //! * Each call of the store except [`ReadTx::audit`](crate::store::ReadTx::audit) takes as many round trips for many
 //!   tasks as for one (an enqueue takes another for each 10,000): `docs/postgresql.md` §5 counts them. A transaction
-//!   begins with its first call. A write transaction has one more round trip to commit, unless it goes along with [the last verb](crate::store::Tx::last).
+//!   begins with its first call. A write transaction has one more round trip to commit, unless the commit is
+//!   sent along with [the last verb](crate::store::Tx::last).
 //! * The cost of a call does not depend on how many tasks wait: every statement except those of
 //!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts no table.
 //! * Foreign tables are refused and left untouched, and so are those of a newer version of the crate that this one
@@ -126,7 +128,7 @@ pub struct PostgresStore {
     folding: Folding,
     habits: Arc<Habits>,
     connector: Connector,
-    /// Whether changes of sensors get their numbers at once, and not when their transaction commits.
+    /// Whether changes of sensors are numbered at once, instead of when their transaction commits.
     numbers_at_once: bool,
     /// After the connections, so that it finds them closed when it is dropped.
     driver: Driver,
@@ -139,8 +141,8 @@ impl Drop for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Gives numbers to changes of sensors at once, so that a transaction can follow its own, as the conformance
-    /// suite does. Others then wait for it with theirs.
+    /// Numbers changes of sensors at once, so that a transaction can follow its own, as the conformance suite
+    /// does. Other transactions then wait for it before they number theirs.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     #[must_use]
@@ -216,21 +218,21 @@ impl PostgresStore {
     }
 
     /// Calls `callback` after each commit that may have brought work, here or on another machine: tasks
-    /// became ready, slots were returned, sensors were registered or ended, the feed has more to tell. It is a
-    /// wake-up, never the truth. Read the store to see what changed. Keep polling without it from time to
-    /// time, as a loop does after its `longest`.
+    /// became ready, slots were returned, sensors were registered or ended, the feed has more events. The
+    /// call is only a hint. Read the store to see what changed. Keep polling without it from time to time, as
+    /// a loop does after its `longest`.
     ///
     /// Returns once the server listens. Commits from then on are reported. All callbacks of a store share one
     /// of its [`connections`](PostgresOptions::connections), which then serves no transactions until the last
-    /// callback has ended. It is replaced when it was lost. Since changes may have been missed, the callback
-    /// is then called once with everything. Changes that arrive while the callback runs are reported by one
-    /// call after it. A call may be spurious. Renewals, heartbeats, polls, ticks that only grant, and tasks
-    /// that are not due yet cause none, nor do stores opened with [`Wake::Never`]. What this store commits is
+    /// callback has ended. A lost connection is replaced. Since changes may have been missed, the callback is
+    /// then called once with everything. Changes that arrive while the callback runs are reported by one call
+    /// after it. A call may be spurious. Renewals, heartbeats, polls, ticks that only grant, and tasks that
+    /// are not due yet cause none, nor do stores opened with [`Wake::Never`]. What this store commits is
     /// reported without asking the server.
     ///
-    /// The callback runs on its own thread, one call at a time. It should be short, since nothing is reported
-    /// meanwhile. It delays nothing else. After a panic in it, the next change is reported as if there had
-    /// been none.
+    /// The callback runs on its own thread, one call at a time. It should be short, because nothing is
+    /// reported to it meanwhile. It delays nothing else. After a panic in it, the next change is reported as
+    /// if there had been none.
     ///
     /// # Errors
     ///

@@ -14,14 +14,14 @@ const WRITTEN: &str = "sm.";
 /// The channel for notifications in the crate's own SQL.
 const WRITTEN_CHANNEL: &str = "'sm_channel'";
 
-/// What channels for notifications begin with.
+/// The prefix of channels for notifications.
 const CHANNEL: &str = "stationmaster_";
 
 /// The name of the schema that the store's tables are in.
 ///
-/// Default: `stationmaster`. It is quoted wherever it is used, and every name of a table is qualified with
-/// it; `search_path` means nothing to the store. Cheap to clone. Create it once and keep it, since it caches
-/// the statements that use it.
+/// Default: `stationmaster`. It is quoted wherever it is used, and every table name is qualified with it; the
+/// store ignores `search_path`. Cheap to clone. Create it once and keep it, since it caches the statements
+/// that use it.
 ///
 /// # Examples
 ///
@@ -67,8 +67,8 @@ impl Schema {
         &self.text
     }
 
-    /// The channel for notifications, of at most 63 bytes: `stationmaster_` and the schema, or a digest of a
-    /// long one.
+    /// Returns the channel for notifications, of at most 63 bytes: `stationmaster_` and the schema, or a
+    /// digest of a long one.
     pub(super) fn channel(&self) -> String {
         let name = match self.text.len() <= 63 - CHANNEL.len() {
             true => self.text.to_string(),
@@ -77,13 +77,13 @@ impl Schema {
         format!("{CHANNEL}{name}")
     }
 
-    /// A text that is used once, with this schema.
+    /// Returns a text that is used once, with this schema.
     pub(super) fn apply(&self, sql: &str) -> String {
         let sql = sql.replace(WRITTEN, &format!("\"{}\".", self.text));
         sql.replace(WRITTEN_CHANNEL, &format!("'{}'", self.channel()))
     }
 
-    /// A statement with this schema, remembered.
+    /// Returns a statement with this schema, and caches it.
     pub(super) fn statement(&self, sql: &'static str) -> Arc<str> {
         self.renamed.get(sql, |sql| self.apply(sql))
     }

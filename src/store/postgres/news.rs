@@ -86,7 +86,7 @@ impl StoreMark {
 /// Stands in a payload before the mark of the store that announces.
 const FROM: &str = "from";
 
-/// Where news are announced, and which store does.
+/// The channel for announcements, and which store makes them.
 #[derive(Debug, Clone)]
 pub(super) struct Channel {
     pub(super) name: Arc<str>,

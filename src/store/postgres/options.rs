@@ -44,28 +44,29 @@ pub struct PostgresOptions {
     pub apply_migrations: bool,
     /// How commits wake listeners ([`super::PostgresStore::on_change`]).
     pub wake: Wake,
-    /// How many connections the store may have, the one that listens included; at least 1. They are made
+    /// How many connections the store may have, including the one that listens; at least 1. They are opened
     /// when they are needed, and each may read and write.
     ///
-    /// Of those that do not listen, one is kept for transactions that begin with `renew`, and one for the
-    /// crate's services. So neither waits for a host's closure that takes long. With fewer than 3 none is
-    /// kept.
+    /// Of those that do not listen, one is reserved for transactions that begin with `renew`, and one for the
+    /// crate's services. So neither waits for a host's closure that takes long. With fewer than 3, none is
+    /// reserved.
     ///
-    /// Beyond these, one is made for a moment whenever a call has waited 3 s for the lock of ticks, to end a
-    /// tick whose client has stopped.
+    /// One more is opened for a moment whenever a call has waited 3 s for the tick lock, to end a tick whose
+    /// client has stopped.
     pub connections: u32,
     /// How long a call tries to connect before it returns an error of kind `Io`.
     pub connect_timeout: Duration,
-    /// How long a call waits for one of the store's connections, and then again for who has locked the same
-    /// task, run or key, before it returns [`crate::error::StoreErrorKind::Busy`]. A tick and a change of pools
-    /// or limits wait as long for each other.
+    /// How long a call waits for a connection of the store, and then again for a transaction that has locked
+    /// the same task, run or key, before it returns [`crate::error::StoreErrorKind::Busy`]. A tick and a
+    /// change of pools or limits wait equally long for each other.
     pub lock_timeout: Duration,
     /// How long the server works on a statement before it gives up. The client drops the connection when it
-    /// has heard nothing for this long plus the lock timeout plus 5 s. Then the server is gone, or something
-    /// in between has forgotten the connection. With zero it waits for ever.
+    /// has heard nothing for this long plus the lock timeout plus 5 s. By then the server is gone, or
+    /// something in between has dropped the connection. With zero it waits forever.
     pub statement_timeout: Duration,
-    /// How long a transaction may be idle before the server ends it. This bounds how long a host that stops in
-    /// the middle of one keeps others from the same tasks, and all ticks if it changed pools or limits.
+    /// How long a transaction may be idle before the server ends it. This bounds how long a host that stops
+    /// in the middle of a transaction blocks others from the same tasks, and all ticks if it changed pools or
+    /// limits.
     pub idle_in_transaction_timeout: Duration,
 }
 
@@ -133,7 +134,7 @@ impl PostgresOptions {
             Route::Direct => (String::new(), String::new()),
             Route::Pooled => (self.settings("SET LOCAL"), self.durable("true")),
         };
-        // Along with it, so that no transaction is left in the middle by a step that refuses it.
+        // Sent along with it, so that a step that refuses the transaction does not leave it half done.
         let gate = migrate::gate(&self.schema);
         let read = format!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;{settings}{gate}");
         let write = format!("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;{settings}{durable}{gate}");
@@ -145,8 +146,8 @@ impl PostgresOptions {
         Beginnings { read, write, renew }
     }
 
-    /// Returns what is set on a connection that leads to a server process of its own. Between transactions it
-    /// refuses to write: so a statement that was sent along with a BEGIN that failed does nothing.
+    /// Returns what is set on a connection that has its own server process. Between transactions it refuses
+    /// to write, so a statement that was sent along with a failed BEGIN does nothing.
     pub(super) fn session(&self) -> String {
         let (settings, durable) = (self.settings("SET"), self.durable("false"));
         format!("{settings}{durable}SET default_transaction_read_only = on;")
@@ -198,7 +199,7 @@ impl PostgresOptions {
     }
 }
 
-/// How long a transaction that renewed may wait for a row: its connection is the one that is kept for
+/// How long a transaction that renewed may wait for a row, because its connection is the one reserved for
 /// renewals.
 const RENEWAL_WAITS: Duration = Duration::from_millis(250);
 
@@ -219,9 +220,9 @@ impl Beginnings {
     }
 }
 
-/// Plans are made once per connection, perhaps while a table is empty, and must be right when it is long:
-/// tables through an index. The parts of a statement may be hashed and sorted: they are as long as the call.
-/// Compiling plans would cost more than they do.
+/// Plans are made once per connection, perhaps while a table is empty, and must still be right when it is
+/// long: tables are read through an index. The parts of a statement may be hashed and sorted, because they
+/// are only as long as the call. Compiling plans would cost more than running them.
 pub(super) const PLANNER: [&str; 5] = [
     "enable_seqscan = off",
     "enable_bitmapscan = off",
@@ -230,15 +231,15 @@ pub(super) const PLANNER: [&str; 5] = [
     "plan_cache_mode = force_generic_plan",
 ];
 
-/// How much longer than the server the client waits; also how long it waits for the answer to a question that
-/// costs nothing.
+/// How much longer than the server the client waits; also how long it waits for the response to a trivial
+/// query.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 
 /// Together with [`GRACE`], no longer than the patience with a statement.
 const MOST_QUIET: Duration = Duration::from_secs(30);
 const LEAST_QUIET: Duration = Duration::from_secs(1);
 
-/// A limit as the server takes it: milliseconds, 0 for none.
+/// Returns a limit in the server's form: milliseconds, 0 for no limit.
 fn millis(limit: Duration) -> i32 {
     match limit.is_zero() {
         true => 0,

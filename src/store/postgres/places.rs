@@ -1,7 +1,7 @@
-//! Which of a store's connections are kept, and for what.
+//! Which of a store's connections are reserved, and for what.
 //!
 //! A host's closure may hold a connection for as long as it likes. A renewal that waits for it would lose a
-//! lease, and a service that waits for it would stop. So one connection is kept for each of the two.
+//! lease, and a service that waits for it would stop. So one connection is reserved for each of the two.
 
 /// What a transaction does with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) enum Purpose {
     Inner,
 }
 
-/// With fewer connections none is kept.
+/// With fewer connections none is reserved.
 const LEAST: usize = 3;
 
 /// How many connections are in use, and by whom.
@@ -37,8 +37,8 @@ impl Places {
         self.renewals + self.services + self.others
     }
 
-    /// Returns true if a transaction of this purpose may take a connection, and one is left for those that
-    /// none is in use for.
+    /// Returns true if a transaction with this purpose may take a connection. One must be left for each
+    /// reserved purpose that has none in use.
     pub(super) fn admits(&self, purpose: Purpose) -> bool {
         let (no_renewal, no_service) = (usize::from(self.renewals == 0), usize::from(self.services == 0));
         let kept = match purpose {
@@ -68,12 +68,12 @@ impl Places {
         }
     }
 
-    /// Returns true if one can be taken away for something else than transactions, and some are left.
+    /// Returns true if one can be used for something other than transactions, and some are left.
     pub(super) fn can_spare(&self) -> bool {
         self.all > 1
     }
 
-    /// Takes one that is not in use away. Returns false if all are in use.
+    /// Removes one that is not in use. Returns false if all are in use.
     pub(super) fn take_away(&mut self) -> bool {
         let is_free = self.used() < self.all;
         self.all -= usize::from(is_free);

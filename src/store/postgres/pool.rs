@@ -1,4 +1,4 @@
-//! The connections of a store, and who waits for one.
+//! The connections of a store, and the callers that wait for one.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,7 +26,7 @@ pub(super) struct Pool {
 #[derive(Debug)]
 struct State {
     places: Places,
-    /// The places of free sessions. The last one was used last, and is the most likely to be connected.
+    /// The indices of free sessions. The last one was used last, and is the most likely to be connected.
     free: Vec<usize>,
     last: u64,
     /// The callers that wait, in the order in which they came.
@@ -48,7 +48,7 @@ impl State {
         Some(at)
     }
 
-    /// Returns true if no one waits longer for the same.
+    /// Returns true if no one has waited longer for the same.
     fn is_next(&self, me: u64, purpose: Purpose) -> bool {
         self.waiting.iter().find(|(_, other)| *other == purpose).is_none_or(|(first, _)| *first == me)
     }
@@ -140,10 +140,10 @@ impl Pool {
         Ok(Entered { pool: self, mode, is_inner })
     }
 
-    /// Waits for a connection. Callers of one purpose are served in the order in which they came.
+    /// Waits for a connection. Callers with the same purpose are served in the order in which they came.
     pub(super) fn lease(self: &Arc<Self>, purpose: Purpose, timeout: Duration) -> StoreResult<Lease> {
         let deadline = match purpose {
-            // Whoever could free one may be waiting in the same way.
+            // Threads that could free one may be waiting in the same way.
             Purpose::Inner => Some(Instant::now()),
             _ => deadline(timeout),
         };
@@ -178,7 +178,7 @@ impl Pool {
         }
     }
 
-    /// [`Self::lease`] for a task.
+    /// Waits for a connection like [`Self::lease`], in a task.
     pub(super) async fn lease_for_task(self: &Arc<Self>, purpose: Purpose) -> StoreResult<Lease> {
         loop {
             let taken = {

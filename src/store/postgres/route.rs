@@ -1,6 +1,6 @@
 //! Whether a connection leads to a server process of its own, or to a pooler.
 //!
-//! A pooler may hand a server process to another program after each transaction. A setting, a prepared
+//! A pooler may give a server process to another program after each transaction. A setting, a prepared
 //! statement or a `LISTEN` that the store left on it would then be that program's. An option that tells the
 //! store about the pooler could be wrong, and the harm would be done to others. So the store finds out.
 //!
@@ -51,7 +51,8 @@ async fn sent_process(client: &Client) -> Option<i32> {
     (*kind == CANCEL).then(|| rest.first_chunk().map(|id| i32::from_be_bytes(*id)))?
 }
 
-/// Keeps what is written. Agrees to TLS when asked (`S`), since the client may insist, and goes on without.
+/// Keeps what is written. Agrees to TLS when asked (`S`), because the client may insist, and continues
+/// without it.
 #[derive(Default)]
 struct Draft(Vec<u8>);
 

@@ -1,5 +1,5 @@
-//! Where one connection is served: on the thread of whoever calls. Each connection has a runtime of its own, which
-//! runs while somebody waits for an answer. So a round trip wakes that thread, and no other one.
+//! Where one connection is served: on the caller's thread. Each connection has its own runtime, which runs while a
+//! caller waits for a response. So a round trip wakes that thread, and no other one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,15 +47,14 @@ pub(super) fn runtime_of_one_thread() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_io().enable_time().build()
 }
 
-/// Lets what is ready to be moved be moved, without waiting for more: what was sent is written, and what has
-/// arrived is read.
+/// Moves the bytes that are ready, without waiting for more: writes what was sent, and reads what has arrived.
 pub(super) async fn look() {
-    // The first looks at the socket, the second runs who waits for it.
+    // The first looks at the socket, the second runs the task that waits for it.
     yield_now().await;
     yield_now().await;
 }
 
-/// A seat that is shared by those who lease it, one after the other.
+/// A seat that is shared by its users, one after the other.
 pub(super) type SharedSeat = Arc<Mutex<Seat>>;
 
 /// Where requests for one connection are made.
@@ -91,7 +90,7 @@ impl SessionHandle {
     /// Makes a request, and waits for its reply.
     pub(super) fn call(&self, request: Request) -> Reply {
         let Some(seat) = &self.seat else { return Err(ended()) };
-        // A thread without a runtime may run one. Of any other it is not known.
+        // A thread without a runtime may run one. For any other thread this is unknown.
         if Handle::try_current().is_err() {
             return seat.lock().handle(request);
         }
@@ -102,15 +101,15 @@ impl SessionHandle {
         answer.recv().map_err(|_| ended())?
     }
 
-    /// [`Self::call`] for a task.
+    /// Makes a request like [`Self::call`], in a task.
     pub(super) async fn ask(&self, request: Request) -> Reply {
         let (Some(seat), Some(helpers)) = (self.seat.clone(), &self.helpers) else { return Err(ended()) };
         helpers.spawn_blocking(move || seat.lock().handle(request)).await.map_err(|_| ended())?
     }
 }
 
-/// Closes these connections, and waits until the server has been told, at most so long. One that is in use is left to
-/// who uses it.
+/// Closes these connections, and waits at most this long until the server has been told. A connection in use is left to
+/// its user.
 pub(super) fn close(seats: &[SharedSeat], longest: Duration) {
     let deadline = Instant::now() + longest;
     let mut closing = Vec::new();

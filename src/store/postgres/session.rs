@@ -1,5 +1,5 @@
-//! The transactions on one connection. The connection is made when it is needed, kept between transactions,
-//! and made again when it is lost.
+//! The transactions on one connection. The connection is opened when it is needed, kept between transactions, and
+//! replaced when it is lost.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -40,7 +40,7 @@ impl Session {
         let done = self.answer(request).await;
         if matches!(done, Err(Failure::Lost(_) | Failure::Silent(_))) {
             self.connection = None;
-            // It is closed by what moved its bytes, which nobody runs once this has returned.
+            // The task that moved its bytes closes it, and no one runs that task once this has returned.
             look().await;
         }
         done
@@ -84,7 +84,7 @@ impl Session {
         }
     }
 
-    /// While this batch waits for the tick lock, a holder that has stopped is ended.
+    /// Ends a stopped holder of the tick lock while this batch waits for the lock.
     fn end_holders(&self, batch: &[Statement]) -> Option<Driving> {
         let locks = batch.iter().any(Statement::only_waits);
         locks.then(|| Driving::spawn(end_stopped(self.dialer.clone())))
@@ -105,7 +105,7 @@ impl Session {
     /// silent is not: it has already taken as long as a call may take.
     async fn begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch, then: Then) -> Reply {
         let role = role(opening);
-        // Nobody looked whether it was lost meanwhile.
+        // No one has checked whether it was lost meanwhile.
         look().await;
         self.connection
             .take_if(|connection| connection.standby_since.is_some_and(|since| since.elapsed() > STANDBY));
@@ -140,19 +140,18 @@ impl Session {
         };
         let done = self.liveness.limit(options.patience(), begin).await;
         done.map_err(|failure| match in_commit(failure, along) {
-            // The next transaction would fail there, too, so it must connect again to where the address leads
-            // by now.
+            // The next transaction would fail there, too, so it must reconnect to where the address leads by now.
             Failure::Refused(error) if role(opening) == Role::Primary && is_of_standby(&error) => {
                 Failure::Lost(error)
             }
-            // A newer version has changed the tables, or they are gone: which of these it is, connecting again says.
+            // A newer version has changed the tables, or they are gone: reconnecting shows which.
             Failure::Refused(error) if error.kind() == StoreErrorKind::Schema => Failure::Lost(error),
             failure => failure,
         })
     }
 
-    /// Runs a text of which nothing is lost if it runs twice. It does not wait for a server that is away: a
-    /// call of the host's may need the session meanwhile.
+    /// Runs a text that may safely run twice. It does not wait for a server that is away, because a host's call may
+    /// need the session meanwhile.
     async fn tell(&mut self, text: &str) -> Reply {
         let was_used = self.connection.as_ref().is_some_and(|connection| !connection.is_lost());
         match self.try_tell(text).await {
@@ -179,7 +178,7 @@ impl Session {
         Ok(Vec::new())
     }
 
-    /// Commits after statements with which the commit could not go along.
+    /// Commits after statements with which the commit could not be sent along.
     async fn commit_apart(&mut self, then: Then) -> Result<(), Failure> {
         match self.connection.as_ref().map(|connection| connection.along(then)) {
             Some(along) if along != then => self.commit(then).await.map(drop),
@@ -205,7 +204,7 @@ impl Session {
             }
             let flush = connection.flush();
             if connection.route == Route::Pooled {
-                // It takes the end of the first answer for the end of all.
+                // A pooler takes the end of the first response for the end of all.
                 commit.await?;
                 return flush.await;
             }
@@ -223,8 +222,8 @@ impl Session {
         Ok(Vec::new())
     }
 
-    /// Sends it, and leaves the answer to the next call. A pooler takes the end of this answer for the end of all, so
-    /// nothing may follow before.
+    /// Sends the rollback, and leaves the response to the next call. A pooler takes the end of this response for the
+    /// end of all, so nothing may be sent before it arrives.
     async fn roll_back(&mut self) -> Reply {
         let Some(connection) = &mut self.connection else { return Ok(Vec::new()) };
         connection.end_beside("ROLLBACK".into()).await;
@@ -235,7 +234,7 @@ impl Session {
     }
 }
 
-/// What it means that statements failed with which a commit went along.
+/// Returns what it means if statements failed with which a commit was sent along.
 fn in_commit(failure: Failure, along: Then) -> Failure {
     match failure {
         Failure::Silent(error) if along != Then::More => Failure::Lost(open_commit(error)),
@@ -243,7 +242,7 @@ fn in_commit(failure: Failure, along: Then) -> Failure {
     }
 }
 
-/// Where a transaction that begins so may be.
+/// Returns which servers a transaction that begins like this may use.
 fn role(opening: Opening) -> Role {
     match opening {
         Opening::Read => Role::Any,

@@ -13,7 +13,7 @@ use crate::error::StoreError;
 use crate::store::{TxMode, serving};
 
 /// Runs `body` in a transaction. It takes a connection, and begins, with its first statement. `body` returns
-/// whether the commit waits for no flush, and one is to follow.
+/// whether the commit waits for no flush, so that one must follow.
 pub(super) fn transact<E: From<StoreError>>(
     pool: &Arc<Pool>,
     options: &PostgresOptions,
@@ -36,7 +36,7 @@ enum Stage {
     Over,
 }
 
-/// A transaction on one of the store's own connections. Dropping it before the commit rolls it back.
+/// A transaction on a connection of the store. Dropping it before the commit rolls it back.
 struct Transaction<'l> {
     pool: &'l Arc<Pool>,
     options: &'l PostgresOptions,
@@ -64,7 +64,7 @@ impl Wire for Transaction<'_> {
 impl Transaction<'_> {
     fn ask(&mut self, batch: Vec<Statement>, touch: Touch, then: Then) -> Result<Vec<Answer>, Failure> {
         fits(&batch)?;
-        // What is read behind the commit is read in a transaction of its own.
+        // Reads after the commit run in a transaction of their own.
         if self.stage == Stage::Over {
             self.stage = Stage::Before;
         }
@@ -96,7 +96,7 @@ fn opening(mode: TxMode, first: Touch) -> Opening {
 }
 
 impl Transaction<'_> {
-    /// By what it does first.
+    /// Returns the purpose of the transaction, by what it does first.
     fn purpose(&self, first: Touch) -> Purpose {
         if self.is_inner {
             Purpose::Inner
@@ -109,7 +109,8 @@ impl Transaction<'_> {
         }
     }
 
-    /// What was read is known before the end of its transaction, so a reader does not wait for that.
+    /// Commits. The results of a read are known before its transaction ends, so a reader does not wait for
+    /// that.
     fn commit(mut self, flushes: bool) -> Result<(), Failure> {
         let Some(lease) = self.lease.as_ref().filter(|_| self.stage == Stage::Open) else { return Ok(()) };
         if self.mode == TxMode::Read {
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_is_not_sent() {
-        // Whatever were sent, or rolled back, would fail.
+        // Any further statement or rollback would fail.
         let session = SessionHandle::nowhere();
         let (pool, options) = (Arc::new(Pool::new(vec![session])), PostgresOptions::new());
         let sent = transact(&pool, &options, TxMode::Write, |mut wire| {

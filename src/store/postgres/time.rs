@@ -15,8 +15,8 @@ const ASK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::big
 /// After this long the difference of the clocks is measured again, with the next transaction.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// In microseconds. A step back up to this is waited out, a larger one is followed; so much may the machine's
-/// clocks move apart.
+/// In microseconds. A step back up to this is waited out, a larger one is followed. The machine's clocks may
+/// also move apart by this much.
 const SMALL: i64 = 1_000_000;
 
 /// A moment, by both of the machine's clocks.
@@ -45,9 +45,9 @@ impl Moment {
         Self { steady: self.steady + length, wall: self.wall.saturating_add(duration_micros(length)) }
     }
 
-    /// Where the clocks moved apart, the machine was suspended or its wall clock was set: the longer time is
-    /// right after a suspension, and after a wall clock was set back. After one was set forward it is wrong,
-    /// until the next reading.
+    /// Returns how much time passed since an earlier moment. If the clocks moved apart, the machine was
+    /// suspended or its wall clock was set. The longer time is right after a suspension, and after a wall
+    /// clock was set back. After it was set forward, the longer time is wrong until the next reading.
     fn since(self, earlier: Self) -> Passed {
         let steady = duration_micros(self.steady.saturating_duration_since(earlier.steady));
         let wall = self.wall.saturating_sub(earlier.wall);
@@ -61,13 +61,13 @@ impl Moment {
 struct Reading {
     at: Moment,
     micros: i64,
-    /// By how much it may be wrong, in microseconds.
+    /// By how much it may be off, in microseconds.
     off: i64,
 }
 
 impl Reading {
-    /// The answer is taken to be of the moment half way between question and answer. `None` if the machine
-    /// was suspended in between: then it may be of any moment.
+    /// Assumes that the response is from the moment halfway between request and response. Returns `None` if
+    /// the machine was suspended in between, because it may then be from any moment.
     fn new(asked: Moment, answered: Moment, micros: i64) -> Option<Self> {
         answered.since(asked).agreed.then(|| {
             let half = answered.steady.saturating_duration_since(asked.steady) / 2;
@@ -79,7 +79,7 @@ impl Reading {
         self.micros.saturating_add(moment.since(self.at).micros)
     }
 
-    /// How wrong it may be at a later moment. Clocks differ by less than a thousandth.
+    /// Returns how far off it may be at a later moment. Clocks drift by less than a thousandth.
     fn off_at(&self, moment: Moment) -> i64 {
         self.off.saturating_add(moment.since(self.at).micros / 1000)
     }
@@ -127,8 +127,8 @@ impl Timekeeper {
         Ok(())
     }
 
-    /// An answer that took long tells little: what it does not contradict, and is known better, stays. After
-    /// the machine's clocks moved apart nothing is known any more.
+    /// Notes a reading. A response that took long says little: a better reading that it does not contradict
+    /// stays. After the machine's clocks moved apart, earlier readings are void.
     fn note(&self, reading: Reading) {
         let mut kept = self.0.lock();
         let Some(before) = kept.reading.replace(reading) else {
@@ -169,7 +169,7 @@ impl Clock for PostgresClock {
         Timestamp::from_micros(self.0.now(Moment::now()))
     }
 
-    /// The machine's. A server's clock that is set back is followed.
+    /// Returns the machine's instant, because a server's clock that is set back is followed.
     fn steady(&self) -> Timestamp {
         SystemClock.steady()
     }
@@ -207,7 +207,7 @@ mod tests {
     fn an_answer_that_took_long_neither_sets_it_back_nor_makes_it_worse() {
         let (keeper, clocks) = (Timekeeper::default(), clocks());
         let second = |n: i64| clocks(n * SECOND, n * SECOND);
-        // The answer was made at its end, and is taken to be of its middle.
+        // The response was made at the end of the round trip, but counts as from its middle.
         keeper.note(Reading::new(second(0), second(10), 10_000_000).unwrap());
         assert_eq!(keeper.now(second(10)), 15_000_000);
         keeper.note(Reading { at: second(11), micros: 11_000_000, off: 100 });

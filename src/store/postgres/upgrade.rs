@@ -1,8 +1,8 @@
 //! Bringing a schema up to date, a step at a time, beside processes that use it.
 //!
-//! Each step is a transaction of its own, which first takes a lock that the server gives up with it. So a migrator
-//! that is killed leaves whole steps behind, and keeps nobody waiting; the next one goes on after the last of them.
-//! Between two steps another migrator may come, of an older version as well: each looks again under the lock.
+//! Each step is its own transaction, which first takes a lock that the server releases with it. So a migrator that is
+//! killed leaves only complete steps behind, and makes no one wait; the next one continues after the last of them.
+//! Between two steps another migrator, even of an older version, may run, so each looks again under the lock.
 
 use std::time::{Duration, Instant};
 
@@ -21,14 +21,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a step waits for a table. Others wait behind it, so it gives up early, and is tried again.
 const SHORT_WAITS: &str = "SET LOCAL lock_timeout = '1s'";
 
-/// Lets those pass that waited behind a step. On the server, because the host's runtime may have no timers.
+/// Lets transactions pass that waited behind a step. It sleeps on the server, because the host's runtime may have no
+/// timers.
 const PAUSE: &str = "SELECT pg_sleep(0.2)";
 
 /// Creates the store's schema and tables, or brings them to the version that this version of the crate needs.
 ///
-/// Each step is a transaction of its own, and is taken by one caller at a time. A process of the previous version
-/// of the crate goes on beside these steps. What it cannot go on with is left to [`finish_upgrade`], or to the next
-/// version of the crate that changes the schema. `docs/upgrading.md` in the repository describes an upgrade as a whole.
+/// Each step is its own transaction, and one caller at a time applies it. A process of the previous version of the
+/// crate works beside these steps. The steps that it cannot work with are left to [`finish_upgrade`], or to the next
+/// version of the crate that changes the schema. `docs/upgrading.md` in the repository describes a whole upgrade.
 ///
 /// A step waits at most a second for a table that an open transaction holds, and is tried again for 20 s.
 ///
@@ -53,8 +54,8 @@ pub async fn migrate(client: &mut Client, schema: &Schema) -> StoreResult<()> {
 
 /// Ends an upgrade: applies, like [`migrate`], also the steps that older versions of the crate cannot work beside.
 ///
-/// Call it when no process of an older version runs. One that still does is refused from then on, with kind
-/// [`StoreErrorKind::Schema`], by its next transaction. The transactions that it has open are waited for. Until
+/// Call it when no process of an older version runs any more. One that still runs is refused from then on, with kind
+/// [`StoreErrorKind::Schema`], at its next transaction. The call waits for the transactions that it has open. Until
 /// this is called, a process of the previous version may come back. If it is never called, the next version of the
 /// crate that changes the schema does it when it is opened.
 ///
@@ -97,7 +98,7 @@ async fn bring(client: &mut Client, schema: &Schema, goal: Goal) -> StoreResult<
     Ok(())
 }
 
-/// Applies the next step, unless somebody else did meanwhile. Returns how many are applied then.
+/// Applies the next step, unless another migrator did meanwhile. Returns how many are then applied.
 async fn step(client: &mut Client, schema: &Schema, goal: Goal) -> StoreResult<usize> {
     let transaction = client
         .build_transaction()

@@ -1,4 +1,4 @@
-//! How a store tells listeners of its commits.
+//! How a store notifies listeners of its commits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,22 +20,22 @@ use super::request::Request;
 #[non_exhaustive]
 pub enum Wake {
     /// After the commit, from one of the store's connections: at once after a pause, and then one `NOTIFY` for all
-    /// commits of 5 ms, or of up to 20 ms while there is more than one a millisecond. The commits do not wait for each
-    /// other. A wake-up may come as much late. It waits while hosts'
-    /// transactions use all of a store's one or two connections, and is lost if the process ends at once.
+    /// commits within 5 ms, or within up to 20 ms while there is more than one commit per millisecond. The commits do
+    /// not wait for each other. A wake-up may be late by the same time. It waits while hosts' transactions use all of a
+    /// store's one or two connections, and is lost if the process ends at once.
     #[default]
     Beside,
     /// By a `NOTIFY` in the transaction. The server makes such commits take turns, over all its databases and
-    /// until each is on its disk. Eight connections then commit about as much as one.
+    /// until each is on its disk. Eight connections then commit about as fast as one.
     InTransaction,
-    /// Not at all. Others see at their next tick what changed.
+    /// Not at all. Others see the change at their next tick.
     Never,
 }
 
 /// The least time between two `NOTIFY` of a store: while commits are few, and while they are many.
 const GAPS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(20));
 
-/// News that were committed and not told yet.
+/// News that were committed and not sent yet.
 #[derive(Debug, Default)]
 struct Outbox {
     pending: Mutex<Pending>,
@@ -48,7 +48,7 @@ struct Pending {
     news: NewsSet,
     /// How many commits brought them.
     commits: u128,
-    /// What comes no more is told at once.
+    /// Once closed, what is left is sent at once.
     is_closed: bool,
 }
 
@@ -73,7 +73,7 @@ impl Outbox {
         std::mem::take(&mut pending.news)
     }
 
-    /// Keeps what could not be told, until more comes.
+    /// Keeps what could not be sent, until more comes.
     fn put_back(&self, news: NewsSet) {
         let mut pending = self.pending.lock();
         pending.news = pending.news.and(news);
@@ -83,8 +83,8 @@ impl Outbox {
         self.pending.lock().news.is_empty()
     }
 
-    /// Returns the least time until the next `NOTIFY` after a gap of this length. It is longer only for many commits:
-    /// one that came alone would wait for nothing, and so would the next one, which follows it.
+    /// Returns the least time until the next `NOTIFY` after a gap of this length. It is longer only for many commits: a
+    /// single commit would wait for nothing, and so would the next one after it.
     fn gap_after(&self, gap: Duration) -> Duration {
         if self.pending.lock().commits > gap.as_millis() { (gap * 2).min(GAPS.1) } else { GAPS.0 }
     }
@@ -94,7 +94,7 @@ impl Outbox {
     }
 }
 
-/// Passes on what a store committed. Dropping it tells what is left, while the store's thread waits for that.
+/// Announces what a store committed. Dropping it sends what is left, while the store's thread waits for that.
 #[derive(Debug)]
 pub(super) struct Announcer {
     wake: Wake,
@@ -117,7 +117,7 @@ impl Announcer {
         (self.wake == Wake::InTransaction).then(|| self.hub.channel())
     }
 
-    /// Passes on what was committed, or may have been.
+    /// Announces what was committed, or may have been.
     pub(super) fn committed(&self, news: NewsSet) {
         if news.is_empty() || self.wake == Wake::Never {
             return;
@@ -137,7 +137,7 @@ impl Drop for Announcer {
     }
 }
 
-/// Sends one `NOTIFY` for all that came meanwhile. What cannot be sent goes with the next.
+/// Sends one `NOTIFY` for everything that came meanwhile. What cannot be sent goes with the next.
 async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
     let mut gap = GAPS.0;
     loop {
@@ -155,15 +155,16 @@ async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
         if is_last {
             return;
         }
-        // The end of the store is not waited for so long.
+        // The end of the store does not wait that long.
         let closed = outbox.closed.notified();
         let _ = timeout(gap, closed).await;
         gap = outbox.gap_after(gap);
     }
 }
 
-/// Nobody waits for its flush: a server that crashes tells its listeners nothing anyway, and they look at
-/// everything when they have connected again. The lock under which the server sends one is held the shorter.
+/// Returns the text that sends a `NOTIFY`. It does not wait for its flush: a server that crashes notifies no listener
+/// anyway, and listeners look at everything after they have reconnected. So the lock under which the server sends a
+/// notification is held for a shorter time.
 fn text(channel: &Channel, news: NewsSet) -> String {
     format!(
         "BEGIN READ WRITE; SET LOCAL synchronous_commit = off; NOTIFY \"{}\", '{}'; COMMIT",

@@ -10,8 +10,8 @@ use super::wire::Statement;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RoundTrip {
-    /// The statements in their order. What begins a transaction goes with the first, and is not listed; a
-    /// commit is alone or goes along with the last ones.
+    /// The statements in their order. What begins a transaction is sent with the first, and is not listed; a
+    /// commit is sent alone or along with the last ones.
     pub statements: Vec<SentStatement>,
 }
 

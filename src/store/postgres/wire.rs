@@ -8,8 +8,8 @@ use super::error::Failure;
 use super::tick_lock;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// The most bytes of values that are sent with one statement. The server takes a little less than 1 GiB in a
-/// message, and ends the connection of who sends more.
+/// The most bytes of values that are sent with one statement. The server accepts a little less than 1 GiB in a message,
+/// and ends a connection that sends more.
 const MOST_BYTES: usize = (1 << 30) - (1 << 16);
 
 /// A value for a statement, with its parameter type.
@@ -93,7 +93,7 @@ pub(super) struct Statement {
 }
 
 impl Statement {
-    /// Returns true if all that may take long in it is to wait for another transaction.
+    /// Returns true if only a wait for another transaction can make it take long.
     pub(super) fn only_waits(&self) -> bool {
         self.sql.starts_with("LOCK TABLE ") || self.is_script()
     }
@@ -150,8 +150,8 @@ pub(super) trait Wire: Send {
     /// the transaction is lost.
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure>;
 
-    /// [`Self::send`] of the last statements of a transaction, which is committed along with them. `flushes`: the
-    /// commit itself waits for no flush, and one is to follow. A host commits its transaction itself.
+    /// Sends the last statements of a transaction like [`Self::send`], and commits it along with them. `flushes`: the
+    /// commit itself waits for no flush, and a flush follows. A host commits its own transaction.
     fn send_last(
         &mut self,
         batch: Vec<Statement>,

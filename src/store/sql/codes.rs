@@ -75,7 +75,7 @@ impl Code for bool {
 const LATER: i64 = 5;
 
 /// Returns the number for a task in this state, with or without a due instant, and with or without slots that it keeps.
-/// What is ready and keeps none has a number of its own.
+/// Ready tasks that keep none have their own number.
 pub(in crate::store) fn task_state<T>(state: TaskState, due: Option<T>, keeps_slots: bool) -> i64 {
     match state {
         TaskState::Scheduled if due.is_some() || keeps_slots => LATER,

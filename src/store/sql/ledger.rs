@@ -1,4 +1,4 @@
-//! The steps of a schema, and the record of them that a database keeps. `docs/upgrading.md` says what they promise.
+//! The steps of a schema, and a database's record of them. `docs/upgrading.md` says what they guarantee.
 //!
 //! A released step is never changed: its checksum is in the ledger of every database it was applied to.
 
@@ -13,8 +13,8 @@ use crate::error::{StoreError, StoreErrorKind};
 pub(in crate::store) struct Migration {
     pub(in crate::store) name: &'static str,
     pub(in crate::store) sql: &'static str,
-    /// The version at which a process must work to go on beside this step. An expand step repeats what the step
-    /// before it says, a contract step raises it.
+    /// The version at which a process must work to continue beside this step. An expand step repeats the version of the
+    /// previous step, a contract step raises it.
     pub(in crate::store) oldest_compatible: u32,
 }
 
@@ -24,10 +24,11 @@ impl Migration {
     }
 }
 
-/// How far a schema is to be brought.
+/// How far to bring a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store) enum Goal {
-    /// To what this version of the crate works at. Its own contract steps, which come after that, are left.
+    /// To the version at which this version of the crate works. Its own contract steps, which come after that, are not
+    /// applied.
     Working,
     /// Through every step that this version of the crate knows.
     Whole,
@@ -37,7 +38,7 @@ pub(in crate::store) enum Goal {
 #[derive(Debug)]
 pub(in crate::store) struct Steps {
     pub(in crate::store) known: &'static [Migration],
-    /// What the names of the store's tables begin with, in its SQL.
+    /// The prefix of the store's table names in its SQL.
     pub(in crate::store) written: &'static str,
     /// The SQL that creates the ledger.
     pub(in crate::store) ledger: &'static str,
@@ -46,8 +47,8 @@ pub(in crate::store) struct Steps {
 }
 
 impl Steps {
-    /// Returns the version at which a process of this version of the crate works: after the last expand step. It
-    /// works as well after the contract steps that come with it.
+    /// Returns the version at which a process of this version of the crate works: after the last expand step. It works
+    /// equally well after the contract steps that come with it.
     pub(in crate::store) const fn works_at(&self) -> u32 {
         let mut at = self.known.len();
         while at > 1 && self.is_contract(at) {
@@ -56,7 +57,7 @@ impl Steps {
         at as u32
     }
 
-    /// Fails to compile for steps that would refuse whoever applies them, or let somebody back in.
+    /// Fails to compile for steps that would refuse the process that applies them, or readmit an older one.
     pub(in crate::store) const fn check(&self) {
         let (mut at, mut oldest) = (0, 1);
         while at < self.known.len() {
@@ -73,10 +74,11 @@ impl Steps {
         version > 1 && self.known[version - 1].oldest_compatible > self.known[version - 2].oldest_compatible
     }
 
-    /// Returns the steps that one transaction is to apply next to a schema that has had this many. Empty if there is
+    /// Returns the steps that the next transaction applies to a schema that has had this many. Empty if there is
     /// nothing to do.
     ///
-    /// Where nothing is there, it is all of them: nobody is there who would have to go on beside the first ones.
+    /// For an empty database it is all of them, because there is no process that would have to continue beside the
+    /// first ones.
     pub(in crate::store) fn next(&self, applied: usize, goal: Goal) -> Range<usize> {
         let whole = goal == Goal::Whole || applied == 0;
         let end = if whole { self.known.len() } else { self.works_at() as usize };
@@ -84,8 +86,8 @@ impl Steps {
         applied..end.max(applied)
     }
 
-    /// Returns the name of the table that is there as long as processes that work at this version may go on. Each of
-    /// their transactions begins by touching it, so nobody is in the middle of one when it is dropped.
+    /// Returns the name of the table that exists as long as processes that work at this version may continue. Each of
+    /// their transactions begins by touching it, so none is in the middle of a transaction when it is dropped.
     pub(in crate::store) fn gate(&self, version: u32) -> String {
         format!("{}version_{version}", self.written)
     }
@@ -128,8 +130,8 @@ impl Steps {
         sql
     }
 
-    /// Returns the SQL that brings a schema of this version to where this version of the crate works, and from there
-    /// on that of its contract steps. Version 0 is no schema.
+    /// Returns the SQL that brings a schema of this version to the one at which this version of the crate works, and
+    /// from there on the SQL of its contract steps. Version 0 means no schema.
     pub(in crate::store) fn text_from(&self, version: usize) -> String {
         let works_at = self.works_at() as usize;
         let is_whole = version == 0 || version >= works_at;
@@ -150,8 +152,8 @@ impl Ledger {
         Self { steps, applied: 0, oldest_compatible: 0 }
     }
 
-    /// Checks the next entry, in the order of versions. One that this version of the crate does not know counts for
-    /// whom it lets go on.
+    /// Checks the next entry, in the order of versions. An entry that this version of the crate does not know counts by
+    /// which versions it lets continue.
     ///
     /// # Errors
     ///
@@ -249,7 +251,7 @@ mod tests {
         }
     }
 
-    /// Of two releases that follow each other both go on until the later one's contract steps.
+    /// Two successive releases both work until the later one's contract steps.
     #[test]
     fn the_release_before_goes_on_until_the_contract() {
         for (later, steps) in RELEASES.iter().enumerate().skip(1) {

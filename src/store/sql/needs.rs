@@ -1,8 +1,8 @@
 //! What the tasks of a lane need beside slots of their own pool, as one text.
 //!
 //! It is a JSON array: the limit keys by their bytes, then the other pools by theirs. A key is a text, or an array of
-//! the key and how much a task counts against it where that is not 1. That of the share is an array of the key, the
-//! count and the priority. A pool is an object.
+//! the key and how much a task counts against it if that is not 1. The share's key is an array of the key, the count
+//! and the priority. A pool is an object.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub(in crate::store) fn to_text(lane: &LaneKey) -> serde_json::Result<String> {
 
 /// Gives a lane the needs of a text.
 pub(in crate::store) fn from_text(mut lane: LaneKey, text: &str) -> serde_json::Result<LaneKey> {
-    // Most lanes have names alone, and a tick may read many lanes.
+    // Most lanes have only names, and a tick may read many lanes.
     if !text.get(1..).is_some_and(|text| text.contains(['[', '{'])) {
         lane.limits = serde_json::from_str(text)?;
         return Ok(lane);

@@ -85,7 +85,7 @@ pub(in crate::store) fn note<R: ReadRow>(row: &R, at: usize, task: &mut TaskReco
 
 /// The bit of a task's `attempt_runs` that says that its attempts are recorded as runs.
 const RECORDED: i64 = 1;
-/// The bits for what the feed tells: ends, and what sensors make of the task otherwise.
+/// The bits for the feed's events: ends, and what else sensors lead to.
 pub(in crate::store) const TELLS_ENDS: i64 = 2;
 pub(in crate::store) const TELLS_SENSORS: i64 = 4;
 /// The bits for which attempts are kept, unless it is those that did not succeed.
@@ -135,7 +135,7 @@ pub(in crate::store) fn consumer<R: ReadRow>(row: &R) -> Read<Consumer, R> {
     })
 }
 
-/// Returns what the feed tells about a task with this in `attempt_runs`.
+/// Returns which events of a task with this in `attempt_runs` are in the feed.
 fn feed_of(notes: i64) -> Feed {
     match (notes & TELLS_ENDS != 0, notes & TELLS_SENSORS != 0) {
         (false, _) => Feed::Off,
@@ -294,13 +294,13 @@ pub(in crate::store) fn cap<R: ReadRow>(row: &R) -> Read<(Subject, WaitingCap), 
     Ok((subject(row)?, cap.strict(row.integer(3)? != 0)))
 }
 
-/// Reads what a holder told: holder, queues, told_at, lease.
+/// Reads a holder's record of its queues: holder, queues, told_at, lease.
 pub(in crate::store) fn serving<R: ReadRow>(row: &R) -> Read<Serving, R> {
     let queues = serde_json::from_str(row.text(1)?)?;
     Ok(Serving::new(name(row, 0)?, queues, instant(row, 2)?, Duration::from_micros(number(row, 3)?)))
 }
 
-/// Sorts what holders told, as the contract returns it.
+/// Sorts holders' records of their queues in the contract's order.
 pub(in crate::store) fn in_order(mut told: Vec<Serving>) -> Vec<Serving> {
     told.sort_by(|a, b| (&a.holder, &a.queues).cmp(&(&b.holder, &b.queues)));
     told

@@ -106,7 +106,7 @@ impl Session {
         // A transaction that may write takes the lock first: one that has read could not wait for it.
         let begin = if mode == TxMode::Write { "BEGIN IMMEDIATE" } else { "BEGIN" };
         execute(conn, begin).map_err(store_error)?;
-        // Nobody else has a database in memory.
+        // No one else has a database in memory.
         if self.place != Place::Memory {
             pass_gate(conn, &self.options.prefix).map_err(StoreError::from)?;
         }
@@ -145,7 +145,7 @@ impl Session {
         Ok(conn)
     }
 
-    /// For tests: gives access to the connection, to inspect it or make it fail.
+    /// Gives tests access to the connection, to inspect it or make it fail.
     #[cfg(test)]
     pub(super) fn with<T>(&self, look: impl FnOnce(&mut Option<Connection>) -> T) -> T {
         look(&mut self.conn.lock().borrow_mut())

@@ -17,9 +17,9 @@ impl SqliteTx {
     /// store's become visible together. The tables must exist: see [`super::migrate`].
     ///
     /// * **Begin it with [`Immediate`](rusqlite::TransactionBehavior::Immediate) if it writes.** A deferred
-    ///   transaction that read before its first write is refused if another writer came between, whatever the
-    ///   busy timeout. The error is [`StoreErrorKind::Busy`], which [is retryable](StoreError::is_retryable).
-    ///   Roll back, and begin the whole transaction again.
+    ///   transaction that read before its first write is refused if another writer came in between, whatever
+    ///   the busy timeout. The error is [`StoreErrorKind::Busy`], which [is
+    ///   retryable](StoreError::is_retryable). Roll back, and begin the whole transaction again.
     /// * **If an operation returns an error, roll back.** The store does not do it for you, and part of the
     ///   work may be done.
     /// * **A stale lease is a result, not an error**, unless you call [`fenced`](crate::ops::Fenced::fenced).
@@ -29,8 +29,9 @@ impl SqliteTx {
     /// * If you ignore an error, call [`Tx::check_whole`] before you commit.
     ///
     /// The connection stays the host's. Its pragmas, handlers and limits are not touched. The store uses
-    /// three things of it. First, its cache of prepared statements, whose capacity stays unchanged
-    /// (rusqlite's default is 16; operations use about a dozen each, so a host that calls often gains by
+    /// three things of the connection. First, its cache of prepared statements, whose capacity stays
+    /// unchanged (rusqlite's default is 16; operations use about a dozen each, so a host that calls often
+    /// gains by
     /// [`set_prepared_statement_cache_capacity(128)`](Connection::set_prepared_statement_cache_capacity), and
     /// with 0 each is prepared again). Second, `last_insert_rowid` and `changes`, so read yours before you
     /// call. Third, its hooks and authorizer, which see the statements.
@@ -38,7 +39,7 @@ impl SqliteTx {
     /// # Errors
     ///
     /// [`StoreErrorKind::Backend`] if no transaction is open on the connection. [`StoreErrorKind::Schema`] if there
-    /// are no tables, or a newer version of the crate has changed them so that this one cannot go on.
+    /// are no tables, or a newer version of the crate has changed them so that this one cannot continue.
     ///
     /// # Examples
     ///

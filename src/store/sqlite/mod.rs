@@ -12,10 +12,10 @@
 //! Both work beside the host's tables. Every table and index begins with the [`Prefix`]. The record of
 //! migrations is a table like the others; `user_version` stays the host's.
 //!
-//! # What is promised
+//! # Guarantees
 //!
 //! * A write transaction begins with `BEGIN IMMEDIATE`: it never reads what another writer then changes. It
-//!   waits up to the busy timeout for the writer lock. A long read stops no writer, but makes the log grow:
+//!   waits up to the busy timeout for the writer lock. A long read blocks no writer, but makes the log grow:
 //!   `docs/sql.md`.
 //! * With overlapping reads the log stays near 128 MiB, if each read is short. Restarting it keeps writers
 //!   out for at most half a second or the busy timeout, plus the time it takes to write to the disk. After an

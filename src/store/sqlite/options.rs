@@ -37,13 +37,13 @@ pub struct SqliteOptions {
     /// * `Process` (or `None`): `NORMAL`. A power failure may lose the commits since the last checkpoint, and
     ///   a task that they admitted then runs twice. Many times faster for small transactions.
     pub durability: Durability,
-    /// Whether opening creates the file, and creates or updates the tables. Otherwise a file that is not there is
-    /// refused (kind `Io`), and so are missing or older tables (kind `Schema`). The host then applies
-    /// [`super::migrations_sql_from`], or calls [`super::migrate`]. A database in memory is created in any case.
+    /// Whether opening creates the file, and creates or updates the tables. Otherwise a missing file is refused (kind
+    /// `Io`), and so are missing or older tables (kind `Schema`). The host then applies [`super::migrations_sql_from`],
+    /// or calls [`super::migrate`]. A database in memory is created in any case.
     pub apply_migrations: bool,
-    /// Whether the file is opened for reading alone, as a program does that only looks. Nothing is created or updated,
-    /// the journal mode stays as it is, and what writes is refused (kind `ReadOnly`). In write-ahead mode SQLite keeps
-    /// two files beside the database also for a reader, so the folder must be writable, or they must be there.
+    /// Whether the file is opened only for reading, for programs that only look. Nothing is created or updated, the
+    /// journal mode stays as it is, and writes are refused (kind `ReadOnly`). In write-ahead mode SQLite keeps two
+    /// files beside the database even for a reader, so the folder must be writable, or the files must exist.
     pub read_only: bool,
 }
 
@@ -66,7 +66,7 @@ impl SqliteOptions {
         durability: Durability;
         /// Sets whether opening may create the file and change tables.
         apply_migrations: bool;
-        /// Sets whether the file is opened for reading alone.
+        /// Sets whether the file is opened only for reading.
         read_only: bool;
     }
 

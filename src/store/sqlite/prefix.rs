@@ -49,7 +49,7 @@ impl Prefix {
         &self.text
     }
 
-    /// Returns the name of one of the store's tables.
+    /// Returns the full name of a table of the store.
     pub(super) fn table(&self, name: &str) -> String {
         format!("{}{name}", self.text)
     }

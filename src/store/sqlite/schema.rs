@@ -1,6 +1,6 @@
 //! The schema: its migrations, the ledger that remembers them, and what a database is found to hold.
 //!
-//! The ledger is one of the store's tables. `user_version` belongs to the host.
+//! The ledger is a table of the store. `user_version` belongs to the host.
 
 use std::collections::BTreeSet;
 
@@ -84,7 +84,8 @@ const _: () = STEPS.check();
 pub(super) enum Found {
     /// Nothing.
     Nothing,
-    /// The schema after this many steps. They may be more than this version of the crate knows, if it may go on.
+    /// The schema after this many steps. There may be more steps than this version of the crate knows, if it may
+    /// continue.
     Applied(usize),
 }
 
@@ -102,7 +103,7 @@ impl Found {
     }
 }
 
-/// Finds out what a database holds. Only reads, one state.
+/// Finds out what a database holds. Only reads, and sees one state.
 ///
 /// A schema that is incomplete, foreign or too new is refused:
 /// [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema).
@@ -201,7 +202,7 @@ pub fn migrations_sql(prefix: &Prefix) -> String {
 /// from there on the SQL of [`super::finish_upgrade`]. Version 0 means no schema. Empty if there is nothing to do.
 ///
 /// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the version that is needed. A host keeps one file per
-/// text, and applies each in one transaction. A comment before each step says which versions go on after it.
+/// text, and applies each in one transaction. A comment before each step says which versions work after it.
 ///
 /// # Examples
 ///

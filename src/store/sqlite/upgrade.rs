@@ -1,9 +1,9 @@
-//! Bringing a schema up to date, a step at a time, beside connections that use it; and how these see that they may go
-//! on.
+//! Brings a schema up to date, a step at a time, beside connections that use it, and lets those check that they may
+//! continue.
 //!
-//! Each step is a transaction of its own. So a process that is killed leaves whole steps behind, and the next one goes
-//! on after the last of them. Between two steps another process may come, of an older version as well: each looks
-//! again under the writer lock.
+//! Each step is its own transaction. So a process that is killed leaves only complete steps behind, and the next one
+//! continues after the last of them. Between two steps another process, even of an older version, may run, so each
+//! looks again under the writer lock.
 
 use std::sync::LazyLock;
 
@@ -16,10 +16,11 @@ use super::schema::{self, STEPS, VERSION};
 use crate::error::StoreResult;
 use crate::store::sql::ledger::Goal;
 
-/// Reads nothing, and fails where processes of this version are not to go on.
+/// Reads nothing, and fails if processes of this version must not continue.
 static GATE: LazyLock<String> = LazyLock::new(|| format!("SELECT one FROM {} LIMIT 0", STEPS.gate(VERSION)));
 
-/// Refuses a transaction, at its beginning, if this version is not to go on. Within the transaction no step can come.
+/// Refuses a transaction, at its beginning, if this version must not continue. No step can be applied during the
+/// transaction.
 pub(super) fn pass_gate(conn: &Connection, prefix: &Prefix) -> Outcome<()> {
     let gate: &'static str = GATE.as_str();
     let passed = prefix.statement(gate, |sql| {
@@ -35,13 +36,13 @@ pub(super) fn pass_gate(conn: &Connection, prefix: &Prefix) -> Outcome<()> {
     }
 }
 
-/// Creates the store's tables on one of the host's connections, or brings them to the version that this version of
-/// the crate needs.
+/// Creates the store's tables on a host's connection, or brings them to the version that this version of the crate
+/// needs.
 ///
-/// Each step is a transaction of its own, and is taken by one caller at a time. Inside one of the host's
-/// transactions, all steps take part in that one. A process of the previous version of the crate goes on beside
-/// these steps. What it cannot go on with is left to [`finish_upgrade`], or to the next version of the crate that
-/// changes the schema. `docs/upgrading.md` in the repository describes an upgrade as a whole. Touches no pragma.
+/// Each step is its own transaction, and one caller at a time applies it. Inside a host's transaction, all steps take
+/// part in that one. A process of the previous version of the crate works beside these steps. The steps that it cannot
+/// work with are left to [`finish_upgrade`], or to the next version of the crate that changes the schema.
+/// `docs/upgrading.md` in the repository describes a whole upgrade. Touches no pragma.
 ///
 /// # Errors
 ///
@@ -64,10 +65,10 @@ pub fn migrate(conn: &Connection, prefix: &Prefix) -> StoreResult<()> {
 
 /// Ends an upgrade: applies, like [`migrate`], also the steps that older versions of the crate cannot work beside.
 ///
-/// Call it when no process of an older version has the file open. One that still has is refused from then on, with
-/// kind [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema), by its next transaction. Until this is
-/// called, a process of the previous version may come back. If it is never called, the next version of the crate
-/// that changes the schema does it when it is opened.
+/// Call it when no process of an older version has the file open. One that still has it open is refused from then on,
+/// with kind [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema), at its next transaction. Until this is
+/// called, a process of the previous version may come back. If it is never called, the next version of the crate that
+/// changes the schema does it when it is opened.
 ///
 /// # Errors
 ///
@@ -94,7 +95,7 @@ fn bring(conn: &Connection, prefix: &Prefix, goal: Goal) -> StoreResult<()> {
     Ok(())
 }
 
-/// Applies the next step, unless somebody else did meanwhile. Returns how many are applied then.
+/// Applies the next step, unless another migrator did meanwhile. Returns how many are then applied.
 fn step(conn: &Connection, prefix: &Prefix, goal: Goal) -> Outcome<usize> {
     let was_open = !conn.is_autocommit();
     let (begin, commit, undo) = if was_open {

@@ -46,7 +46,7 @@ fn caps_are_put_changed_and_lifted(store: &dyn Store) {
     let all = || world.read(|tx| tx.caps());
     assert_eq!(all(), [(gpu.clone(), cap(7)), (key.clone(), strict), (family.clone(), cap(0))]);
 
-    // The last of each counts, and each is told of what the one before it left.
+    // The last of each counts, and each result reflects what the one before it left.
     let same = Subject::Key(limit("gpu"));
     let changes = [
         (gpu.clone(), None),

@@ -25,7 +25,7 @@ cases!("feed":
     consumers_are_kept_by_name,
 );
 
-/// What the feed tells, once everything has its number.
+/// Returns the events of the feed, once all are numbered.
 fn told(world: World<'_>) -> Vec<TaskEvent> {
     world.write(|tx| tx.number_changes(1_000));
     world.read(|tx| tx.feed(0, 1_000))
@@ -177,7 +177,7 @@ fn events_outlive_their_tasks(store: &dyn Store) {
     assert_eq!(states(world), [("a".to_owned(), TaskState::Success)]);
 }
 
-/// Seven ended tasks that the feed tells of.
+/// Inserts seven ended tasks that are in the feed.
 fn seven(world: World<'_>) -> Vec<TaskEvent> {
     let names = ["a", "b", "c", "d", "e", "f", "g"];
     let ids = world.insert(&names.map(|name| task(name).feed(Feed::Ends)));

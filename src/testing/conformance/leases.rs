@@ -84,7 +84,7 @@ fn a_renewal_sets_the_expiry(store: &dyn Store) {
     assert_eq!(world.read(|tx| tx.tasks_by_id(&ids)), expected, "nothing else changes");
 }
 
-/// A holder whose clock is behind shortens nothing, and is told that its lease holds.
+/// A holder whose clock is behind shortens nothing, and learns that its lease holds.
 fn an_expiry_never_falls(store: &dyn Store) {
     let world = World(store);
     let id = world.plain(&["a"])[0];

@@ -306,7 +306,7 @@ fn pages_lose_nothing_that_stays_and_repeat_nothing(store: &dyn Store) {
             query = query.after(next);
             many.change(3);
             many.insert(1);
-            // Only what matched whenever somebody looked.
+            // Only tasks that matched at every look.
             let tasks = many.tasks();
             stayed.retain(|stays| tasks.iter().any(|task| task.id == stays.id && query.wants(task)));
             stayed.retain(|stays| tasks.iter().any(|task| task.id == stays.id && is_same_stay(stays, task)));

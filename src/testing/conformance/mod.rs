@@ -1,17 +1,16 @@
-//! The contract of a store, as cases to be run against it.
+//! The contract of a store, as cases to run against it.
 //!
-//! Every sentence of the traits in [`crate::store`] is held by a case here. The stores of the crate run them,
-//! through decorators and in transactions that a host owns too; so can a store of the host's. A case gets a
-//! fresh, empty store, works on it through `dyn` [`Store`] only, and panics if an answer is not the promised
+//! A case here checks every sentence of the traits in [`crate::store`]. The crate's stores run them, also
+//! through decorators and in transactions that a host owns. Your own store can run them, too. A case gets a
+//! fresh, empty store, works on it through `dyn` [`Store`] only, and panics if a result is not the promised
 //! one. After each case [`crate::store::contract::TaskTx::audit`] must find nothing.
 //!
 //! * [`run`] and [`run_with`] run everything and panic at the end with the names and messages of what failed;
-//! * [`failures`] hands them out instead; [`cases`] hands out the cases, for a harness of one's own;
+//! * [`failures`] returns them instead; [`cases`] returns the cases, for your own harness;
 //! * [`model`] compares a store with [`crate::store::MemoryStore`], operation by operation, for as long as
-//!   one likes.
+//!   you like.
 //!
-//! What stores may differ in is an argument, [`Capabilities`]: nothing is skipped that the caller did not
-//! name.
+//! What stores may differ in is an argument, [`Capabilities`]: nothing is skipped unless the caller names it.
 //!
 //! # Examples
 //!
@@ -95,8 +94,7 @@ pub struct Case {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Whether a transaction that reads can be open beside one that writes, and whether it is held back until
-    /// then.
+    /// Whether a reading transaction can be open beside a writing one, or waits for its end.
     pub readers: Readers,
 }
 
@@ -106,12 +104,12 @@ pub enum Readers {
     /// It waits for the writer's end.
     #[default]
     Wait,
-    /// It goes on, and sees what was committed before.
+    /// It continues, and sees what was committed before.
     GoOn,
 }
 
 impl Capabilities {
-    /// The least that a store must do.
+    /// Creates the least that a store must support.
     pub fn new() -> Self {
         Self::default()
     }
@@ -140,7 +138,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// All cases for a store that can do this.
+/// Returns all cases for a store with these capabilities.
 pub fn cases(capabilities: Capabilities) -> Vec<Case> {
     let mut all = [
         transactions::cases(),
@@ -181,7 +179,7 @@ pub fn cases(capabilities: Capabilities) -> Vec<Case> {
     all
 }
 
-/// Runs all cases, each on a store that `make` just made.
+/// Runs all cases, each on a new store from `make`.
 ///
 /// # Panics
 ///
@@ -190,7 +188,7 @@ pub fn run(make: &dyn Fn() -> Box<dyn Store>) {
     run_with(Capabilities::new(), make);
 }
 
-/// As [`run`], for a store that can do more than the least.
+/// Works like [`run`], for a store that can do more than the least.
 ///
 /// # Panics
 ///
@@ -207,7 +205,7 @@ pub fn run_with(capabilities: Capabilities, make: &dyn Fn() -> Box<dyn Store>) {
     );
 }
 
-/// Runs all cases, and answers those that failed.
+/// Runs all cases, and returns those that failed.
 pub fn failures(capabilities: Capabilities, make: &dyn Fn() -> Box<dyn Store>) -> Vec<Failure> {
     cases(capabilities)
         .into_iter()

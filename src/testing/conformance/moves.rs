@@ -148,7 +148,7 @@ fn a_move_needs_the_epoch(store: &dyn Store) {
     assert_eq!(world.shift(&[to(new, TaskState::Success)]), [true]);
 }
 
-/// One task in each state, by state.
+/// Creates one task in each state, by state.
 fn one_of_each(world: World<'_>) -> Vec<(TaskState, LeaseRef)> {
     let names = TaskState::ALL.map(TaskState::as_str);
     let ids = world.insert(&names.map(|name| task(name).limit(limit("l"))));

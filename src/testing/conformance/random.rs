@@ -31,18 +31,18 @@ impl Random {
         self.below(end) as i64
     }
 
-    /// Below two to the power of `bits`, small ones as often as large ones.
+    /// Returns a number below two to the power of `bits`, small ones as often as large ones.
     pub(super) fn instant_of_any_size(&mut self, bits: u64) -> i64 {
         let end = 1 << self.below(bits);
         self.instant(end)
     }
 
-    /// True once in `times`.
+    /// Returns true once in `times`.
     pub(super) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// A few of them, in any order, without repetition.
+    /// Returns a few of them, in any order, without repetition.
     pub(super) fn some<T: Clone>(&mut self, from: &[T], at_most: usize) -> Vec<T> {
         let mut left: Vec<T> = from.to_vec();
         let count = 1 + self.index(at_most.max(1));

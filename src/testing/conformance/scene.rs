@@ -84,7 +84,7 @@ impl Scene {
         Self { ready: ids[0], ended: ids[5], queued, running, sensing }
     }
 
-    /// Every method that writes, each with an effect.
+    /// Returns every method that writes, each with an effect.
     pub(super) fn writes() -> Vec<Write> {
         vec![
             ("insert_tasks_if_absent", |tx, _| tx.insert_tasks_if_absent(&rows(&[task("new")])).map(drop)),

@@ -83,7 +83,7 @@ impl Side<'_> {
         }));
     }
 
-    /// All that can be seen, in numbers that both sides share.
+    /// Returns everything that can be seen, in numbers that both sides share.
     pub(super) fn look(&self, tx: &mut dyn StoreTx) -> StoreResult<(Snapshot, Vec<LaneKey>)> {
         let mut seen = Snapshot::of(tx, &watch())?;
         assert!(seen.lanes.windows(2).all(|pair| pair[0].id < pair[1].id), "lanes come by number");

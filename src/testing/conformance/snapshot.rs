@@ -67,14 +67,14 @@ pub struct Snapshot {
     pub(super) audit: Vec<Discrepancy>,
 }
 
-/// All sensors from this change on.
+/// Creates a query for all sensors from this change on.
 pub(super) fn all_sensors(after: u64, which: WhichSensors, limit: usize) -> SensorQuery {
     let codes = DEFAULT_CODES;
     let all = crate::shard::range(codes, std::num::NonZeroU32::MIN, 0);
     SensorQuery::new(after, codes, vec![all], which, limit)
 }
 
-/// All silent runs. Equally long silent ones come in any order.
+/// Returns all silent runs. Equally long silent ones come in any order.
 pub(super) fn silent(tx: &mut dyn StoreTx, before: Timestamp) -> StoreResult<Vec<RunRecord>> {
     let mut silent = tx.silent_runs(before, usize::MAX)?;
     assert!(silent.windows(2).all(|pair| pair[0].heartbeat <= pair[1].heartbeat), "the longest silent first");
@@ -82,14 +82,14 @@ pub(super) fn silent(tx: &mut dyn StoreTx, before: Timestamp) -> StoreResult<Vec
     Ok(silent)
 }
 
-/// What these keys owe to rates, by key.
+/// Returns what these keys owe to rates, by key.
 fn sorted_rates(tx: &mut dyn StoreTx, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)> {
     let (mut rates, clock) = tx.rates(keys)?;
     rates.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     Ok((rates, clock))
 }
 
-/// The lanes with leases, in order.
+/// Returns the lanes with leases, in order.
 fn sorted_leases(tx: &mut dyn StoreTx) -> StoreResult<LeasesByLane> {
     let mut leases = tx.leases()?.1;
     leases.retain(|(_, leases)| *leases > 0);
@@ -98,17 +98,17 @@ fn sorted_leases(tx: &mut dyn StoreTx) -> StoreResult<LeasesByLane> {
 }
 
 impl Snapshot {
-    /// What the audit found; a sound store has nothing here.
+    /// Returns what the audit found; a sound store has nothing here.
     pub fn audit(&self) -> &[Discrepancy] {
         &self.audit
     }
 
-    /// The tasks that were watched.
+    /// Returns the tasks that were watched.
     pub fn tasks(&self) -> &[Option<TaskRecord>] {
         &self.tasks
     }
 
-    /// All pools.
+    /// Returns all pools.
     pub fn pools(&self) -> &[PoolRecord] {
         &self.pools
     }

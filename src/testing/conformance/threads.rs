@@ -24,7 +24,7 @@ cases!("threads":
 
 const THREADS: usize = 4;
 
-/// As a caller does that was told to call again.
+/// Calls again and again, as a caller does on a retryable error.
 fn insist<T>(store: &dyn Store, mut body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> T {
     loop {
         match store.write_raw(&mut body) {
@@ -110,7 +110,8 @@ fn a_key_is_inserted_once(store: &dyn Store) {
     assert_eq!(World(store).ready(), 1);
 }
 
-/// Fan-in: each ends a task of its own, and who finds all of them ended inserts the successor. That is one.
+/// Fan-in: each ends its own task, and the one that finds all of them ended inserts the successor. Exactly
+/// one does.
 fn the_last_of_those_that_take_turns_sees_all_others(store: &dyn Store) {
     let world = World(store);
     let names: Vec<String> = (0..THREADS).map(|n| n.to_string()).collect();

@@ -31,7 +31,7 @@ cases!("transactions":
     what_the_last_verb_did_stays,
 );
 
-/// Each method that writes, in a transaction that then fails: it sees its own write, and nobody else ever
+/// Each method that writes, in a transaction that then fails: it sees its own write, and no one else ever
 /// does.
 fn an_error_undoes_every_write(store: &dyn Store) {
     undone(store, &|body| {
@@ -64,7 +64,7 @@ fn a_verb_that_failed_halfway_is_not_committed(store: &dyn Store) {
 /// A verb, called with nothing to do.
 type Verb = (&'static str, fn(&mut Tx<'_>) -> Result<()>);
 
-/// Every verb that writes, but `admit`.
+/// Returns every verb that writes, except `admit`.
 fn verbs() -> Vec<Verb> {
     vec![
         ("enqueue", |tx| tx.enqueue(at(1), &[NewTask::new(key("more"))]).map(drop)),

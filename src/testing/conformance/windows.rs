@@ -28,7 +28,7 @@ fn ask(world: World<'_>, query: &ActiveQuery) -> Vec<RunRecord> {
     world.read(|tx| tx.active_runs(query))
 }
 
-/// The rule itself, written out again: what `[begin, end)` must answer.
+/// Applies the rule itself, written out again: what `[begin, end)` must return.
 fn by_the_rule(runs: &[RunRecord], query: &ActiveQuery) -> Vec<RunRecord> {
     let (begin, end) = (query.begin, query.end);
     let mut hits: Vec<RunRecord> = runs

@@ -17,12 +17,12 @@ use crate::task::{NewTask, TaskInsert, TaskRecord, TaskState};
 use crate::testing::RawStoreExt;
 use crate::time::Timestamp;
 
-/// The instant that many microseconds after 1970.
+/// Returns the instant this many microseconds after 1970.
 pub(super) fn at(micros: i64) -> Timestamp {
     Timestamp::from_micros(micros)
 }
 
-/// The first and the last instant that can be stored.
+/// Returns the first and the last instant that can be stored.
 pub(super) fn ends_of_time() -> (Timestamp, Timestamp) {
     (at(i64::MIN), at(i64::MAX))
 }
@@ -31,7 +31,7 @@ pub(super) fn key(name: &str) -> TaskKey {
     TaskKey::new("n", "w", "r", name).unwrap()
 }
 
-/// A task of one slot of the default pool.
+/// Creates a task of one slot of the default pool.
 pub(super) fn task(name: &str) -> NewTask {
     NewTask::new(key(name))
 }
@@ -52,7 +52,7 @@ pub(super) fn holder(name: &str) -> Holder {
     Holder::new(name).unwrap()
 }
 
-/// A worker that splits the codes in the usual way.
+/// Creates a worker that splits the codes in the usual way.
 pub(super) fn worker(name: &str, until: Timestamp) -> Worker {
     Worker::new(holder(name), DEFAULT_CODES, NonZeroU32::MIN.saturating_add(15), until)
 }
@@ -62,14 +62,14 @@ pub(super) fn rows(tasks: &[NewTask]) -> Vec<TaskInsert> {
     tasks.iter().map(|task| task.check(at(0)).unwrap()).collect()
 }
 
-/// A sensor of this lease that looks at `what`.
+/// Creates a sensor of this lease that looks at `what`.
 pub(super) fn sensor(lease: LeaseRef, what: &str) -> NewSensor {
     let context = PokeContext::from_json(&format!("{{\"at\":{what:?}}}")).unwrap();
     let settings = Settings::new(Duration::from_millis(50), Duration::from_secs(60)).unwrap();
     NewSensor::new(lease, "file".try_into().unwrap(), context, settings)
 }
 
-/// A move of a running task. [`World::shift`] moves it from any state.
+/// Creates a move of a running task. [`World::shift`] moves it from any state.
 pub(super) fn to(task: LeaseRef, state: TaskState) -> Move {
     Move::new(task, TaskState::Running, state)
 }
@@ -180,7 +180,7 @@ impl World<'_> {
         self.read(|tx| tx.pools(std::slice::from_ref(name))).remove(0).expect("the pool is there").used
     }
 
-    /// How many tasks are ready, by the counters of the lanes.
+    /// Returns how many tasks are ready, by the counters of the lanes.
     pub(super) fn ready(self) -> u64 {
         self.read(|tx| tx.ready_lanes()).iter().map(|lane| lane.ready).sum()
     }

@@ -18,9 +18,9 @@ use tx::FaultTx;
 /// On which side of its effect a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum When {
-    /// Nothing was done. After a call in a transaction, its body may go on.
+    /// Nothing was done. After a call in a transaction, its body may continue.
     Before,
-    /// It was done, and the answer is lost. After a call in a transaction, every further one is refused and
+    /// It was done, but the response is lost. After a call in a transaction, every further one is refused and
     /// the transaction is rolled back, as by a store whose statement failed half-way.
     After,
 }
@@ -29,25 +29,25 @@ pub enum When {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Fault {
-    /// The first call is 1. Calls are: the begin of each transaction, each method of the four traits, each
-    /// commit. A commit that goes along with a method ([`Tx::last`]) is no call of its own.
+    /// The number of the call, from 1. Calls are: the begin of each transaction, each method of the four
+    /// traits, each commit. A commit that is sent along with a method ([`Tx::last`]) is not a separate call.
     pub at: u64,
     /// On which side of the call's effect.
     pub when: When,
-    /// What the call answers. A commit of a transaction that writes, failing after its effect, answers
-    /// [`StoreErrorKind::Indeterminate`] whatever is said here, as every store must. So does a method with which the
-    /// commit went along.
+    /// The kind of the error. A commit of a transaction that writes, failing after its effect, returns
+    /// [`StoreErrorKind::Indeterminate`] whatever is set here, as every store must. So does a method with
+    /// which the commit was sent along.
     pub kind: StoreErrorKind,
 }
 
 impl Fault {
-    /// The call with this number, counted from 1, fails like this.
+    /// Creates a fault for the call with this number, counted from 1.
     pub fn new(at: u64, when: When, kind: StoreErrorKind) -> Self {
         Self { at, when, kind }
     }
 }
 
-/// A fault that struck.
+/// A fault that occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Struck {
@@ -59,7 +59,7 @@ pub struct Struck {
 }
 
 impl Struck {
-    /// True if the transaction took effect although it was answered with an error.
+    /// Returns true if the transaction took effect although it returned an error.
     pub fn is_committed(&self) -> bool {
         self.went_along || self.call == "commit" && self.when == When::After
     }
@@ -67,9 +67,9 @@ impl Struck {
 
 /// Passes every call on to another store, and fails one of them.
 ///
-/// For tests of hosts: what becomes of a program whose store fails at *this* call? Raise the number until a
-/// run passes untouched, and every call has failed once. [`super::sweep_faults`] does so with all operations
-/// that write.
+/// For tests of hosts: what happens to a program whose store fails at *this* call? Raise the number until a
+/// run passes without a fault; then every call has failed once. [`super::sweep_faults`] does so with all
+/// operations that write.
 ///
 /// # Examples
 ///
@@ -108,38 +108,38 @@ struct State {
 }
 
 impl FaultStore {
-    /// A store that does not fail yet.
+    /// Wraps a store. No call fails yet.
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self { inner, state: Mutex::default(), others: Others::default() }
     }
 
-    /// Lets one call fail, counted from now on, by all threads together. Replaces what was armed before.
+    /// Makes one call fail, counted from now on over all threads. Replaces an earlier fault.
     pub fn arm(&self, fault: Fault) {
         let mut state = self.state.lock();
         (state.calls, state.armed, state.struck) = (0, Some(fault), None);
     }
 
-    /// Lets no call fail any more, and tells whether one did.
+    /// Makes no call fail any more, and returns the fault that occurred, if any.
     pub fn disarm(&self) -> Option<Struck> {
         let mut state = self.state.lock();
         state.armed = None;
         state.struck.take()
     }
 
-    /// Refuses so many transactions of this mode, before they begin, with [`StoreErrorKind::Io`]; with 0 none
-    /// any more.
+    /// Refuses this many transactions of this mode, before they begin, with [`StoreErrorKind::Io`]; 0 stops
+    /// that.
     pub fn refuse(&self, mode: TxMode, times: u32) {
         self.state.lock().refused = Some((mode, times));
     }
 
-    /// How many transactions are still to be refused.
+    /// Returns how many transactions will still be refused.
     pub fn refusals_left(&self) -> u32 {
         self.state.lock().refused.map_or(0, |(_, times)| times)
     }
 
-    /// Makes this change before each of so many next calls of this method, in their transaction. For a verb
-    /// that reads before it calls, it is what another transaction commits in between. Replaces what was to be
-    /// changed before.
+    /// Makes this change before each of the next calls of this method, this many times, in their transaction.
+    /// To a verb that reads before it calls, it looks like another transaction that commits in between.
+    /// Replaces an earlier change.
     pub fn interfere(
         &self,
         call: &'static str,
@@ -149,13 +149,13 @@ impl FaultStore {
         self.others.interfere(Interference { call, times, change: Box::new(change) });
     }
 
-    /// Lets another transaction hold these tasks and runs until the next call, which may name none. Who does not
-    /// wait for others passes them over.
+    /// Makes these tasks and runs look locked by another transaction until the next call of this, which may
+    /// name none. Calls that do not wait for others skip them.
     pub fn others_hold(&self, tasks: &[TaskId], runs: &[RunKey]) {
         self.others.hold(tasks, runs);
     }
 
-    /// The store behind it, which does not fail.
+    /// Returns the wrapped store, which does not fail.
     pub fn inner(&self) -> &Arc<dyn Store> {
         &self.inner
     }
@@ -170,7 +170,7 @@ impl FaultStore {
         }
     }
 
-    /// Counts a call, and tells whether it is the one that fails.
+    /// Counts a call, and returns the fault if it is the one that fails.
     fn strikes(&self, call: &'static str) -> Option<Fault> {
         let mut state = self.state.lock();
         state.calls += 1;
@@ -184,7 +184,8 @@ impl FaultStore {
         self.state.lock().struck.iter_mut().for_each(|struck| struck.went_along = true);
     }
 
-    /// Makes a call, if it is not the one that fails before its effect; then tells whether it fails after it.
+    /// Makes a call, unless it is the one that fails before its effect. Then fails if it is the one that
+    /// fails after its effect.
     fn call<T>(
         &self,
         call: &'static str,

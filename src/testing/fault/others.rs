@@ -1,4 +1,4 @@
-//! What other transactions do at the same time, as tests of verbs need it on stores with one writer at a time.
+//! Simulates what other transactions do at the same time, for tests of verbs on stores with one writer at a time.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -41,7 +41,7 @@ impl Others {
         *self.held.lock() = (tasks.iter().copied().collect(), runs.iter().cloned().collect());
     }
 
-    /// Changes what is to be changed before this call.
+    /// Makes the change that is due before this call.
     pub(super) fn come_before(&self, call: &'static str, tx: &mut dyn StoreTx) -> StoreResult<()> {
         let mut place = self.interference.lock();
         let Some(mut next) = place.take_if(|next| next.call == call) else { return Ok(()) };

@@ -24,7 +24,7 @@ use crate::time::Timestamp;
 pub(super) struct FaultTx<'a> {
     tx: &'a mut dyn StoreTx,
     store: &'a FaultStore,
-    /// Of the error with which every further call is refused.
+    /// The kind of error with which every further call is refused.
     broken: Option<StoreErrorKind>,
 }
 
@@ -33,7 +33,7 @@ impl<'a> FaultTx<'a> {
         Self { tx, store, broken: None }
     }
 
-    /// Refuses to go on after a call whose effect is there and whose answer is not.
+    /// Refuses to continue after a call that took effect but whose response was lost.
     pub(super) fn check_whole(&self) -> StoreResult<()> {
         let Some(kind) = self.broken else { return Ok(()) };
         let text = "an operation failed earlier in this transaction: roll it back and begin again";

@@ -1,8 +1,8 @@
 //! Checks, after the fact, what several processes did to one store.
 //!
-//! Each process writes down when it invoked an operation, when that returned, and what it answered. A process
-//! that was killed leaves an operation without a return: it may have taken effect or not, at any time since
-//! its invocation.
+//! Each process records when it invoked an operation, when that returned, and what it returned. A process
+//! that was killed leaves an operation without a return: it may or may not have taken effect, at any time
+//! since its invocation.
 //!
 //! The check is *sound*: it reports only what cannot have happened in a correct store, whatever the order in
 //! which concurrent operations took effect. A lease counts as *surely held* from the return of the call that
@@ -15,7 +15,7 @@
 //! | [`Rule::Exclusion`] | two leases of one task were surely held together, or one epoch was granted twice |
 //! | [`Rule::Fencing`] | a lease was renewed, finished or reaped after it surely had ended, or after a later one of its task was granted |
 //! | [`Rule::Tokens`] | more calls than the rate of a key allows were made and returned within some window: see [`History::rate`] |
-//! | [`Rule::Pauses`] | something was granted by a call that was made while what it belongs to was surely paused, and returned before that can have been resumed |
+//! | [`Rule::Pauses`] | a call granted something while the subject that it belongs to was surely paused: the call was made then, and returned before the subject can have been resumed |
 //!
 //! Pokes are checked by [`pokes`].
 //!
@@ -40,7 +40,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An instant of a clock that all processes share, in any unit. The stores' lease instants are of the same
+/// An instant of a clock that all processes share, in any unit. The stores' lease instants are from the same
 /// clock.
 pub type Instant = u64;
 
@@ -57,19 +57,19 @@ pub struct Grant {
     pub slots: u32,
     /// When it expires unless renewed.
     pub expires_at: Instant,
-    /// What else it takes, by name: slots of other pools, and counts against limit keys. With 0 the task only belongs
-    /// to it: to its queue, or to the family of a key.
+    /// What else it takes, by name: slots of other pools, and counts against limit keys. 0 means that the
+    /// task only belongs to it: to its queue, or to the family of a key.
     #[serde(default)]
     pub also: Vec<(String, u32)>,
 }
 
 impl Grant {
-    /// Creates a grant that takes slots of one pool alone.
+    /// Creates a grant that takes only slots of one pool.
     pub fn new(task: i64, epoch: i64, pool: &str, slots: u32, expires_at: Instant) -> Self {
         Self { task, epoch, pool: pool.to_owned(), slots, expires_at, also: Vec::new() }
     }
 
-    /// Returns all that it takes, or belongs to.
+    /// Returns everything that it takes, or belongs to.
     fn takes(&self) -> impl Iterator<Item = (&str, u32)> {
         let also = self.also.iter().map(|(name, count)| (name.as_str(), *count));
         std::iter::once((self.pool.as_str(), self.slots)).chain(also)
@@ -85,7 +85,7 @@ pub struct LeaseId {
     pub epoch: i64,
 }
 
-/// What was asked, and what was answered. Without a return, the answers stand for what may have happened.
+/// An operation and its results. Without a return, the results stand for what may have happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
     /// Leases granted. Without a return: unknown, so empty.
@@ -96,9 +96,9 @@ pub enum Operation {
     End(Vec<LeaseId>),
     /// Leases ended because they had expired. Without a return: unknown, so empty.
     Reap(Vec<LeaseId>),
-    /// A pool's size or a limit's maximum set; none is unlimited.
+    /// A pool's size or a limit's maximum was set; `None` is unlimited.
     Resize(String, Option<u32>),
-    /// What is named was paused, or resumed with `false`.
+    /// The named subject was paused; with `false`, resumed.
     Pause(String, bool),
 }
 
@@ -107,7 +107,7 @@ pub enum Operation {
 pub struct Event {
     /// When it was invoked.
     pub invoked: Instant,
-    /// When it returned; none if the process died before.
+    /// When it returned; `None` if the process died before.
     pub returned: Option<Instant>,
     /// What it was.
     pub operation: Operation,
@@ -129,7 +129,7 @@ pub enum Rule {
     Fencing,
     /// A group is poked by one worker; see [`pokes`].
     Pokes,
-    /// An answer reaches the sensors of its group; see [`pokes`].
+    /// A result reaches the sensors of its group; see [`pokes`].
     Answers,
 }
 
@@ -204,15 +204,15 @@ impl Held<'_> {
 }
 
 impl History {
-    /// The history of a store whose pools had these sizes before it begins.
+    /// Creates the history of a store whose pools had these sizes before it begins.
     pub fn new<'p>(pools: impl IntoIterator<Item = (&'p str, Option<u32>)>) -> Self {
         let first = |slots| vec![Size { invoked: 0, returned: Some(0), slots }];
         let sizes = pools.into_iter().map(|(pool, slots)| (pool.to_owned(), first(slots))).collect();
         Self { events: Vec::new(), sizes, rates: HashMap::new() }
     }
 
-    /// Adds a rate of a key: so many starts in a period, in the unit of the instants, with this burst. A window of
-    /// length t then has at most `burst + starts * t / period` grants.
+    /// Adds a rate of a key: this many starts in a period, in the unit of the instants, with this burst. A
+    /// window of length t then has at most `burst + starts * t / period` grants.
     pub fn rate(&mut self, key: &str, starts: u32, period: Instant, burst: u32) {
         self.rates.insert(key.to_owned(), tokens::Rate { starts, period, burst });
     }
@@ -333,8 +333,8 @@ impl History {
         Ok(())
     }
 
-    /// The most slots that a pool may have had at some instant in `since..=until`; none if it may have been
-    /// unlimited.
+    /// Returns the most slots that a pool may have had at some instant in `since..=until`; `None` if it may
+    /// have been unlimited.
     fn most(&self, pool: &str, since: Instant, until: Instant) -> Option<u32> {
         let sizes = self.sizes.get(pool).map_or(&[][..], Vec::as_slice);
         let overwritten = |size: &Size| {
@@ -350,8 +350,8 @@ impl History {
     }
 }
 
-/// A call under a lease was accepted: it must not surely have ended before, nor a later one of its task have
-/// begun.
+/// Checks an accepted call under a lease: the lease must not surely have ended before, nor a later one of its
+/// task have begun.
 fn check_accepted(
     held: &Held<'_>,
     event: &Event,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{History, Instant, Operation, Rule, Violation};
 
-/// So many starts in a period, with a burst.
+/// A number of starts in a period, with a burst.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rate {
     pub(super) starts: u32,
@@ -12,7 +12,7 @@ pub(super) struct Rate {
     pub(super) burst: u32,
 }
 
-/// A call that started so many tasks of a key, at some instant between its own.
+/// A call that started a number of tasks of a key, at some instant between its invocation and its return.
 struct Call {
     invoked: Instant,
     returned: Instant,
@@ -20,7 +20,7 @@ struct Call {
 }
 
 impl History {
-    /// A start takes one token, whatever it counts against the key.
+    /// Checks the rates. A start takes one token, whatever it counts against the key.
     pub(super) fn check_tokens(&self) -> Result<(), Violation> {
         let mut calls: HashMap<&str, Vec<Call>> = HashMap::new();
         for event in &self.events {

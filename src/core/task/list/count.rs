@@ -10,13 +10,13 @@ use crate::task::TaskState;
 pub struct TaskCount {
     /// The state.
     pub state: TaskState,
-    /// How many tasks are in it, or a number that they reach at least.
+    /// How many tasks are in it, or a lower bound.
     pub tasks: u64,
     /// Whether there may be more: counting stopped at the cap.
     pub is_at_least: bool,
 }
 
-/// What a store counts of tasks, from which the numbers of each state follow.
+/// A store's counts of tasks, from which the numbers for each state follow.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TaskSums {
@@ -38,7 +38,7 @@ impl TaskSums {
         let retries = counted(TaskState::UpForRetry);
         let count = |state: TaskState| {
             let (tasks, is_at_least) = match state {
-                // What is not counted to the end may all wait to be tried again.
+                // Tasks beyond the cap may all be waiting to be tried again.
                 TaskState::Scheduled if retries > cap => (self.ready, true),
                 TaskState::Scheduled => (waiting.saturating_sub(retries), false),
                 state if others.contains(&state) => (counted(state), false),

@@ -9,19 +9,19 @@ use super::query::TaskQuery;
 use super::walk::Place;
 use crate::error::Invalid;
 
-/// Where a list goes on.
+/// Where a list continues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cursor {
     /// The hash of the query, without its page.
     query: u64,
     /// The index of the walk.
     pub(crate) walk: usize,
-    /// Where to go on in it; `None` is its beginning.
+    /// Where to continue in it; `None` is its beginning.
     pub(crate) place: Option<Place>,
 }
 
 impl Cursor {
-    /// Creates that of a place in a list.
+    /// Creates the cursor of a place in a list.
     pub(crate) fn new(query: &TaskQuery, walk: usize, place: Option<Place>) -> Self {
         Self { query: hash(query), walk, place }
     }
@@ -33,7 +33,7 @@ impl Cursor {
         json.bytes().flat_map(|byte| [byte >> 4, byte & 15]).filter_map(digit).collect()
     }
 
-    /// Returns where the query goes on, or its beginning if it names no page.
+    /// Returns where the query continues, or its beginning if it names no page.
     pub(crate) fn of(query: &TaskQuery) -> Result<Self, Invalid> {
         let Some(text) = &query.after else { return Ok(Self::new(query, 0, None)) };
         let cursor = Self::from_text(text).ok_or(Invalid::TaskQuery {

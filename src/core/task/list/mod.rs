@@ -23,8 +23,8 @@ pub use walk::{Place, TaskWalk, Walk, Walked};
 pub struct TaskPage {
     /// The tasks. There may be fewer than the limit, even none, while there is a next page.
     pub tasks: Vec<TaskRecord>,
-    /// Names the next page for [`TaskQuery::after`]: letters and digits, of the same query alone, of any length
-    /// of pages. `None` at the end of the list.
+    /// Names the next page for [`TaskQuery::after`], in letters and digits. It is valid only for the same query, with
+    /// any page length. `None` at the end of the list.
     pub next: Option<String>,
 }
 

@@ -11,9 +11,10 @@ use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 /// A query for a list of tasks: states, and filters that all must hold. `docs/listing.md` says in which order
-/// tasks come, what a query costs, and what is promised while tasks change between pages.
+/// tasks come, what a query costs, and what is guaranteed while tasks change between pages.
 ///
-/// Default: 100 tasks a page, from the first page. A namespace narrows to a workflow, and a workflow to a run.
+/// Default: 100 tasks a page, from the first page. A workflow can be set only with a namespace, and a run
+/// only with a workflow.
 ///
 /// # Examples
 ///
@@ -116,7 +117,7 @@ impl TaskQuery {
         Self::of(Stage::Sensing)
     }
 
-    /// Creates a query for tasks that ended, however they did.
+    /// Creates a query for tasks that ended, in any end state.
     pub fn ended() -> Self {
         Self::of(Stage::Ended)
     }
@@ -142,13 +143,13 @@ impl TaskQuery {
         pool: Some(PoolName);
         /// Sets the limit key that they carry.
         limit_key: Some(LimitKey);
-        /// Sets the holder, which leaves only leased tasks.
+        /// Sets the holder; only leased tasks match.
         holder: Some(Holder);
-        /// Sets the earliest instant that they wait for, which leaves only tasks that wait for one.
+        /// Sets the earliest due instant; only tasks that wait for an instant match.
         due_since(at: impl Into<Timestamp>) { due_since = Some(at.into()) }
-        /// Sets the instant before which they are due, which leaves only tasks that wait for one.
+        /// Sets the instant before which they are due; only tasks that wait for an instant match.
         due_before(at: impl Into<Timestamp>) { due_before = Some(at.into()) }
-        /// Sets the earliest end, which leaves only tasks that ended.
+        /// Sets the earliest end; only ended tasks match.
         ended_since(at: impl Into<Timestamp>) { ended_since = Some(at.into()) }
         /// Sets the most tasks of a page, 1 to [`Self::MOST`].
         limit: usize;

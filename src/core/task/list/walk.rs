@@ -93,7 +93,7 @@ impl<'a> TaskWalk<'a> {
         Self { query, walk, after, most, most_read }
     }
 
-    /// Returns the numbers and texts of the place after which the walk goes on; `None` at the beginning.
+    /// Returns the numbers and texts of the place after which the walk continues; `None` at the beginning.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl<'a> TaskWalk<'a> {
         })
     }
 
-    /// Looks at tasks in the order of the walk until it is to stop. Of each there is its number, and whether it is
+    /// Looks at tasks in the order of the walk until it should stop. For each there is its number, and whether it is
     /// wanted; `place` returns the place behind it.
     pub(crate) fn gather<K>(
         &self,
@@ -149,7 +149,7 @@ impl Gathered {
 pub struct Walked {
     /// The tasks, in the order of the walk.
     pub found: Vec<TaskId>,
-    /// Where to go on; `None` at the end of the way.
+    /// Where to continue; `None` at the end of the way.
     pub next: Option<Place>,
 }
 

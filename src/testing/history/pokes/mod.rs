@@ -1,12 +1,12 @@
 //! Checks what several pokers did to the sensors of one store.
 //!
-//! Each process writes down what it registered and which pokes it made; the events that the store keeps tell
-//! how sensors ended. As in the [history of leases](super), only what cannot have happened is reported.
+//! Each process records what it registered and which pokes it made; the store's events show how sensors ended. As in
+//! the [history of leases](super), only what cannot have happened is reported.
 //!
 //! | rule | violated when |
 //! |---|---|
 //! | [`Rule::Pokes`] | two workers surely poked one group together, or at one due time, while the lease of the first surely held; or a poke began after the worker's lease had ended |
-//! | [`Rule::Answers`] | a registration ended twice, or ended though no answer that ends can have reached it, or one of its group was answered, the answer was committed, and it did not end |
+//! | [`Rule::Answers`] | a registration ended twice, or ended although no ending result can have reached it, or did not end although a result for its group that ends it was committed |
 //!
 //! # Examples
 //!
@@ -46,7 +46,7 @@ pub struct Poke {
     pub group: String,
     /// When it began.
     pub began: Instant,
-    /// When it answered; none if the worker died before.
+    /// When it returned; `None` if the worker died before.
     pub returned: Option<Instant>,
     /// Until when the worker's lease on the group surely held when it began, if that is known.
     pub held_until: Option<Instant>,
@@ -56,10 +56,10 @@ pub struct Poke {
     pub answer: Answer,
 }
 
-/// What an answer does to the sensors that share it.
+/// What a result does to the sensors that share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Answer {
-    /// They wait on; also for a poke that did not return.
+    /// They keep waiting; also for a poke that did not return.
     #[default]
     GoesOn,
     /// They end, unless the worker died before it committed that.
@@ -69,48 +69,48 @@ pub enum Answer {
 }
 
 impl Poke {
-    /// A poke that did not return.
+    /// Creates a poke that did not return.
     pub fn new(worker: impl Into<String>, group: impl Into<String>, began: Instant) -> Self {
         let (worker, group) = (worker.into(), group.into());
         Self { worker, group, began, returned: None, held_until: None, due: None, answer: Answer::GoesOn }
     }
 
-    /// Says when it answered.
+    /// Sets when it returned.
     #[must_use]
     pub fn returned(mut self, at: Instant) -> Self {
         self.returned = Some(at);
         self
     }
 
-    /// Says until when the worker's lease surely held.
+    /// Sets until when the worker's lease surely held.
     #[must_use]
     pub fn held_until(mut self, at: Instant) -> Self {
         self.held_until = Some(at);
         self
     }
 
-    /// Says for which due time it was made.
+    /// Sets the due time that it was made for.
     #[must_use]
     pub fn due(mut self, due: u64) -> Self {
         self.due = Some(due);
         self
     }
 
-    /// Says what its answer does.
+    /// Sets what its result does.
     #[must_use]
     pub fn answer(mut self, answer: Answer) -> Self {
         self.answer = answer;
         self
     }
 
-    /// The end of the time in which nobody else may poke the group.
+    /// Returns the end of the time in which no one else may poke the group.
     fn alone_until(&self) -> Instant {
         let returned = self.returned.unwrap_or(self.began);
         self.held_until.map_or(returned, |until| returned.min(until))
     }
 }
 
-/// A line of what happened.
+/// One record of what happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Record {
@@ -122,12 +122,12 @@ pub enum Record {
         group: String,
         /// When the call was made.
         invoked: Instant,
-        /// When it returned; none if that is unknown.
+        /// When it returned; `None` if that is unknown.
         returned: Option<Instant>,
     },
     /// A group was poked.
     PokeOutcome(Poke),
-    /// The store told of the end of a registration: an event.
+    /// The store reported the end of a registration: an event.
     Ended {
         /// Which.
         id: RegistrationId,
@@ -146,7 +146,7 @@ pub struct PokeSummary {
     pub pokes: usize,
     /// Registrations that ended.
     pub ended: usize,
-    /// Pokes whose worker died before they answered.
+    /// Pokes whose worker died before they returned.
     pub unknown: usize,
 }
 
@@ -165,7 +165,7 @@ struct Waited<'a> {
 }
 
 impl PokeHistory {
-    /// A history without records.
+    /// Creates a history without records.
     pub fn new() -> Self {
         Self::default()
     }
@@ -175,8 +175,7 @@ impl PokeHistory {
         self.records.push(record);
     }
 
-    /// Looks for what cannot have happened. The history must be whole: all ends, and no sensor that was
-    /// cancelled.
+    /// Looks for what cannot have happened. The history must be complete: all ends, and no cancelled sensor.
     ///
     /// # Errors
     ///

@@ -33,7 +33,7 @@ fn accepts_what_may_have_happened() {
         vec![PokeOutcome(poke("a", 1, 3)), PokeOutcome(poke("b", 3, 5)), PokeOutcome(poke("a", 5, 9))],
         // One worker may poke twice at once and at one due time: what it does to itself is not asked here.
         vec![PokeOutcome(poke("a", 1, 9).due(1)), PokeOutcome(poke("a", 3, 5).due(1))],
-        // The first outlived its lease, or died: nobody knows for how long it went on.
+        // The first outlived its lease, or died: it is unknown how long it went on.
         vec![PokeOutcome(poke("a", 1, 90).held_until(20)), PokeOutcome(poke("b", 20, 22))],
         vec![PokeOutcome(Poke::new("a", "g", 1)), PokeOutcome(poke("b", 2, 3))],
         vec![PokeOutcome(poke("a", 1, 2).due(1).held_until(5)), PokeOutcome(poke("b", 5, 6).due(1))],
