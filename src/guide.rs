@@ -145,8 +145,10 @@
 //! let first = admitter.tick(now)?;
 //! assert_eq!((first.granted.len(), first.next_due), (10, Some(now + Duration::from_secs(1))));
 //!
-//! // Customer b is paused. Its running tasks go on. let b = [Subject::Key("customer/b".try_into()?)]; store.write(|tx|
-//! tx.pause(&b))?; assert_eq!(admitter.tick(now + Duration::from_secs(4))?.granted.len(), 4);
+//! // Customer b is paused. Its running tasks go on.
+//! let b = [Subject::Key("customer/b".try_into()?)];
+//! store.write(|tx| tx.pause(&b))?;
+//! assert_eq!(admitter.tick(now + Duration::from_secs(4))?.granted.len(), 4);
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!

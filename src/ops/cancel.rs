@@ -83,9 +83,11 @@ impl Tx<'_> {
     /// let done = store.write(|tx| tx.cancel(now, minute, &keys, "by hand"))?;
     /// assert_eq!(done, [asked, Cancellation::Ended(TaskState::Scheduled)]);
     ///
-    /// // The holder learns of it, and stops. let renewed = store.write(|tx| tx.renew(now, minute, &[lease]))?;
-    /// assert_eq!(renewed, [Renewal::Cancelled(now + minute)]); let finished = store.write(|tx| tx.finish(now,
-    /// &[Finish::failed(lease, "stopped")]))?; assert_eq!(finished, [Finished::Ended(TaskState::Cancelled)]);
+    /// // The holder learns of it, and stops.
+    /// let renewed = store.write(|tx| tx.renew(now, minute, &[lease]))?;
+    /// assert_eq!(renewed, [Renewal::Cancelled(now + minute)]);
+    /// let finished = store.write(|tx| tx.finish(now, &[Finish::failed(lease, "stopped")]))?;
+    /// assert_eq!(finished, [Finished::Ended(TaskState::Cancelled)]);
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn cancel(

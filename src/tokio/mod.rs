@@ -1,4 +1,5 @@
 //! Async stores, services and pokes for programs on a tokio runtime. Feature `tokio`.
+//!
 //! | here | async form of |
 //! |---|---|
 //! | [`AsyncStore`] | [`read`](crate::store::MemoryStore::read) and [`write`](crate::store::MemoryStore::write), on any [`Store`](crate::store::Store) |
