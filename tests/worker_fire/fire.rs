@@ -19,7 +19,7 @@ use crate::Orders;
 use crate::effects::Effects;
 use crate::place::{Commits, Place};
 use crate::respawn::Respawned;
-use crate::worker::{Kind, LEASE, PLACES, follower};
+use crate::worker::{Kind, LEASE, LOST, PLACES, follower};
 
 /// How many processes work.
 const WORKERS: usize = 3;
@@ -167,6 +167,8 @@ struct Strikes {
     killed: usize,
     frozen: usize,
     terminated: usize,
+    /// How many leases those that lived on said that they lost.
+    said_lost: usize,
 }
 
 /// The processes that work.
@@ -213,6 +215,8 @@ impl<'a> Crew<'a> {
         while Instant::now() < until {
             std::thread::sleep(NAP * (5 + self.random(25) as u32));
             self.workers.iter_mut().for_each(Respawned::must_live);
+            let said = self.workers.iter().flat_map(Respawned::said);
+            self.strikes.said_lost += said.filter(|line| line == LOST).count();
             if let Some((at, _)) = self.frozen.take_if(|(_, since)| since.elapsed() > LEASE * 2) {
                 signal(self.workers[at].pid(), Signal::CONT);
             }
