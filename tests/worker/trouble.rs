@@ -52,9 +52,12 @@ fn a_handler_whose_lease_was_lost_is_told_and_its_end_is_refused() {
     }
 }
 
+/// Tasks and epochs.
+type Losses = Arc<Mutex<Vec<(TaskKey, i64)>>>;
+
 /// What a worker tells of lost leases, and what it tells that to.
-fn losses() -> (Arc<Mutex<Vec<(TaskKey, i64)>>>, impl Fn(&Error) + Send + Sync + 'static) {
-    let losses = Arc::new(Mutex::new(Vec::new()));
+fn losses() -> (Losses, impl Fn(&Error) + Send + Sync + 'static) {
+    let losses = Losses::default();
     let told = losses.clone();
     let tells = move |error: &Error| {
         if let Error::LeaseLost { task, epoch } = error {

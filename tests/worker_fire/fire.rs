@@ -19,7 +19,7 @@ use crate::Orders;
 use crate::effects::Effects;
 use crate::place::{Commits, Place};
 use crate::respawn::Respawned;
-use crate::worker::{Kind, LEASE, PLACES, follower};
+use crate::worker::{Kind, LEASE, LOST, PLACES, follower};
 
 /// How many processes work.
 const WORKERS: usize = 3;
@@ -167,6 +167,8 @@ struct Strikes {
     killed: usize,
     frozen: usize,
     terminated: usize,
+    /// How many leases workers said that they lost.
+    said_lost: usize,
 }
 
 /// The processes that work.
@@ -213,6 +215,8 @@ impl<'a> Crew<'a> {
         while Instant::now() < until {
             std::thread::sleep(NAP * (5 + self.random(25) as u32));
             self.workers.iter_mut().for_each(Respawned::must_live);
+            let said: Vec<String> = self.workers.iter().flat_map(Respawned::said).collect();
+            self.hear(&said);
             if let Some((at, _)) = self.frozen.take_if(|(_, since)| since.elapsed() > LEASE * 2) {
                 signal(self.workers[at].pid(), Signal::CONT);
             }
@@ -221,7 +225,8 @@ impl<'a> Crew<'a> {
                 0 | 1 => {
                     self.frozen = self.frozen.filter(|(frozen, _)| *frozen != at);
                     let heir = self.spawn();
-                    std::mem::replace(&mut self.workers[at], heir).kill();
+                    let said = std::mem::replace(&mut self.workers[at], heir).kill();
+                    self.hear(&said);
                     self.strikes.killed += 1;
                 }
                 2 | 3 if self.frozen.is_none() => {
@@ -236,6 +241,10 @@ impl<'a> Crew<'a> {
         if let Some((at, _)) = self.frozen.take() {
             signal(self.workers[at].pid(), Signal::CONT);
         }
+    }
+
+    fn hear(&mut self, lines: &[String]) {
+        self.strikes.said_lost += lines.iter().filter(|line| *line == LOST).count();
     }
 
     /// Stops all workers. Returns what each says at its end.

@@ -7,7 +7,7 @@ use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::ops::Outcome;
 use stationmaster::service::{Attempt, Cancelled, LoopHandle, Worker};
 use stationmaster::store::Tx;
-use stationmaster::{NewTask, TaskRecord};
+use stationmaster::{Error, NewTask, TaskRecord};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Orders;
@@ -20,6 +20,8 @@ use crate::respawn::say;
 pub const LEASE: Duration = Duration::from_secs(1);
 /// How long handlers may take to stop. Those that hang are given up after twice as long.
 pub const PATIENCE: Duration = Duration::from_millis(300);
+/// What a process says when its worker lost a lease.
+pub const LOST: &str = "lost";
 pub const PLACES: usize = 4;
 /// Longer than a handler that hangs may, and than a lease that was cancelled lasts.
 const TOO_LONG: Duration = Duration::from_millis(900);
@@ -57,6 +59,11 @@ pub fn work(orders: Orders) {
         .lease(LEASE)
         .patience(PATIENCE)
         .longest_wait(NAP * 5)
+        .on_error(|error| {
+            if matches!(error, Error::LeaseLost { .. }) {
+                say(LOST);
+            }
+        })
         .max_run(|task: &TaskRecord| kind_of(task).starts_with("hangs").then_some(PATIENCE));
     let worker = match kind {
         Kind::Threads => worker.handler(move |attempt: &Attempt| {
