@@ -8,7 +8,7 @@ use ::tokio::runtime::Handle;
 use crate::id::SensorKind;
 use crate::sensor::PokeOutcome;
 use crate::service::Poker;
-use crate::service::poker::{AsyncProbe, BoxFuture, PokeRequest};
+use crate::service::poker::{AsyncProbe, BoxFuture, PokeRequest, Probe};
 
 impl Poker {
     /// Sets the poke of this kind: a function from a request to a future, which runs as a task of this
@@ -60,7 +60,7 @@ impl Poker {
                 answers
             })
         };
-        self.kind_of_futures(&kind, Arc::new(OnRuntime { runtime, look }), NonZeroUsize::MIN)
+        self.poked_by(&kind, Probe::future(OnRuntime { runtime, look }, NonZeroUsize::MIN))
     }
 
     /// Sets the poke of this kind, which is given at most `at_most` targets in one future. Its deadline is
@@ -103,7 +103,7 @@ impl Poker {
             let poke = Arc::clone(&poke);
             Box::pin(async move { poke(requests).await })
         };
-        self.kind_of_futures(&kind, Arc::new(OnRuntime { runtime, look }), at_most)
+        self.poked_by(&kind, Probe::future(OnRuntime { runtime, look }, at_most))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::counts::CountedAs;
-use super::crew::Haul;
+use super::engine::Collected;
 use super::report::PokeReport;
 use super::worker::Poker;
 use crate::error::Result;
@@ -13,9 +13,9 @@ use crate::sensor::{EndReason, PokeOutcome, SensorRecord};
 use crate::time::Timestamp;
 
 impl Poker {
-    /// Processes what the threads returned.
-    pub(super) fn take_up(&mut self, haul: &mut Haul, now: Timestamp, report: &mut PokeReport) {
-        for answer in haul.answers.drain(..) {
+    /// Processes what the engine collected.
+    pub(super) fn take_up(&mut self, collected: &mut Collected, now: Timestamp, report: &mut PokeReport) {
+        for answer in collected.answers.drain(..) {
             report.poked += 1;
             report.overran += usize::from(matches!(answer.outcome, Outcome::Overran { .. }));
             if let Some(kind) = self.plan.kind(answer.group).and_then(|kind| self.kinds.name(kind)) {
@@ -23,8 +23,8 @@ impl Poker {
             }
             report.saved += self.apply(answer, now, report).saturating_sub(1);
         }
-        report.late += haul.returned.len();
-        haul.returned.drain(..).for_each(|group| self.plan.returned(group));
+        report.late += collected.returned.len();
+        collected.returned.drain(..).for_each(|group| self.plan.returned(group));
     }
 
     /// Handles a due group that is not poked.

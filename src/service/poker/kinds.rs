@@ -1,11 +1,11 @@
 //! The kinds of sensors that a poker has seen, by small numbers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroUsize;
 
-use super::distant::Way;
+use super::poke::Probe;
 use crate::id::SensorKind;
-use crate::sensor::plan::Slab;
+use crate::sensor::plan::{GroupRef, Slab};
 
 /// This many kinds are kept, used or not.
 const FEW: usize = 64;
@@ -20,10 +20,12 @@ pub(super) struct Kinds {
 
 /// One kind.
 pub(super) struct Kind {
-    name: SensorKind,
-    /// How it is poked; `None` if this worker does not know how.
-    pub(super) way: Option<Way>,
+    pub(super) name: SensorKind,
+    /// How it is poked; `None` if this worker does not serve it.
+    pub(super) probe: Option<Probe>,
     pub(super) at_once: Option<NonZeroUsize>,
+    /// Due groups that wait for a place in the engine's queue.
+    pub(super) due: VecDeque<GroupRef>,
 }
 
 impl Default for Kinds {
@@ -38,7 +40,7 @@ impl Kinds {
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
-        let kind = Kind { name: name.clone(), way: None, at_once: None };
+        let kind = Kind { name: name.clone(), probe: None, at_once: None, due: VecDeque::new() };
         let Some(number) = self.kinds.insert(kind) else { return u32::MAX };
         self.numbers.insert(name.clone(), number);
         number
@@ -51,7 +53,7 @@ impl Kinds {
         }
         let (used, kinds) = (used(), &mut self.kinds);
         self.numbers.retain(|_, number| {
-            let told = |kind: &Kind| kind.way.is_some() || kind.at_once.is_some();
+            let told = |kind: &Kind| kind.probe.is_some() || kind.at_once.is_some();
             let keep = used.contains(number) || kinds.get(*number).is_some_and(told);
             if !keep {
                 kinds.remove(*number);
@@ -61,8 +63,8 @@ impl Kinds {
         self.sweep_at = FEW.max(2 * self.numbers.len());
     }
 
-    pub(super) fn kind_mut(&mut self, name: &SensorKind) -> Option<&mut Kind> {
-        let number = self.number(name);
+    /// Returns the kind with this number.
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Kind> {
         self.kinds.get_mut(number)
     }
 
@@ -71,14 +73,25 @@ impl Kinds {
         self.kinds.get(number).map(|kind| &kind.name)
     }
 
-    pub(super) fn is_known(&self, number: u32) -> bool {
-        self.kinds.get(number).is_some_and(|kind| kind.way.is_some())
+    /// Returns the numbers of the kinds that this worker serves.
+    pub(super) fn served(&self) -> Vec<u32> {
+        self.kinds.iter().filter(|(_, kind)| kind.probe.is_some()).map(|(number, _)| number).collect()
     }
 
-    /// Returns the kinds that this worker can poke, with their numbers.
-    pub(super) fn known(&self) -> impl Iterator<Item = (u32, &SensorKind, &Kind)> {
-        let all = self.kinds.iter().map(|(number, kind)| (number, &kind.name, kind));
-        all.filter(|(_, _, kind)| kind.way.is_some())
+    /// Returns how many due groups wait for a place in the engine's queue.
+    pub(super) fn waiting(&self) -> usize {
+        self.kinds.iter().map(|(_, kind)| kind.due.len()).sum()
+    }
+
+    /// Takes out the due groups that are not to be kept.
+    pub(super) fn withdraw(&mut self, keep: impl Fn(GroupRef) -> bool) -> Vec<GroupRef> {
+        let mut withdrawn = Vec::new();
+        for number in self.served() {
+            let Some(kind) = self.kinds.get_mut(number) else { continue };
+            withdrawn.extend(kind.due.iter().filter(|group| !keep(**group)));
+            kind.due.retain(|group| keep(*group));
+        }
+        withdrawn
     }
 }
 
@@ -93,7 +106,8 @@ mod tests {
     #[test]
     fn kinds_that_nobody_uses_are_forgotten() {
         let mut kinds = Kinds::default();
-        kinds.kind_mut(&name(0)).unwrap().at_once = NonZeroUsize::new(1);
+        let first = kinds.number(&name(0));
+        kinds.get_mut(first).unwrap().at_once = NonZeroUsize::new(1);
         let used = kinds.number(&name(1));
         for n in 2..10_000 {
             kinds.number(&name(n));
@@ -102,6 +116,7 @@ mod tests {
         assert!(kinds.numbers.len() < 2 * FEW, "{} kinds are kept", kinds.numbers.len());
         assert_eq!(kinds.numbers.len(), kinds.kinds.len());
         assert_eq!((kinds.number(&name(1)), kinds.name(used)), (used, Some(&name(1))));
-        assert_eq!(kinds.kind_mut(&name(0)).unwrap().at_once, NonZeroUsize::new(1));
+        assert_eq!(kinds.number(&name(0)), first);
+        assert_eq!(kinds.get_mut(first).unwrap().at_once, NonZeroUsize::new(1));
     }
 }

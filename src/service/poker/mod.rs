@@ -1,21 +1,19 @@
 //! The poker: polls what sensors wait for. [`Poker`] documents its protocol.
 
 mod counts;
-mod crew;
 mod cycle;
-#[cfg_attr(not(feature = "tokio"), allow(dead_code, unreachable_pub))]
-mod distant;
 mod ends;
+mod engine;
 mod follow;
 mod kinds;
 mod options;
-mod probe;
+mod poke;
 mod report;
 mod shards;
 mod worker;
 
 #[cfg(feature = "tokio")]
-pub(crate) use distant::{AsyncProbe, BoxFuture};
-pub use probe::{Poke, PokeLog, PokeMany, PokeRequest};
+pub(crate) use poke::{AsyncProbe, BoxFuture, Probe};
+pub use poke::{Poke, PokeLog, PokeMany, PokeRequest};
 pub use report::PokeReport;
 pub use worker::Poker;

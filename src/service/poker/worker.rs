@@ -1,24 +1,21 @@
 //! The poke service.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use super::counts::PokeCounts;
-use super::crew::{Crew, Former, Haul};
-use super::distant::Way;
-use super::kinds::Kinds;
+use super::engine::{Collected, Engine};
+use super::kinds::{Kind, Kinds};
 use super::options::Options;
-use super::probe::{Poke, PokeLog, PokeMany, Probe};
+use super::poke::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
 use super::shards::take_turns;
 use crate::base::setters;
 use crate::error::{Error, Result};
 use crate::id::{Holder, SensorKind};
 use crate::sensor::Comeback;
-use crate::sensor::plan::{GroupRef, Plan};
-use crate::service::driver::LoopHandle;
+use crate::sensor::plan::Plan;
 use crate::service::incarnation;
 use crate::service::observer::{Emitter, Observer, Reported};
 use crate::store::Store;
@@ -140,21 +137,12 @@ pub struct Poker {
     pub(super) comeback: Option<Comeback>,
     /// Shards that no one held after its last renewal.
     pub(super) unclaimed: u32,
-    pub(super) crew: Option<Crew>,
-    /// Hung threads of earlier crews.
-    pub(super) former: Former,
-    pub(super) handle: Option<LoopHandle>,
-    /// Due groups that wait for a place in the crew's queue, by kind.
-    pub(super) pending: Vec<Pending>,
+    pub(super) engine: Engine,
+    /// Whether its loop is woken by what the engine has to tell.
+    pub(super) is_woken: bool,
     pub(super) emitter: Emitter,
     /// Outcomes not yet reported to the observer.
     pub(super) counts: PokeCounts,
-}
-
-/// The due groups of a kind that this worker can poke.
-pub(super) struct Pending {
-    pub(super) kind: u32,
-    pub(super) groups: VecDeque<GroupRef>,
 }
 
 impl fmt::Debug for Poker {
@@ -162,7 +150,10 @@ impl fmt::Debug for Poker {
         f.debug_struct("Poker")
             .field("name", &self.name)
             .field("options", &self.options)
-            .field("kinds", &self.kinds.known().map(|(_, name, _)| name).collect::<Vec<_>>())
+            .field(
+                "kinds",
+                &self.kinds.served().iter().map(|kind| self.kinds.name(*kind)).collect::<Vec<_>>(),
+            )
             .field("shards", self.plan.held())
             .field("groups", &self.plan.groups())
             .finish_non_exhaustive()
@@ -188,10 +179,8 @@ impl Poker {
             alive_until: None,
             comeback: None,
             unclaimed: 0,
-            crew: None,
-            former: Former::default(),
-            handle: None,
-            pending: Vec::new(),
+            engine: Engine::new(),
+            is_woken: false,
             emitter: Emitter::default(),
             counts: PokeCounts::default(),
         }
@@ -208,7 +197,7 @@ impl Poker {
     /// kind, sensors are not poked, only timed out ([`PokeReport::unknown_kind`] counts them).
     #[must_use]
     pub fn kind(self, kind: SensorKind, poke: impl Poke + 'static) -> Self {
-        self.way(&kind, Way::Threads(Probe::One(Arc::new(poke))))
+        self.poked_by(&kind, Probe::one(poke))
     }
 
     /// Sets the poke of this kind, which is given at most `at_most` targets in one call.
@@ -235,13 +224,23 @@ impl Poker {
     /// ```
     #[must_use]
     pub fn kind_many(self, kind: SensorKind, at_most: NonZeroUsize, poke: impl PokeMany + 'static) -> Self {
-        self.way(&kind, Way::Threads(Probe::Many(Arc::new(poke), at_most.get())))
+        self.poked_by(&kind, Probe::many(poke, at_most))
     }
 
-    pub(super) fn way(mut self, kind: &SensorKind, way: Way) -> Self {
+    /// Registers how this kind is poked: by threads or futures, for one target or many in a call.
+    pub(crate) fn poked_by(self, kind: &SensorKind, probe: Probe) -> Self {
+        self.serve(kind, |kind| kind.probe = Some(probe))
+    }
+
+    fn serve(mut self, name: &SensorKind, change: impl FnOnce(&mut Kind)) -> Self {
         self.begin_anew();
-        if let Some(kind) = self.kinds.kind_mut(kind) {
-            kind.way = Some(way);
+        let number = self.kinds.number(name);
+        if let Some(kind) = self.kinds.get_mut(number) {
+            change(kind);
+            if let Some(probe) = kind.probe.clone() {
+                let at_once = kind.at_once.map_or_else(|| probe.usual_at_once(), NonZeroUsize::get);
+                self.engine.serve(number, name.clone(), probe, at_once);
+            }
         }
         self
     }
@@ -250,12 +249,8 @@ impl Poker {
     /// this limit, only the number of threads limits blocking pokes, and async ones are limited to 1,000 of a
     /// kind.
     #[must_use]
-    pub fn at_once(mut self, kind: SensorKind, calls: NonZeroUsize) -> Self {
-        self.begin_anew();
-        if let Some(kind) = self.kinds.kind_mut(&kind) {
-            kind.at_once = Some(calls);
-        }
-        self
+    pub fn at_once(self, kind: SensorKind, calls: NonZeroUsize) -> Self {
+        self.serve(&kind, |kind| kind.at_once = Some(calls))
     }
 
     /// Passes every outcome to this log. The poker then keeps whole sensors in memory.
@@ -292,22 +287,20 @@ impl Poker {
 
     /// Ends the threads, and applies the outcomes of their pokes.
     fn dismiss(&mut self) -> Result<()> {
-        let (Some(crew), Some(now)) = (self.crew.take(), self.plan.now()) else { return Ok(()) };
-        let (mut haul, mut report) = (Haul::default(), PokeReport::default());
-        self.former = crew.disband(&mut haul);
-        self.take_up(&mut haul, now, &mut report);
+        let (mut collected, mut report) = (Collected::default(), PokeReport::default());
+        self.engine.close(&mut collected);
+        let Some(now) = self.plan.now() else { return Ok(()) };
+        self.take_up(&mut collected, now, &mut report);
         let settled = self.store_ends(now, &mut report);
         self.counts.emit(&self.emitter);
         report.emit(&self.emitter);
         settled
     }
 
-    /// Forgets everything that it holds, and its threads.
+    /// Forgets everything that it holds, and its pokes.
     fn begin_anew(&mut self) {
-        if let Some(crew) = self.crew.take() {
-            self.former = crew.disband(&mut Haul::default());
-        }
-        self.pending.clear();
+        self.engine.close(&mut Collected::default());
+        self.kinds.withdraw(|_| false);
         self.plan.forget_pokes();
         self.forget_renewal();
     }

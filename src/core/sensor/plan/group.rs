@@ -15,6 +15,18 @@ pub(crate) struct GroupRef {
     pub(super) incarnation: u64,
 }
 
+#[cfg(test)]
+impl GroupRef {
+    /// Returns a reference for tests of what only passes references on.
+    pub(crate) fn numbered(at: u32) -> Self {
+        Self { at, incarnation: 0 }
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.at
+    }
+}
+
 /// The state of a group's poke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {

@@ -1,6 +1,8 @@
-//! One poke: the host's part.
+//! One poke: the host's part, and how it is registered.
 
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::base::setters;
@@ -13,6 +15,9 @@ use crate::time::Timestamp;
 
 /// The longest message of a poke that is stored, in characters.
 const MAX_MESSAGE_CHARS: usize = 16 * 1024;
+
+/// The most futures of a kind in flight at once, unless the host sets another limit.
+const FUTURES_AT_ONCE: usize = 1_000;
 
 /// Checks whether what a kind of sensor waits for has come. The host writes one per kind.
 ///
@@ -146,29 +151,73 @@ pub trait PokeLog: Send + Sync {
     fn poked(&self, sensor: &SensorRecord, now: Timestamp, answer: &PokeOutcome);
 }
 
-/// How a kind is poked on threads.
+/// How a kind is poked, by calls of at most this many targets. All of a host's pokes are registered as one of these.
 #[derive(Clone)]
-pub(super) enum Probe {
-    One(Arc<dyn Poke>),
-    /// At most this many targets per call.
-    Many(Arc<dyn PokeMany>, usize),
+pub(crate) struct Probe {
+    pub(super) at_most: usize,
+    pub(super) how: How,
+}
+
+/// Where a call runs.
+#[derive(Clone)]
+pub(super) enum How {
+    /// On a thread of the poker.
+    Threads(Arc<dyn PokeMany>),
+    /// On the host's runtime.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
+    Runtime(Arc<dyn AsyncProbe>),
+}
+
+/// A future whose type is erased.
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A poke that is a future, and the runtime on which it runs.
+#[cfg_attr(not(feature = "tokio"), allow(unreachable_pub))]
+pub(crate) trait AsyncProbe: Send + Sync {
+    /// Returns a future that looks once for each request. The call itself runs none of the host's code.
+    fn look(&self, requests: Vec<PokeRequest>) -> BoxFuture<Vec<PokeOutcome>>;
+
+    /// Spawns a task on the runtime. Drops it if the runtime was shut down.
+    fn spawn(&self, task: BoxFuture<()>);
+
+    /// Runs this within the runtime's context.
+    fn within(&self, work: &mut dyn FnMut());
+}
+
+/// Looks for one target in a call.
+struct Each<P>(P);
+
+impl<P: Poke> PokeMany for Each<P> {
+    fn poke_many(&self, requests: &[PokeRequest]) -> Vec<PokeOutcome> {
+        requests.iter().map(|request| self.0.poke(request)).collect()
+    }
 }
 
 impl Probe {
-    /// Looks once for each request.
-    pub(super) fn look(&self, requests: &[PokeRequest]) -> Vec<PokeOutcome> {
-        match self {
-            Self::One(poke) => requests.iter().map(|request| look(poke.as_ref(), request)).collect(),
-            Self::Many(poke, _) => look_many(poke.as_ref(), requests),
+    pub(super) fn one(poke: impl Poke + 'static) -> Self {
+        Self::many(Each(poke), NonZeroUsize::MIN)
+    }
+
+    pub(super) fn many(poke: impl PokeMany + 'static, at_most: NonZeroUsize) -> Self {
+        Self { at_most: at_most.get(), how: How::Threads(Arc::new(poke)) }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn future(probe: impl AsyncProbe + 'static, at_most: NonZeroUsize) -> Self {
+        Self { at_most: at_most.get(), how: How::Runtime(Arc::new(probe)) }
+    }
+
+    /// Returns how many calls run at once, unless the host sets another limit. Threads limit themselves.
+    pub(super) fn usual_at_once(&self) -> usize {
+        match self.how {
+            How::Threads(_) => usize::MAX,
+            How::Runtime(_) => FUTURES_AT_ONCE,
         }
     }
 }
 
-pub(super) fn look(poke: &dyn Poke, request: &PokeRequest) -> PokeOutcome {
-    bounded(catch_unwind(AssertUnwindSafe(|| poke.poke(request))).unwrap_or_else(|panic| panicked(&*panic)))
-}
-
-fn look_many(poke: &dyn PokeMany, requests: &[PokeRequest]) -> Vec<PokeOutcome> {
+/// Looks once for each request.
+pub(super) fn look(poke: &dyn PokeMany, requests: &[PokeRequest]) -> Vec<PokeOutcome> {
     checked(catch_unwind(AssertUnwindSafe(|| poke.poke_many(requests))), requests.len())
 }
 

@@ -1,0 +1,194 @@
+//! One call: the pokes that a thread makes one after the other, or that a future makes at once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::id::SensorKind;
+use crate::sensor::PokeOutcome;
+use crate::sensor::plan::{Answer, GroupRef, Job, Outcome};
+use crate::service::poker::poke::{AsyncProbe, BoxFuture, How, PokeRequest, Probe};
+
+/// Jobs behind a poke that takes longer than this go back to their queue.
+pub(super) const STUCK: Duration = Duration::from_millis(20);
+
+/// A call of a kind's poke. Its runner and the tick share it.
+pub(super) struct Call {
+    pub(super) number: u64,
+    pub(super) kind: u32,
+    pub(super) name: SensorKind,
+    pub(super) how: How,
+    pub(super) began: Instant,
+    at_most: usize,
+    /// The last turn that had read the store when it began.
+    knew: u64,
+    /// No further poke of it begins from then on.
+    until: Instant,
+    pub(super) work: Mutex<Work>,
+}
+
+/// What a call has to do, does and has done.
+pub(super) struct Work {
+    /// Jobs of pokes that have not begun.
+    pub(super) todo: VecDeque<Job>,
+    /// The jobs of the poke that runs; none if the call is about to end.
+    pub(super) asked: Vec<Job>,
+    asked_at: Instant,
+    timeout: Duration,
+    pub(super) done: Vec<Answer>,
+    /// How many jobs have got an answer.
+    pub(super) made: usize,
+    pub(super) phase: Phase,
+    /// The future of a call on a runtime, while it is not being polled.
+    pub(super) future: Option<BoxFuture<Vec<PokeOutcome>>>,
+    pub(super) waker: Option<Waker>,
+}
+
+/// How the tick counts a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Runs,
+    /// Its future was given up and is being dropped. Until then it has its place among the calls of its kind.
+    Drops,
+    /// It was given up: whatever it says from now on is dropped.
+    Hangs,
+    /// It was given up before the poker left: no group waits for its end, and no kind is held back for it.
+    Forgotten,
+}
+
+/// A future that the tick gave up, to be dropped where no lock is held, because that runs the host's code.
+pub(super) struct Abandoned {
+    pub(super) call: Arc<Call>,
+    pub(super) future: Option<BoxFuture<Vec<PokeOutcome>>>,
+    pub(super) waker: Option<Waker>,
+}
+
+impl Call {
+    /// Begins a call of these jobs, with its first poke.
+    pub(super) fn new(
+        number: u64,
+        (kind, name, probe): (u32, SensorKind, &Probe),
+        jobs: VecDeque<Job>,
+        (knew, until): (u64, Instant),
+        now: Instant,
+    ) -> Self {
+        let work = Work {
+            todo: jobs,
+            asked: Vec::new(),
+            asked_at: now,
+            timeout: Duration::ZERO,
+            done: Vec::new(),
+            made: 0,
+            phase: Phase::Runs,
+            future: None,
+            waker: None,
+        };
+        let (at_most, how) = (probe.at_most, probe.how.clone());
+        let call = Self { number, kind, name, how, began: now, at_most, knew, until, work: Mutex::new(work) };
+        call.work.lock().ask(at_most, now);
+        call
+    }
+
+    /// Returns what the poke that runs looks at.
+    pub(super) fn requests(&self) -> Vec<PokeRequest> {
+        let request = |job: &Job| PokeRequest {
+            kind: self.name.clone(),
+            context: job.context.clone(),
+            sensors: job.sensors as usize,
+            now: job.now,
+        };
+        self.work.lock().asked.iter().map(request).collect()
+    }
+
+    /// Records the outcomes of the poke that ran, and begins the next one. Returns false if there is none, or if
+    /// the call was given up: then the outcomes are dropped.
+    pub(super) fn answered(&self, outcomes: Vec<PokeOutcome>, now: Instant) -> bool {
+        let mut work = self.work.lock();
+        if work.phase != Phase::Runs {
+            return false;
+        }
+        let took = now.saturating_duration_since(work.asked_at);
+        work.answer(outcomes.into_iter().map(Outcome::Answered), took, self.knew);
+        work.asked.clear();
+        now < self.until && work.ask(self.at_most, now)
+    }
+
+    /// Answers for the poke that runs, which passed its deadline. `hangs` says whether its runner still works on it.
+    pub(super) fn overran(&self, work: &mut Work, hangs: bool) {
+        let timeout = work.timeout;
+        work.answer(std::iter::repeat_with(|| Outcome::Overran { timeout, hangs }), timeout, self.knew);
+        work.phase = if hangs { Phase::Hangs } else { Phase::Drops };
+    }
+
+    /// Returns the runtime of a call that is a future.
+    pub(super) fn runtime(&self) -> Option<&dyn AsyncProbe> {
+        match &self.how {
+            How::Threads(_) => None,
+            How::Runtime(probe) => Some(probe.as_ref()),
+        }
+    }
+}
+
+impl Work {
+    /// Begins the poke of the next jobs. Returns false if there are none.
+    fn ask(&mut self, at_most: usize, now: Instant) -> bool {
+        let length = self.todo.len().min(at_most);
+        self.asked.extend(self.todo.drain(..length));
+        self.asked_at = now;
+        let shortest = self.asked.iter().map(|job| job.timeout).min();
+        // Of several groups the latest counts, since the end of one must not cut short the poke of the others.
+        let useful = self.asked.iter().map(useful_for).max();
+        self.timeout = shortest.into_iter().chain(useful).min().unwrap_or_default();
+        !self.asked.is_empty()
+    }
+
+    /// Answers the poke that runs. The first answer says how long it took.
+    fn answer(&mut self, outcomes: impl Iterator<Item = Outcome>, took: Duration, knew: u64) {
+        let mut took = Some(took);
+        for (&Job { group, turn, .. }, outcome) in self.asked.iter().zip(outcomes) {
+            self.made += 1;
+            self.done.push(Answer { group, turn, knew, outcome, took: took.take() });
+        }
+    }
+
+    pub(super) fn groups(&self) -> impl Iterator<Item = GroupRef> {
+        self.asked.iter().map(|job| job.group)
+    }
+
+    /// Returns true if the poke that runs has passed its deadline.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        !self.asked.is_empty() && self.deadline().is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Returns when the poke that runs takes so long that others must not wait behind it; `None` if none do.
+    fn stuck_at(&self) -> Option<Instant> {
+        let behind = self.todo.iter().map(|job| job.timeout.min(useful_for(job)).min(STUCK)).min();
+        behind.map(|length| self.asked_at + length)
+    }
+
+    /// Returns true if others wait behind a poke that takes too long for that.
+    pub(super) fn is_stuck(&self, now: Instant) -> bool {
+        self.stuck_at().is_some_and(|at| at <= now)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.asked_at.checked_add(self.timeout)
+    }
+
+    /// Returns when the call is to be looked at. One that is about to end is not.
+    pub(super) fn check_at(&self) -> Option<Instant> {
+        if self.asked.is_empty() {
+            return None;
+        }
+        self.deadline().into_iter().chain(self.stuck_at()).min()
+    }
+}
+
+/// Returns for how long the outcome of a poke is useful.
+fn useful_for(job: &Job) -> Duration {
+    let micros = job.of_use_until.saturating_sub(job.now.as_micros());
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
