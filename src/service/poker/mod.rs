@@ -8,9 +8,11 @@ mod distant;
 mod ends;
 mod follow;
 mod kinds;
+mod life;
 mod options;
 mod probe;
 mod report;
+mod savings;
 mod shards;
 mod worker;
 

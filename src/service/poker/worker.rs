@@ -1,6 +1,6 @@
 //! The poke service.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use super::kinds::Kinds;
 use super::options::Options;
 use super::probe::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
+use super::savings::ToldKinds;
 use super::shards::take_turns;
 use crate::base::setters;
 use crate::error::{Error, Result};
@@ -138,6 +139,10 @@ pub struct Poker {
     /// Until when it counts as alive by its last renewal.
     pub(super) alive_until: Option<Timestamp>,
     pub(super) comeback: Option<Comeback>,
+    /// Who held the shards that it gained last, before it.
+    pub(super) former_holders: BTreeMap<u32, Holder>,
+    /// How often the log panicked since the last report.
+    pub(super) log_panics: usize,
     /// Shards that no one held after its last renewal.
     pub(super) unclaimed: u32,
     pub(super) crew: Option<Crew>,
@@ -149,6 +154,7 @@ pub struct Poker {
     pub(super) emitter: Emitter,
     /// Outcomes not yet reported to the observer.
     pub(super) counts: PokeCounts,
+    pub(super) told_kinds: ToldKinds,
 }
 
 /// The due groups of a kind that this worker can poke.
@@ -187,6 +193,8 @@ impl Poker {
             name_taken_until: None,
             alive_until: None,
             comeback: None,
+            former_holders: BTreeMap::new(),
+            log_panics: 0,
             unclaimed: 0,
             crew: None,
             former: Former::default(),
@@ -194,6 +202,7 @@ impl Poker {
             pending: Vec::new(),
             emitter: Emitter::default(),
             counts: PokeCounts::default(),
+            told_kinds: ToldKinds::new(),
         }
     }
 
@@ -276,6 +285,7 @@ impl Poker {
     /// [`crate::Error::Store`] if the store fails. The shards then become free when their leases expire.
     pub fn leave(&mut self) -> Result<()> {
         let settled = self.dismiss();
+        let outages = self.outages_at_last();
         self.begin_anew();
         let (name, incarnation) = (&self.name, self.incarnation);
         self.store.write(|tx| {
@@ -284,7 +294,10 @@ impl Poker {
             let known = tx.raw().live_workers(Timestamp::MIN)?;
             match known.iter().find(|worker| worker.name == *name) {
                 Some(worker) if worker.incarnation != incarnation => Ok(()),
-                _ => tx.raw().delete_worker(name).map_err(Error::from),
+                _ => {
+                    outages.tell(tx, name)?;
+                    tx.raw().delete_worker(name).map_err(Error::from)
+                }
             }
         })?;
         settled
@@ -299,6 +312,7 @@ impl Poker {
         let settled = self.store_ends(now, &mut report);
         self.counts.emit(&self.emitter);
         report.emit(&self.emitter);
+        self.emit_kinds(&report);
         settled
     }
 
