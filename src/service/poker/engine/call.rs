@@ -116,7 +116,7 @@ impl Call {
         now < self.until && work.ask(self.at_most, now)
     }
 
-    /// Answers for the poke that runs, which passed its deadline. `hangs` says whether its runner still works on it.
+    /// Ends the poke that runs without its result, because it passed its deadline. `hangs` says whether its runner still works on it.
     pub(super) fn overran(&self, work: &mut Work, hangs: bool) {
         let timeout = work.timeout;
         work.answer(std::iter::repeat_with(|| Outcome::Overran { timeout, hangs }), timeout, self.knew);
@@ -145,7 +145,7 @@ impl Work {
         !self.asked.is_empty()
     }
 
-    /// Answers the poke that runs. The first answer says how long it took.
+    /// Records the outcomes of the poke that runs. The first one says how long it took.
     fn answer(&mut self, outcomes: impl Iterator<Item = Outcome>, took: Duration, knew: u64) {
         let mut took = Some(took);
         for (&Job { group, turn, .. }, outcome) in self.asked.iter().zip(outcomes) {
