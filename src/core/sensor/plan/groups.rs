@@ -99,26 +99,8 @@ impl Groups {
         *of_kind = (of_kind.0 + 1, of_kind.1 + usize::from(group.members == 0));
         group.members += 1;
         group.looked_at = group.looked_at.max(looked_at);
-        let interval = interval_at(&terms.settings, now.saturating_duration_since(terms.registered_at))
-            .max(rules.min_interval);
         group.joined |= looked_at.is_none();
-        // When the newcomer wants the target looked at:
-        // - A target that no one has looked at: now.
-        // - An outage keeps its pause, or each registration would poke a service that is down. But the pause
-        //   does not outlast what the sensor tolerates.
-        // - A sensor that was taken over was looked at by its former worker. It waits for the grid, or each
-        //   takeover would poke everything at once.
-        // - Any other newcomer gets its own look, which all that join within `min_interval` share.
-        let poke = match (group.looked_at, group.outage) {
-            (None, _) => now,
-            (Some(looked), Some(outage)) => {
-                let pause = backed_off(interval, outage.age(now), rules.max_pause);
-                next_poke(group.fingerprint, pause, looked)
-                    .min(outage.borne_until(terms.registered_at, rules.window))
-            }
-            (Some(looked), None) if looked_at.is_some() => next_poke(group.fingerprint, interval, looked),
-            (Some(looked), None) => looked + rules.min_interval,
-        };
+        let poke = first_look(group, &terms, looked_at.is_some(), now, rules);
         let before = group.timeout;
         group.add(&terms);
         // The due time only becomes earlier here: other members may wait for an earlier one. A timeout is due
@@ -425,5 +407,28 @@ impl Groups {
     /// Returns the earliest due time.
     pub(super) fn earliest(&self) -> Option<Timestamp> {
         self.due.first().map(|(due, _)| Timestamp::from_micros(*due))
+    }
+}
+
+/// Returns when a newcomer wants the target looked at:
+///
+/// * A target that no one has looked at: now.
+/// * An outage keeps its pause, or each registration would poke a service that is down. But the pause does not
+///   outlast what the sensor tolerates.
+/// * A sensor that was taken over was looked at by its former worker. It waits for the grid, or each takeover would
+///   poke everything at once.
+/// * Any other newcomer gets its own look, which all that join within `min_interval` share.
+fn first_look(group: &Group, terms: &Terms, taken_over: bool, now: Timestamp, rules: Rules) -> Timestamp {
+    let age = now.saturating_duration_since(terms.registered_at);
+    let interval = interval_at(&terms.settings, age).max(rules.min_interval);
+    match (group.looked_at, group.outage) {
+        (None, _) => now,
+        (Some(looked), Some(outage)) => {
+            let pause = backed_off(interval, outage.age(now), rules.max_pause);
+            next_poke(group.fingerprint, pause, looked)
+                .min(outage.borne_until(terms.registered_at, rules.window))
+        }
+        (Some(looked), None) if taken_over => next_poke(group.fingerprint, interval, looked),
+        (Some(looked), None) => looked + rules.min_interval,
     }
 }

@@ -82,6 +82,8 @@ struct Runner {
     jobs: Vec<u32>,
     began: Instant,
     deadline: Instant,
+    /// Until when its pokes may begin.
+    until: Option<Instant>,
     knew: u64,
     given_up: bool,
     /// Its future is being dropped.
@@ -186,7 +188,9 @@ impl World {
 
     fn start(&mut self) {
         self.wake();
-        for _ in 0..self.state.hire(self.now) {
+        let hired = self.state.hire(self.now);
+        assert!(hired == 0 || self.state.threads <= self.allowed(), "{} threads", self.state.threads);
+        for _ in 0..hired {
             self.runners.push(self.runner(true));
             self.look_for_work(self.runners.len() - 1);
         }
@@ -206,6 +210,7 @@ impl World {
             jobs: Vec::new(),
             began: self.now,
             deadline: self.now,
+            until: None,
             knew: 0,
             given_up: false,
             drops: false,
@@ -245,7 +250,7 @@ impl World {
 
     /// A runner has a call: it makes its first poke.
     fn has(&mut self, at: usize, call: Arc<Call>) {
-        self.runners[at].knew = self.state.setting.knew;
+        (self.runners[at].knew, self.runners[at].until) = (self.state.setting.knew, self.state.setting.until);
         self.runners[at].call = Some(call);
         self.asks(at);
     }
@@ -262,6 +267,7 @@ impl World {
         }
         let timeout = jobs.iter().map(|job| self.asked[job].timeout).min().unwrap();
         let runner = &mut self.runners[at];
+        assert!(runner.until.is_some_and(|until| self.now < until), "it begins when leases are about to end");
         (runner.began, runner.deadline, runner.jobs) = (self.now, self.now + timeout, jobs);
     }
 
@@ -394,7 +400,9 @@ impl World {
         let abandoned = self.state.close();
         self.asked.retain(|_, asked| asked.fate != Fate::Waits);
         for runner in self.runners.iter_mut().filter(|it| !it.on_thread) {
-            runner.jobs.drain(..).for_each(|job| drop(self.asked.remove(&job)));
+            for job in runner.jobs.drain(..) {
+                self.asked.remove(&job);
+            }
             (runner.given_up, runner.drops) = (true, !runner.polls);
         }
         self.drop_futures(abandoned);
@@ -428,7 +436,7 @@ impl World {
                 self.start();
             }
             5 if self.dice.roll(4) == 0 => {
-                let odd = |job: &Job| job.of_use_until > 0 && job.context.as_str().len() % 2 == 0;
+                let odd = |job: &Job| job.context.as_str().len().is_multiple_of(2);
                 let groups = self.state.withdraw(odd);
                 self.take_back(groups);
             }
