@@ -9,6 +9,9 @@ use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{Admitter, FileLog, PokeRequest, Poker, Service};
 use stationmaster::store::{MemoryStore, Store};
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskRecord, Timestamp};
+use stores::kinds;
+
+mod stores;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)
@@ -65,9 +68,13 @@ fn each_attempt_has_its_file_and_each_poke_its_line() {
         let text =
             fs::read_to_string(dir.path().join(format!("{task}/map_index={index}/attempt=1.log"))).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines.len() >= 2, "{text}");
-        assert_eq!(lines[0], r#"1970-01-01 00:00:00.000 UTC poke table {"table":"sales"} not yet"#);
-        assert!(lines[lines.len() - 1].ends_with(r#"{"table":"sales"} landed: two\nlines"#), "{text}");
+        assert!(lines.len() >= 5, "{text}");
+        let start = "1970-01-01 00:00:00.000 UTC registered by h: table, fingerprint ";
+        assert!(lines[0].starts_with(start), "{text}");
+        assert!(lines[1].starts_with("1970-01-01 00:00:00.000 UTC poked by p together with "), "{text}");
+        assert_eq!(lines[2], r#"1970-01-01 00:00:00.000 UTC poke table {"table":"sales"} not yet"#);
+        assert!(lines[lines.len() - 2].ends_with(r#"{"table":"sales"} landed: two\nlines"#), "{text}");
+        assert!(lines[lines.len() - 1].ends_with(r" UTC landed: two\nlines"), "{text}");
     }
     assert_eq!(log.failures(), 0);
     #[cfg(target_os = "linux")]
@@ -90,6 +97,96 @@ fn a_log_that_cannot_be_written_is_counted_and_holds_nobody_up() {
     let log = FileLog::new(dir.path(), "{workflow}/{map_index}/{attempt}.log").unwrap();
     until_all_landed(&mut poker(&store, &log), 3);
     let failures = log.failures();
-    assert!(failures >= 6 && failures.is_multiple_of(3), "{failures}");
+    assert!(failures >= 15 && failures.is_multiple_of(3), "{failures}");
     assert!(log.last_failure().unwrap().starts_with(dir.path().join("w").to_str().unwrap()));
+}
+
+/// The whole life of a sensor that two workers poked, each with a file of its own, as read on either machine.
+#[test]
+fn a_reader_joins_the_file_and_the_store_and_names_who_it_cannot_see() {
+    for kind in kinds() {
+        let store = kind.shared();
+        sense(&store, 1);
+        let key = TaskKey::new("ns", "w", "2026-01-01T00:00:00+00:00", "../wait").unwrap().mapped(0);
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let logs = [0, 1].map(|at| FileLog::new(dirs[at].path(), FileLog::AIRFLOW).unwrap());
+        let make = |name: &str, log: &FileLog| {
+            let poke = |request: &PokeRequest| match request.now.as_micros() / 1_000_000 {
+                0..20 => PokeOutcome::Progress("3 of 5 partitions are there".into()),
+                20..120 => PokeOutcome::Unreachable("no route".into()),
+                120..150 => PokeOutcome::NotYet,
+                _ => PokeOutcome::Failed("never".into()),
+            };
+            Poker::new(store.clone(), name.try_into().unwrap())
+                .wait_for_answers(Duration::from_secs(60))
+                .max_pause(Duration::from_secs(10))
+                .kind("table".try_into().unwrap(), poke)
+                .log(log.clone())
+        };
+        let mut first = make("first", &logs[0]);
+        let mut reader = logs[0].reader(&*store, key.clone(), 1, 3);
+        assert_eq!(reader().unwrap().len(), 1, "what the store has");
+        for now in 0..50 {
+            first.tick(at(now)).unwrap();
+        }
+        let new = reader().unwrap();
+        assert!(new.iter().any(|line| line.ends_with("not yet: 3 of 5 partitions are there")), "{new:?}");
+        assert!(new.iter().all(|line| !line.contains(" registered by ")), "it was read before: {new:?}");
+        drop(first);
+        let mut second = make("second", &logs[1]);
+        for now in 50..160 {
+            second.tick(at(now)).unwrap();
+        }
+        let whole = [0, 1].map(|at| logs[at].reader(&*store, key.clone(), 1, usize::MAX)().unwrap());
+        for (lines, [seen, hidden]) in whole.iter().zip([["first", "second"], ["second", "first"]]) {
+            let text = lines.join("\n");
+            let mut place = 0;
+            for part in [
+                " UTC registered by h: table, ",
+                " UTC an outage began: ",
+                " UTC taken over by second from first",
+                " UTC the outage ended after ",
+                " UTC its task became failed: never",
+            ] {
+                let found =
+                    text[place..].find(part).unwrap_or_else(|| panic!("{part} {}\n{text}", kind.name));
+                assert_eq!(text.matches(part).count(), 1, "{part} {text}");
+                place += found + part.len();
+            }
+            assert!(text.contains(&format!(" UTC poked by {seen} together with 0 others")), "{text}");
+            assert!(
+                text.contains(&format!(" UTC poked by {hidden}: the file of its machine has its pokes")),
+                "{text}"
+            );
+        }
+        assert!(whole[0].iter().any(|line| line.contains(" could not look: no route")));
+        assert!(whole[1].iter().any(|line| line.ends_with(" UTC failed: never")));
+        assert_eq!(logs[0].reader(&*store, key.clone(), 1, 2)().unwrap(), whole[0][whole[0].len() - 2..]);
+        let of_store = store.read(|tx| tx.sensor_log(&[key.clone(), key.clone().mapped(7)])).unwrap();
+        assert_eq!((of_store[0].len(), of_store[1].len()), (5, 0), "{of_store:?}");
+    }
+}
+
+#[test]
+fn a_log_keeps_its_last_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    sense(&store, 1);
+    let log = FileLog::new(dir.path(), "{attempt}.log").unwrap().most_bytes(2_000);
+    let poke = |_: &PokeRequest| PokeOutcome::NotYet;
+    let mut poker = Poker::new(store.clone(), "p".try_into().unwrap())
+        .wait_for_answers(Duration::from_secs(60))
+        .kind("table".try_into().unwrap(), poke)
+        .log(log.clone());
+    let sizes =
+        || ["1.log", "1.log.1"].map(|name| fs::metadata(dir.path().join(name)).map_or(0, |file| file.len()));
+    for now in 0..900 {
+        poker.tick(at(now)).unwrap();
+        assert!(sizes().into_iter().all(|size| size <= 1_000), "{:?}", sizes());
+    }
+    assert!(sizes()[1] > 800, "{:?}", sizes());
+    let key = TaskKey::new("ns", "w", "2026-01-01T00:00:00+00:00", "../wait").unwrap().mapped(0);
+    let lines = log.reader(&*store, key, 1, usize::MAX)().unwrap();
+    assert!(lines.len() > 15 && lines.is_sorted_by(|one, next| one[..23] <= next[..23]), "{lines:#?}");
+    assert_eq!(log.failures(), 0);
 }

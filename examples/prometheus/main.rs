@@ -53,7 +53,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(value(r#"stationmaster_refused{reason="pool_full"}"#)?, 0.0);
     assert_eq!(value(r#"stationmaster_finished_total{became="success"}"#)?, 3.0);
     assert_eq!(value(r#"stationmaster_finished_total{became="retry"}"#)?, 1.0);
-    assert_eq!(value("stationmaster_pokes_saved_total")?, 1.0, "two sensors shared a poke");
+    assert_eq!(
+        value(r#"stationmaster_pokes_saved_total{kind="a \"file\"\\\n"}"#)?,
+        1.0,
+        "two sensors shared a poke"
+    );
     assert_eq!(value(r#"stationmaster_pokes_total{kind="a \"file\"\\\n",outcome="landed"}"#)?, 1.0);
     assert_eq!(value(r#"stationmaster_task_moves_total{to="success"}"#)?, 5.0);
     assert_eq!(value("stationmaster_wait_seconds_count")?, 6.0);

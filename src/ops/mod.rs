@@ -13,7 +13,7 @@
 //! | tasks | `enqueue`, `enqueue_ageing`, `tasks`, `tasks_by_id`, `list_tasks`, `hold_tasks`, `count_tasks`, `attempts`, `cancel`, `change`, `change_ageing`, `clear`, `delete`, `mark` |
 //! | admission | `admit`, `preview`, `explain`, `positions`, `queues`, `serving` |
 //! | attempts | `start`, `renew`, `finish`, `reap`, `next_expiry`, `leases_of` |
-//! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `sensor_workers` |
+//! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `sensor_log`, `sensor_workers` |
 //! | pools and limits | `define`, `undefine`, `pools`, `all_pools`, `pool_stats`, `limits`, `all_limits`, `families` |
 //! | pauses | `pause`, `resume`, `drain`, `paused` |
 //! | runs | `record_runs`, `stop_runs`, `close_runs`, `beat_runs`, `close_silent_runs`, `runs`, `active_runs`, `active_run_places`, `count_active_runs`, `run_series` |
@@ -46,6 +46,7 @@ mod register_with;
 mod repair;
 mod runs;
 mod sense;
+mod sensor_log;
 mod serialize;
 mod stale_to_error;
 mod workers;
@@ -67,4 +68,5 @@ pub(crate) use reap::reap_expired_by;
 pub use runs::{StopBeforeStart, Stopped};
 pub use sense::Registered;
 pub(crate) use sense::{EndedSensor, end_free_sensors};
+pub(crate) use sensor_log::{Life, sensor_lives};
 pub use stale_to_error::Fenced;

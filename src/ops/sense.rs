@@ -88,7 +88,9 @@ impl Tx<'_> {
                             let mut to = Move::new(sensors[*at].lease, task.state, TaskState::Sensing);
                             to.keeps_slots = keeping.contains(&task.lane.pool);
                             let registered_at = task.recorded_at(now);
-                            rows.insert(*at, SensorInsert { registered_at, ..sensors[*at].insert(now) });
+                            let registered_by = task.lease.as_ref().map(|lease| lease.holder.clone());
+                            let insert = sensors[*at].insert(now);
+                            rows.insert(*at, SensorInsert { registered_at, registered_by, ..insert });
                             leaving.push((*task, to));
                             continue;
                         }

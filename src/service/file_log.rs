@@ -1,5 +1,7 @@
 //! A log file for each attempt of each sensor.
 
+mod reader;
+
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -10,18 +12,23 @@ use parking_lot::Mutex;
 use siphasher::sip::SipHasher24;
 
 use super::poker::PokeLog;
+use crate::base::setters;
 use crate::error::Invalid;
 use crate::id::TaskKey;
 use crate::sensor::{PokeOutcome, SensorRecord};
 use crate::time::Timestamp;
 
-/// The longest file or directory name, in bytes, that common file systems accept.
-const LONGEST_NAME: usize = 255;
+/// The longest file or directory name, in bytes: common file systems accept 255, of which a rotated file needs two.
+const LONGEST_NAME: usize = 255 - ".1".len();
+
+/// The most bytes of an attempt's log, unless the host says otherwise.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// The most bytes of a context, and of an outcome, that are logged.
 const LONGEST_TEXT: usize = 2_048;
 
-/// Writes a line for each poke to the log file of the sensor's attempt.
+/// Writes the life of each sensor to the log file of its attempt: that it registered, each poke, who took it over,
+/// outages, and how it ended. [`Self::reader`] reads it, together with what the store knows.
 ///
 /// Each line opens the file, appends to it and closes it, so thousands of sensors hold no open file.
 /// Directories are created as needed. Failures are counted ([`Self::failures`]) and do not affect the
@@ -34,7 +41,7 @@ const LONGEST_TEXT: usize = 2_048;
 /// for tasks that are not mapped, so the last part, the file's name, must not name it. A log cannot lie
 /// outside the root, whatever names tasks have. Bytes of names other than letters, digits and `_ - . + = @ :
 /// ,` are written as `%` and two hexadecimal digits (on Windows `:` too). The names `.` and `..` are escaped
-/// likewise. In a part longer than 255 bytes, a hash of the whole part replaces the end. So different names
+/// likewise. In a part longer than 253 bytes, a hash of the whole part replaces the end. So different names
 /// have different paths on case-sensitive file systems, except in a part with several placeholders:
 /// `{workflow}-{task}` cannot tell `a-b` and `c` from `a` and `b-c`. Give each placeholder its own part, with
 /// a text that distinguishes the parts, as [`Self::AIRFLOW`] does.
@@ -60,6 +67,7 @@ const LONGEST_TEXT: usize = 2_048;
 pub struct FileLog {
     root: PathBuf,
     parts: Vec<Vec<Piece>>,
+    most_bytes: u64,
     failures: Arc<Mutex<Failures>>,
 }
 
@@ -102,7 +110,14 @@ impl FileLog {
                  own before it, say {{task}}/map_index={{map_index}}/attempt={{attempt}}.log"
             )));
         }
-        Ok(Self { root: root.into(), parts, failures: Arc::default() })
+        Ok(Self { root: root.into(), parts, most_bytes: MOST_BYTES, failures: Arc::default() })
+    }
+
+    setters! {
+        /// Sets how many bytes the log of an attempt may have, 1 MiB by default. A file that reaches half of that is
+        /// renamed to end in `.1`, in place of an earlier one, and a new file begins. A line longer than that is
+        /// written all the same.
+        most_bytes: u64;
     }
 
     /// Returns the path of this attempt's log.
@@ -226,21 +241,39 @@ impl PokeLog for FileLog {
         let waits_for = clip(sensor.context.as_str());
         let answer = match answer {
             PokeOutcome::NotYet => "not yet".to_owned(),
+            PokeOutcome::Progress(how_far) => format!("not yet: {}", clip(how_far)),
             PokeOutcome::Landed(None) => "landed".to_owned(),
             PokeOutcome::Landed(Some(value)) => format!("landed: {}", clip(value)),
             PokeOutcome::Unreachable(why) => format!("could not look: {}", clip(why)),
             PokeOutcome::Failed(why) => format!("failed: {}", clip(why)),
         };
-        let (when, kind) =
-            (DateTime::from(now).format("%Y-%m-%d %H:%M:%S%.3f UTC"), clip(sensor.kind.as_str()));
-        let line = format!("{when} poke {kind} {waits_for} {answer}\n");
+        let text = format!("poke {} {waits_for} {answer}", clip(sensor.kind.as_str()));
+        self.write(sensor, &format!("{} {text}", instant(now)));
+    }
+
+    fn noted(&self, sensor: &SensorRecord, at: Timestamp, what: &str) {
+        self.write(sensor, &line(at, what));
+    }
+}
+
+impl FileLog {
+    fn write(&self, sensor: &SensorRecord, line: &str) {
         let path = self.path(&sensor.task, sensor.attempt);
-        if let Err(error) = append(&path, &line) {
+        if let Err(error) = append(&path, line, self.most_bytes / 2) {
             let mut failures = self.failures.lock();
             failures.count += 1;
             failures.last = Some(format!("{}: {error}", path.display()));
         }
     }
+}
+
+/// Returns a line of the log.
+fn line(at: Timestamp, text: &str) -> String {
+    format!("{} {}", instant(at), clip(text))
+}
+
+fn instant(at: Timestamp) -> String {
+    DateTime::from(at).format("%Y-%m-%d %H:%M:%S%.3f UTC").to_string()
 }
 
 /// Returns the beginning of a text, on one line.
@@ -256,7 +289,9 @@ fn clip(text: &str) -> String {
     shown
 }
 
-fn append(path: &Path, line: &str) -> io::Result<()> {
+/// Appends a line. A file that it would make longer than this is put aside first, in place of the one that was put
+/// aside before. Two processes that do so at once may drop what one of them put aside.
+fn append(path: &Path, line: &str, most: u64) -> io::Result<()> {
     let mut open = OpenOptions::new();
     let open = open.create(true).append(true);
     let mut file = match (open.open(path), path.parent()) {
@@ -266,7 +301,19 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
         }
         (opened, _) => opened?,
     };
-    file.write_all(line.as_bytes())
+    let length = file.metadata()?.len();
+    if length > 0 && length + line.len() as u64 >= most {
+        fs::rename(path, rotated(path))?;
+        file = open.open(path)?;
+    }
+    file.write_all(format!("{line}\n").as_bytes())
+}
+
+/// Returns where the earlier half of a log is.
+fn rotated(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    PathBuf::from(name)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::backoff::RetryPolicy;
 use crate::canonical::PokeContext;
 use crate::error::Result;
 use crate::feed::Consumer;
+use crate::fingerprint::Fingerprint;
 use crate::id::TaskKey;
 use crate::lease::LeaseRef;
 use crate::ops::StopBeforeStart;
@@ -19,7 +20,7 @@ use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
 use crate::shard::DEFAULT_CODES;
-use crate::store::contract::{ShardLease, ShardWrite, SurveyQuery, Worker};
+use crate::store::contract::{OutageRow, ShardLease, ShardTake, ShardWrite, SurveyQuery, Worker};
 use crate::store::{Inserted, Tx};
 use crate::task::{Feed, LeaseLoss, NewTask, TaskQuery, TaskRecord, TaskState};
 use crate::time::Timestamp;
@@ -197,6 +198,14 @@ pub fn life() -> Vec<Step> {
         "put_shards": |tx| {
             let lease = ShardLease::new(1, Some("worker".try_into()?), 1, at(50));
             tx.raw().put_shards_if_unchanged(&[ShardWrite::new(0, lease)])?
+        };
+        "put_shard_takes": |tx| {
+            let lease = ShardLease::new(1, None, 1, at(50));
+            tx.raw().put_shard_takes(&[ShardTake::new(&lease, &worker(), at(20))])?
+        };
+        "put_outages": |tx| {
+            let outage = OutageRow { fingerprint: Fingerprint(7), since: at(20), until: None };
+            tx.raw().put_outages(&[outage], at(0))?
         };
         "delete_worker": |tx| tx.raw().delete_worker(&"worker".try_into()?)?;
         "put_worker again": |tx| tx.raw().put_worker(&worker())?;

@@ -7,7 +7,7 @@ use crate::memory;
 use stationmaster::conformance::{self, Capabilities, Case};
 use stationmaster::store::Store;
 
-const MUTANTS: [(Fault, &str); 107] = [
+const MUTANTS: [(Fault, &str); 110] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -102,6 +102,9 @@ const MUTANTS: [(Fault, &str); 107] = [
     (Fault::ChangesIgnoreTheShard, "sensors::changes_are_filtered_by_shard"),
     (Fault::ChangesLeaveOutWhatEnded, "sensors::followers_can_leave_out_what_ended"),
     (Fault::ShardsUnderAnyEpoch, "workers::a_stale_epoch_changes_nothing"),
+    (Fault::RemembersOneTakeOfAShard, "workers::it_is_remembered_who_took_a_shard"),
+    (Fault::OutagesNeverEnd, "workers::outages_that_go_on_are_found"),
+    (Fault::KeepsOldOutages, "workers::old_outages_are_forgotten"),
     (Fault::DeletedWorkersKeepTheirShards, "workers::a_deleted_worker_releases_its_shards"),
     (Fault::PoolsInAnyOrder, "pools::all_pools_come_by_name"),
     (Fault::DeletesBusyPools, "pools::a_pool_in_use_is_not_deleted"),

@@ -50,7 +50,17 @@ const CASES: &[Case] = &[
             &["1", "worker-1", "failed"],
         ],
     ),
-    (&["task", "prod", "nightly", "r1", "wait"], 0, &[&["Sensor:"], &["kind", "http"], &["every", "1m 30s"]]),
+    (
+        &["task", "prod", "nightly", "r1", "wait"],
+        0,
+        &[
+            &["Sensor:"],
+            &["kind", "http"],
+            &["every", "1m 30s"],
+            &["What happened to it"],
+            &["registered by", "http, fingerprint"],
+        ],
+    ),
     (&["task", "prod", "films", "r/1", "render", "3"], 0, &[&["waits for", "queue gpu: no one serves it"]]),
     (&["task", "prod", "films", "r/1", "render"], 1, &[&["there is no such task"]]),
     (

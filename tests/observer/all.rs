@@ -213,7 +213,7 @@ fn every_metric_is_told_by_something() {
         assert_eq!(names, all);
         assert!(told.counter(r#"stationmaster_pokes_total{kind="stuck",outcome="overran"}"#) >= 1);
         assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="good",outcome="landed"}"#), 1);
-        assert_eq!(told.counter("stationmaster_pokes_saved_total{}"), 1);
+        assert_eq!(told.counter(r#"stationmaster_pokes_saved_total{kind="good"}"#), 1);
         assert_eq!(told.counter(r#"stationmaster_sensors_ended_total{reason="landed"}"#), 2);
         assert_eq!(told.counter(r#"stationmaster_finished_total{became="stale"}"#), 1);
         assert_eq!(told.counter(r#"stationmaster_stale_calls_total{call="renew"}"#), 2);
@@ -322,7 +322,7 @@ fn async_pokes_are_counted_and_measured() {
         let told = recorder.told();
         assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="http",outcome="landed"}"#), 1);
         assert_eq!(told.counter(r#"stationmaster_pokes_total{kind="http",outcome="overran"}"#), 1);
-        assert_eq!(told.counter("stationmaster_pokes_saved_total{}"), 1);
+        assert_eq!(told.counter(r#"stationmaster_pokes_saved_total{kind="http"}"#), 1);
         let took = told.samples(r#"stationmaster_poke_duration_seconds{kind="http"}"#);
         assert_eq!((took.len(), took.contains(&0.04)), (2, true), "{took:?}");
     }

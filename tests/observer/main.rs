@@ -113,7 +113,7 @@ fn the_worlds_are_not_empty() {
         "finished_total{became=\"retry\"}",
         "finished_total{became=\"stale\"}",
         "forgotten_total{}",
-        "pokes_saved_total{}",
+        "pokes_saved_total{kind=\"file\"}",
         "pokes_total{kind=\"file\",outcome=\"failed\"}",
         "pokes_total{kind=\"file\",outcome=\"landed\"}",
         "pokes_total{kind=\"file\",outcome=\"not_yet\"}",

@@ -19,6 +19,7 @@ use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 use stores::{kinds, stores, told};
 
 mod names;
+mod outages;
 mod retention;
 mod stalls;
 #[path = "../stores/mod.rs"]

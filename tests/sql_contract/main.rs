@@ -371,3 +371,37 @@ fn what_sql_finishes_is_no_longer_held_by_its_share() {
         assert_eq!(sql.state(&keys), ours.state(&keys));
     }
 }
+
+/// Sensors of one kind and one context share a target.
+#[test]
+fn sharing_shows_the_sensors_and_the_targets_of_each_kind() {
+    use stationmaster::canonical::PokeContext;
+    use stationmaster::sensor::{NewSensor, Settings};
+
+    for make in databases() {
+        let world = make();
+        assert!(world.ask("sharing", &[]).unwrap().is_empty());
+        let tasks =
+            ["a", "b", "c", "d", "e"].map(|name| NewTask::new(key(name)).pool("db".try_into().unwrap()));
+        world.store.write(|tx| tx.enqueue(now(), &tasks)).unwrap();
+        let granted = world.admit(NOW);
+        let settings = Settings::new(Duration::from_secs(30), Duration::from_secs(3_600)).unwrap();
+        let waits = [("file", "x"), ("file", "x"), ("file", "y"), ("table", "x"), ("table", "gone")];
+        let sensors: Vec<NewSensor> = granted
+            .iter()
+            .zip(waits)
+            .map(|(task, (kind, path))| {
+                let context = PokeContext::from_json(&format!(r#"{{"path":"{path}"}}"#)).unwrap();
+                NewSensor::new(task.lease_ref(), kind.try_into().unwrap(), context, settings)
+            })
+            .collect();
+        let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
+        world.store.write(|tx| tx.start(now(), &leases)).unwrap();
+        world.store.write(|tx| tx.register(now(), &sensors)).unwrap();
+        world.store.write(|tx| tx.cancel(now(), Duration::ZERO, &[key("e")], "gone")).unwrap();
+        let rows = world.ask("sharing", &[]).unwrap();
+        let rows: Vec<_> =
+            rows.iter().map(|row| (row[0].text().to_owned(), row[1].int(), row[2].int())).collect();
+        assert_eq!(rows, [("file".to_owned(), 3, 2), ("table".to_owned(), 1, 1)]);
+    }
+}

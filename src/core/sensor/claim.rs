@@ -101,6 +101,32 @@ impl ShardWrite {
     }
 }
 
+/// A shard that a worker took: one of the changes of holder that a store remembers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ShardTake {
+    /// The shard.
+    pub shard: u32,
+    /// The epoch of its lease since then.
+    pub epoch: i64,
+    /// The worker.
+    pub holder: Holder,
+    /// When it took the shard.
+    pub at: Timestamp,
+    /// The number of shard codes that the worker uses.
+    pub codes: NonZeroU32,
+    /// The number of shards into which it splits the codes.
+    pub shards: NonZeroU32,
+}
+
+impl ShardTake {
+    /// Returns what to remember of this lease, which this worker took at this instant.
+    pub fn new(lease: &ShardLease, worker: &Worker, at: Timestamp) -> Self {
+        let Worker { name: holder, codes, shards, .. } = worker.clone();
+        Self { shard: lease.shard, epoch: lease.epoch, holder, at, codes, shards }
+    }
+}
+
 /// Returns how many of `shards` the worker at `place` among `workers` live ones should hold. Quotas differ by
 /// at most one.
 fn quota(shards: u32, workers: usize, place: usize) -> u32 {

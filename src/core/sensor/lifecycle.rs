@@ -16,6 +16,9 @@ use crate::time::Timestamp;
 pub enum PokeOutcome {
     /// The awaited condition has not been met yet.
     NotYet,
+    /// It has not been met yet, and the text says how far it is: `3 of 5 partitions are there`. For the log;
+    /// otherwise as [`NotYet`](Self::NotYet).
+    Progress(String),
     /// The condition is met. The host's text is passed to each sensor.
     Landed(Option<String>),
     /// The poke could not check its target: network, quota, a panic, a deadline passed. It is retried after
@@ -164,7 +167,9 @@ pub(crate) fn settle(terms: &Terms, poked: &PokeOutcome, now: Timestamp) -> Opti
         PokeOutcome::Failed(message) => {
             Some(Ending::new(EndReason::Failed, terms.missed()).message(Some(message.clone())))
         }
-        PokeOutcome::NotYet | PokeOutcome::Unreachable(_) if now >= terms.times_out_at => {
+        PokeOutcome::NotYet | PokeOutcome::Progress(_) | PokeOutcome::Unreachable(_)
+            if now >= terms.times_out_at =>
+        {
             let waited = now.saturating_duration_since(terms.registered_at).as_secs_f64();
             let last = match poked {
                 PokeOutcome::Unreachable(message) => format!("; the last poke could not look: {message}"),
@@ -179,7 +184,7 @@ pub(crate) fn settle(terms: &Terms, poked: &PokeOutcome, now: Timestamp) -> Opti
             let message = format!("{what} timed out after {waited:.3} s{last}");
             Some(Ending::new(reason, terms.missed()).message(Some(message)))
         }
-        PokeOutcome::NotYet | PokeOutcome::Unreachable(_) => None,
+        PokeOutcome::NotYet | PokeOutcome::Progress(_) | PokeOutcome::Unreachable(_) => None,
     }
 }
 

@@ -7,17 +7,18 @@
 
 pub(crate) mod claim;
 mod config;
+pub(crate) mod life;
 pub(crate) mod lifecycle;
-mod outage;
+pub(crate) mod outage;
 pub(crate) mod plan;
 mod schedule;
 pub(crate) mod spec;
 
-pub(crate) use claim::{Claim, Comeback, ShardLease, ShardWrite, Worker};
+pub(crate) use claim::{Claim, Comeback, ShardLease, ShardTake, ShardWrite, Worker};
 pub use config::{Ineligible, SmartSensorConfig};
 pub use lifecycle::{EndReason, PokeOutcome};
 pub(crate) use lifecycle::{Ending, SensorState, Terms, settle};
-pub(crate) use outage::{Outage, backed_off, give_up};
+pub(crate) use outage::{Outage, OutageRow, backed_off, give_up};
 pub(crate) use schedule::{interval_at, next_poke};
 pub(crate) use spec::SensorInsert;
 pub use spec::{NewSensor, OnLanded, OnMissed, SensorRecord, Settings};

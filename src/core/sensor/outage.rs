@@ -2,28 +2,44 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::lifecycle::{EndReason, Ending, PokeOutcome, Terms};
+use crate::fingerprint::Fingerprint;
 use crate::time::Timestamp;
 
-/// An outage of a target that could not be checked, from the first such result on.
+/// An outage of a target that could not be checked. All that follows from it follows from its beginning, so a
+/// worker that takes the target over goes on where the former one was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outage {
     /// When the first such result came.
     pub(crate) since: Timestamp,
-    /// The number of such results in a row, at least 1.
-    pub(crate) failures: u32,
+}
+
+/// An outage as stored. Two targets whose fingerprints are equal share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct OutageRow {
+    /// The hash of the target.
+    pub fingerprint: Fingerprint,
+    /// When the first poke could not look.
+    pub since: Timestamp,
+    /// When a poke could look again, or when no sensor waited for the target any more. `None` if it goes on.
+    pub until: Option<Timestamp>,
 }
 
 impl Outage {
     /// Returns the outage after a result at `now`: it begins, continues, or is over.
     pub(crate) fn after(before: Option<Self>, poked: &PokeOutcome, now: Timestamp) -> Option<Self> {
         match (poked, before) {
-            (PokeOutcome::Unreachable(_), None) => Some(Self { since: now, failures: 1 }),
-            (PokeOutcome::Unreachable(_), Some(Self { since, failures })) => {
-                Some(Self { since, failures: failures.saturating_add(1) })
-            }
+            (PokeOutcome::Unreachable(_), None) => Some(Self { since: now }),
+            (PokeOutcome::Unreachable(_), before) => before,
             _ => None,
         }
+    }
+
+    /// Returns how long it has lasted.
+    pub(crate) fn age(&self, now: Timestamp) -> Duration {
+        now.saturating_duration_since(self.since)
     }
 
     /// Returns when a sensor registered at that instant has tolerated the outage for as long as `window`.
@@ -32,13 +48,17 @@ impl Outage {
     }
 }
 
-/// Returns the poke interval of a target that could not be checked `failures` times in a row. It doubles with
-/// each failure after the first, up to `longest`. It is never less than the interval itself.
+/// Returns the poke interval of a target that could not be checked for as long as `age`. It doubles as often as
+/// doubled intervals fit into the age, up to `longest`. It is never less than the interval itself. So the target
+/// is poked about `i`, `3i`, `7i`, `15i` … after the outage began, and no failures are counted.
 ///
 /// If `longest` is the interval times a power of two, the due times of the longer interval are due times of
 /// the shorter one.
-pub(crate) fn backed_off(interval: Duration, failures: u32, longest: Duration) -> Duration {
-    let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+pub(crate) fn backed_off(interval: Duration, age: Duration, longest: Duration) -> Duration {
+    let length = interval.as_micros().max(1);
+    // Rounded: a poke that comes a little before its time, because the one before came late, counts as well.
+    let doublings = ((2 * age.as_micros() + 3 * length) / (2 * length)).ilog2();
+    let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
     interval.saturating_mul(factor).min(longest).max(interval)
 }
 
@@ -73,7 +93,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let at = |seconds| Timestamp::UNIX_EPOCH + second * seconds;
         let settings = Settings::new(second, second * 100_000).unwrap().on_missed(OnMissed::Skip);
-        let outage = Outage { since: at(10), failures: 3 };
+        let outage = Outage { since: at(10) };
         let young = Terms::new(settings, at(50));
         assert_eq!(give_up(&young, &outage, "x", second * 100, at(149)), None);
         let end = give_up(&young, &outage, "x", second * 100, at(150)).unwrap();
@@ -87,7 +107,7 @@ mod tests {
         let at = Timestamp::from_micros;
         let first = Outage::after(None, &refused, at(10));
         let second = Outage::after(first, &refused, at(20)).unwrap();
-        assert_eq!(second, Outage { since: at(10), failures: 2 });
+        assert_eq!(second, Outage { since: at(10) });
         assert_eq!(Outage::after(Some(second), &PokeOutcome::NotYet, at(30)), None, "it is over");
     }
 
@@ -104,16 +124,28 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_longest() {
         let s = Duration::from_secs;
-        let pauses = [0, 1, 2, 3, 4, 99].map(|failures| backed_off(s(60), failures, s(600)).as_secs());
-        assert_eq!(pauses, [60, 60, 120, 240, 480, 600]);
-        assert_eq!(backed_off(s(3600), 9, s(600)), s(3600));
+        let ages = [0, 29, 30, 60, 149, 150, 180, 420, 900, 99_999];
+        let pauses = ages.map(|age| backed_off(s(60), s(age), s(600)).as_secs());
+        assert_eq!(pauses, [60, 60, 120, 120, 120, 240, 240, 480, 600, 600]);
+        assert_eq!(backed_off(s(3600), s(99_999), s(600)), s(3600));
+    }
+
+    #[test]
+    fn a_target_is_poked_again_after_pauses_that_double() {
+        let s = Duration::from_secs;
+        let (mut age, mut pokes) = (0, vec![0]);
+        while pokes.len() < 6 {
+            age += backed_off(s(10), s(age), s(3600)).as_secs();
+            pokes.push(age);
+        }
+        assert_eq!(pokes, [0, 10, 30, 70, 150, 310]);
     }
 
     #[test]
     fn pauses_saturate() {
-        assert_eq!(backed_off(Duration::MAX, u32::MAX, Duration::MAX), Duration::MAX);
+        assert_eq!(backed_off(Duration::MAX, Duration::MAX, Duration::MAX), Duration::MAX);
         let ms = Duration::from_millis(1);
-        assert_eq!(backed_off(ms, u32::MAX, Duration::from_secs(1)), Duration::from_secs(1));
-        assert_eq!(backed_off(ms, 5, Duration::ZERO), ms);
+        assert_eq!(backed_off(ms, Duration::MAX, Duration::from_secs(1)), Duration::from_secs(1));
+        assert_eq!(backed_off(ms, ms * 20, Duration::ZERO), ms);
     }
 }

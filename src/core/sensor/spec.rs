@@ -9,7 +9,7 @@ use crate::base::setters;
 use crate::canonical::PokeContext;
 use crate::error::Invalid;
 use crate::fingerprint::Fingerprint;
-use crate::id::{SensorKind, TaskKey};
+use crate::id::{Holder, SensorKind, TaskKey};
 use crate::lease::{LeaseRef, TaskId};
 use crate::time::Timestamp;
 use crate::{seconds, time};
@@ -258,6 +258,7 @@ impl NewSensor {
             settings: self.settings,
             registered_at: now,
             times_out_at: now + self.settings.longest(),
+            registered_by: None,
         }
     }
 }
@@ -280,6 +281,8 @@ pub struct SensorInsert {
     pub registered_at: Timestamp,
     /// The first instant at which it has timed out.
     pub times_out_at: Timestamp,
+    /// The holder of the lease that it replaces, if known.
+    pub registered_by: Option<Holder>,
 }
 
 /// A sensor as stored.
@@ -308,6 +311,9 @@ pub struct SensorRecord {
     pub registered_at: Timestamp,
     /// The first instant at which it has timed out.
     pub times_out_at: Timestamp,
+    /// Who held the task's lease until then.
+    #[serde(default)]
+    pub registered_by: Option<Holder>,
     /// Whether it still waits.
     pub state: SensorState,
     /// The store's change number at which it was last written; larger is later. Until that change has a number,
@@ -336,6 +342,7 @@ impl SensorRecord {
             settings: insert.settings,
             registered_at: insert.registered_at,
             times_out_at: insert.times_out_at,
+            registered_by: insert.registered_by,
             state: SensorState::Waiting,
             changed,
         }

@@ -11,6 +11,7 @@ use crate::ops::{Explanation, Position};
 use crate::run::{RunKey, RunRecord};
 use crate::sensor::SensorRecord;
 use crate::task::{PastAttempt, TaskRecord, TaskState};
+use crate::time::Timestamp;
 
 /// How far the tasks before it are counted.
 const BEFORE: u64 = 1_000;
@@ -31,6 +32,7 @@ struct Life {
     position: Option<Position>,
     attempts: Vec<PastAttempt>,
     sensor: Option<SensorRecord>,
+    sensor_log: Vec<(Timestamp, String)>,
     runs: Vec<RunRecord>,
 }
 
@@ -45,6 +47,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
             position: tx.positions(keys, BEFORE)?.pop(),
             attempts: tx.attempts(keys)?.pop().unwrap_or_default(),
             sensor: tx.sensors(keys)?.pop().flatten(),
+            sensor_log: tx.sensor_log(keys)?.pop().unwrap_or_default(),
             runs: if runs.is_empty() { Vec::new() } else { tx.runs(&runs)?.into_iter().flatten().collect() },
             task,
         }))
@@ -56,7 +59,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         (section("facts", "Now", &now_of(look, &life)))
         (section("asks", "What it asks for", &asks(look, &life.task)))
         (section("attempts", "Attempts that ended", &attempts(look, &life.attempts)))
-        @if let Some(sensor) = &life.sensor { (section("sensor", "Sensor", &sensor_of(look, sensor))) }
+        @if let Some(sensor) = &life.sensor { (section("sensor", "Sensor", &sensor_of(look, sensor, &life.sensor_log))) }
         @if life.task.attempt_runs { (section("runs", "Runs of its attempts", &runs(look, &life.runs))) }
         (actions(look, &life.task))
     };
@@ -184,8 +187,10 @@ fn attempts(look: &Look<'_>, attempts: &[PastAttempt]) -> Markup {
     table("Attempts that did not succeed", &heads, rows, "No attempt has failed or was given back.")
 }
 
-fn sensor_of(look: &Look<'_>, sensor: &SensorRecord) -> Markup {
-    sheet(vec![
+fn sensor_of(look: &Look<'_>, sensor: &SensorRecord, log: &[(Timestamp, String)]) -> Markup {
+    let row = |(at, what): &(Timestamp, String)| vec![when(*at, look.now), html! { (visible(what)) }];
+    let rows = log.iter().map(row).collect();
+    let facts = sheet(vec![
         ("Kind", html! { (visible(&sensor.kind)) }),
         ("State", html! { (format!("{:?}", sensor.state).to_lowercase()) }),
         ("Registered", when(sensor.registered_at, look.now)),
@@ -194,7 +199,8 @@ fn sensor_of(look: &Look<'_>, sensor: &SensorRecord) -> Markup {
         ("Registrations", html! { (sensor.generation) }),
         ("Fingerprint", html! { (sensor.fingerprint) }),
         ("Context", payload(look, Some(sensor.context.as_str()))),
-    ])
+    ]);
+    html! { (facts) (table("What happened to it, but for pokes", &["At", "What"], rows, "Nothing is known.")) }
 }
 
 fn runs(look: &Look<'_>, runs: &[RunRecord]) -> Markup {

@@ -125,7 +125,7 @@ metrics! {
         "Pokes whose answers were taken up.";
     POKE_SECONDS: histogram "stationmaster_poke_duration_seconds" ["kind"] in WORK,
         "How long a call of a poke took; one that passed its deadline counts with that.";
-    POKES_SAVED: counter "stationmaster_pokes_saved_total" [],
+    POKES_SAVED: counter "stationmaster_pokes_saved_total" ["kind"],
         "Pokes that were not needed, because sensors share them.";
     POKES_LATE: counter "stationmaster_pokes_late_total" [],
         "Answers that came after their deadline and changed nothing.";
@@ -149,9 +149,9 @@ metrics! {
         "Shards that nobody held when the poker last renewed.";
     POKER_NAME_TAKEN: gauge "stationmaster_poker_name_taken" [],
         "1 while a poker does nothing because a living one has its name, else 0.";
-    SENSORS: gauge "stationmaster_sensors" [],
+    SENSORS: gauge "stationmaster_sensors" ["kind"],
         "Sensors that a poker holds in memory.";
-    POKE_GROUPS: gauge "stationmaster_poke_groups" [],
+    POKE_GROUPS: gauge "stationmaster_poke_groups" ["kind"],
         "Distinct targets of those sensors.";
     POKE_GROUPS_WAITING: gauge "stationmaster_poke_groups_waiting" [],
         "Poke groups that are due and wait for a thread.";

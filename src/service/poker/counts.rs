@@ -26,7 +26,9 @@ impl From<&Outcome> for CountedAs {
     fn from(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Answered(PokeOutcome::Landed(_)) => Self::Landed,
-            Outcome::Answered(PokeOutcome::NotYet) | Outcome::NotServed => Self::NotYet,
+            Outcome::Answered(PokeOutcome::NotYet | PokeOutcome::Progress(_)) | Outcome::NotServed => {
+                Self::NotYet
+            }
             Outcome::Answered(PokeOutcome::Failed(_)) => Self::Failed,
             Outcome::Overran { .. } => Self::Overran,
             Outcome::Answered(PokeOutcome::Unreachable(_)) | Outcome::StillHangs | Outcome::KindHangs => {

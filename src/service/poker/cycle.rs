@@ -194,7 +194,9 @@ impl Poker {
         self.poke(now, began, report);
         self.take_back();
         self.plan.end_overdue(now, self.rules());
-        self.store_ends(now, report)?;
+        let stored = self.store_ends(now, report);
+        report.log_panics += std::mem::take(&mut self.log_panics);
+        stored?;
 
         let standing = self.engine.standing();
         report.waiting = self.kinds.waiting() + standing.queued;
@@ -205,6 +207,7 @@ impl Poker {
         (report.unclaimed, report.name_taken_until) = (self.unclaimed, self.name_taken_until);
         report.sensors = self.plan.sensors();
         report.groups = self.plan.groups();
+        self.count_kinds(report);
         report.next_due = self.due_next(now, standing, report.waiting);
         report.duration = began.elapsed();
         Ok(())
@@ -219,6 +222,7 @@ impl Service for Poker {
         let answer = self.cycle(now, &mut report);
         self.emitter.ticked(&tick, Some(&report), answer.as_ref().err());
         self.counts.emit(&self.emitter);
+        self.emit_kinds(&report);
         if answer.is_ok() {
             report.emit_gauges(&self.emitter);
         }

@@ -4,12 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::counts::CountedAs;
 use super::engine::Collected;
+use super::life::tell;
 use super::report::PokeReport;
 use super::worker::Poker;
 use crate::error::Result;
 use crate::ops::{EndedSensor, end_free_sensors};
-use crate::sensor::plan::{Answer, GroupRef, Log, Outcome};
-use crate::sensor::{EndReason, PokeOutcome, SensorRecord};
+use crate::sensor::plan::{Answer, Event, GroupRef, Log, Outcome};
+use crate::sensor::{EndReason, SensorRecord};
 use crate::time::Timestamp;
 
 impl Poker {
@@ -18,10 +19,16 @@ impl Poker {
         for answer in collected.answers.drain(..) {
             report.poked += 1;
             report.overran += usize::from(matches!(answer.outcome, Outcome::Overran { .. }));
-            if let Some(kind) = self.plan.kind(answer.group).and_then(|kind| self.kinds.name(kind)) {
+            let kind = self.plan.kind(answer.group).and_then(|kind| self.kinds.name(kind)).cloned();
+            if let Some(kind) = &kind {
                 self.counts.count(&self.emitter, kind, CountedAs::from(&answer.outcome), answer.took);
             }
-            report.saved += self.apply(answer, now, report).saturating_sub(1);
+            let took = answer.took;
+            let sensors = self.apply(answer, now, report);
+            report.saved += sensors.saturating_sub(1);
+            if let Some(kind) = &kind {
+                report.count_shared(kind, sensors, took);
+            }
         }
         report.late += collected.returned.len();
         collected.returned.drain(..).for_each(|group| self.plan.returned(group));
@@ -46,9 +53,9 @@ impl Poker {
         let (rules, panics) = (self.rules(), &mut report.log_panics);
         // A faulty log must not delay the sensors.
         let mut log = self.log.as_deref().map(|log| {
-            move |sensor: &SensorRecord, poked: &PokeOutcome| {
-                *panics +=
-                    usize::from(catch_unwind(AssertUnwindSafe(|| log.poked(sensor, now, poked))).is_err());
+            move |sensor: &SensorRecord, event: Event<'_>| {
+                let told = catch_unwind(AssertUnwindSafe(|| tell(log, sensor, now, event)));
+                *panics += usize::from(told.is_err());
             }
         });
         let log = log.as_mut().map(|log| log as &mut Log<'_>);
@@ -72,6 +79,9 @@ impl Poker {
                 if ended == EndedSensor::PassedOver {
                     // It still waits for all that is known. The next tick asks again.
                     continue;
+                }
+                if ended == EndedSensor::Ended {
+                    self.note_end(lease, &ending, now);
                 }
                 self.plan.forget(lease);
                 if ended == EndedSensor::NotWaiting {

@@ -6,9 +6,11 @@ mod ends;
 mod engine;
 mod follow;
 mod kinds;
+mod life;
 mod options;
 mod poke;
 mod report;
+mod savings;
 mod shards;
 mod worker;
 

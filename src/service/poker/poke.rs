@@ -143,12 +143,19 @@ impl PokeRequest {
     }
 }
 
-/// Receives every outcome, once per sensor that shares it, so that each task's log can record it. A panic is
+/// Receives every outcome, once per sensor that shares it, and what else happens to sensors, so that each task's
+/// log can record it. A panic is
 /// caught and counted ([`PokeReport::log_panics`](super::PokeReport::log_panics)). The tick calls it, so it
 /// should be quick.
 pub trait PokeLog: Send + Sync {
     /// Records that the sensor's target was poked. The tick of this instant processed the outcome.
     fn poked(&self, sensor: &SensorRecord, now: Timestamp, answer: &PokeOutcome);
+
+    /// Records what else happened to the sensor at this instant, in words: it registered, its worker changed, an
+    /// outage began or ended, it ended. Does nothing unless implemented.
+    fn noted(&self, sensor: &SensorRecord, at: Timestamp, what: &str) {
+        let _ = (sensor, at, what);
+    }
 }
 
 /// How a kind is poked, by calls of at most this many targets. All of a host's pokes are registered as one of these.
@@ -251,6 +258,7 @@ fn bounded(answer: PokeOutcome) -> PokeOutcome {
         }
         PokeOutcome::Failed(message) => PokeOutcome::Failed(short(message)),
         PokeOutcome::Unreachable(message) => PokeOutcome::Unreachable(short(message)),
+        PokeOutcome::Progress(message) => PokeOutcome::Progress(short(message)),
         other => other,
     }
 }

@@ -1,9 +1,11 @@
 //! The report of a poke cycle.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::id::SensorKind;
 use crate::service::driver::Report;
 use crate::service::observer::metrics::*;
 #[cfg(feature = "tracing")]
@@ -78,6 +80,11 @@ pub struct PokeReport {
     /// How long the tick took.
     #[serde(rename = "duration_s", with = "crate::seconds")]
     pub duration: Duration,
+    /// What sharing saves: the kinds that were poked in this tick, each with its [`sensors`](Self::sensors) and
+    /// [`groups`](Self::groups) in memory, its [`poked`](Self::poked) and [`saved`](Self::saved), and as
+    /// [`duration`](Self::duration) how long its calls took in total. Their other numbers are zero.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_kind: BTreeMap<SensorKind, Self>,
     /// When the next poke, timeout or renewal is due.
     pub next_due: Option<Timestamp>,
 }
@@ -95,8 +102,6 @@ impl PokeReport {
             (&SHARDS, self.shards as usize),
             (&SHARDS_UNCLAIMED, self.unclaimed as usize),
             (&POKER_NAME_TAKEN, usize::from(self.name_taken_until.is_some())),
-            (&SENSORS, self.sensors),
-            (&POKE_GROUPS, self.groups),
             (&POKE_GROUPS_WAITING, self.waiting),
             (&POKES_IN_FLIGHT, self.in_flight),
             (&POKE_THREADS, self.threads),
@@ -113,7 +118,6 @@ impl Reported for PokeReport {
     /// Emits what was done, which counts even if the tick failed later.
     fn emit(&self, to: &Emitter) {
         let counters = [
-            (&POKES_SAVED, self.saved),
             (&POKES_LATE, self.late),
             (&POKES_HELD_BACK, self.held_back),
             (&GROUPS_DUE, self.due),

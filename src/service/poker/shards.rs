@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::life::Shared;
 use super::options::Options;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::Holder;
-use crate::sensor::{Claim, Comeback, ShardLease, Worker};
+use crate::sensor::{Claim, Comeback, ShardLease, ShardWrite, Worker};
 use crate::shard::range;
 use crate::store::Tx;
 use crate::time::Timestamp;
@@ -41,6 +42,7 @@ struct Holding {
     /// When the next lease of another worker ends.
     freed: Option<Timestamp>,
     unclaimed: u32,
+    shared: Shared,
 }
 
 impl Poker {
@@ -58,7 +60,7 @@ impl Poker {
         let lease = self.options.lease;
         let comeback = self.comeback.filter(|comeback| comeback.goes_on(now, lease));
         let comeback = comeback.or_else(|| Comeback::of(self.alive_until, now, lease));
-        let Holding { shards: held, freed, unclaimed } = match self.renew(now, comeback)? {
+        let Holding { shards: held, freed, unclaimed, shared } = match self.renew(now, comeback)? {
             Renewed::NameTaken(until) => {
                 self.hold(BTreeMap::new());
                 (self.name_taken_until, self.renew_at, self.unclaimed) = (Some(until), Some(until), 0);
@@ -72,7 +74,9 @@ impl Poker {
         (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(expires_at), unclaimed);
         let until = held.keys().map(|shard| (*shard, expires_at)).collect();
         let gained = held.into_iter().filter(|(shard, _)| !self.plan.held().contains_key(shard)).collect();
+        self.told(&shared);
         self.hold(until);
+        self.found(shared);
         // Shards of a dead worker are claimed the instant its lease ends.
         let renew_at = now + lease / 3;
         self.renew_at = Some(freed.map_or(renew_at, |at| at.min(renew_at)));
@@ -102,21 +106,25 @@ impl Poker {
             let leases = tx.raw().shard_leases()?;
             let writes = claim.writes(&leases, &live);
             let written = tx.raw().put_shards_if_unchanged(&writes)?;
-            let mine = writes
+            let writes: Vec<ShardWrite> = writes
                 .into_iter()
                 .zip(written)
-                .filter(|(write, written)| *written && write.lease.holder.as_ref() == Some(name));
+                .filter(|(_, written)| *written)
+                .map(|(write, _)| write)
+                .collect();
+            let mine = writes.iter().filter(|write| write.lease.holder.as_ref() == Some(name));
             let since = |shard: u32| {
                 let lease = leases.iter().find(|lease| lease.shard == shard);
                 lease.map_or(now, |lease| left_alone_since(lease, options.lease, now))
             };
-            let mine: Gained = mine.map(|(write, _)| (write.lease.shard, since(write.lease.shard))).collect();
+            let mine: Gained = mine.map(|write| (write.lease.shard, since(write.lease.shard))).collect();
+            let shared = self.share(tx, &me, now, &writes, &mine)?;
             let others =
                 leases.iter().filter(|lease| lease.holder.as_ref() != Some(name) && !lease.is_free(now));
             let freed = others.clone().map(|lease| lease.expires_at).min();
             let held = others.filter(|lease| lease.shard < shards).count() + mine.len();
             let unclaimed = shards.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX));
-            Ok(Renewed::Holding(Holding { shards: mine, freed, unclaimed }))
+            Ok(Renewed::Holding(Holding { shards: mine, freed, unclaimed, shared }))
         })
     }
 

@@ -1,5 +1,6 @@
 //! The poke service.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use super::kinds::{Kind, Kinds};
 use super::options::Options;
 use super::poke::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
+use super::savings::ToldKinds;
 use super::shards::take_turns;
 use crate::base::setters;
 use crate::error::{Error, Result};
@@ -135,6 +137,10 @@ pub struct Poker {
     /// Until when it counts as alive by its last renewal.
     pub(super) alive_until: Option<Timestamp>,
     pub(super) comeback: Option<Comeback>,
+    /// Who held the shards that it gained last, before it.
+    pub(super) former_holders: BTreeMap<u32, Holder>,
+    /// How often the log panicked since the last report.
+    pub(super) log_panics: usize,
     /// Shards that no one held after its last renewal.
     pub(super) unclaimed: u32,
     pub(super) engine: Engine,
@@ -143,6 +149,7 @@ pub struct Poker {
     pub(super) emitter: Emitter,
     /// Outcomes not yet reported to the observer.
     pub(super) counts: PokeCounts,
+    pub(super) told_kinds: ToldKinds,
 }
 
 impl fmt::Debug for Poker {
@@ -178,11 +185,14 @@ impl Poker {
             name_taken_until: None,
             alive_until: None,
             comeback: None,
+            former_holders: BTreeMap::new(),
+            log_panics: 0,
             unclaimed: 0,
             engine: Engine::new(),
             is_woken: false,
             emitter: Emitter::default(),
             counts: PokeCounts::default(),
+            told_kinds: ToldKinds::new(),
         }
     }
 
@@ -271,6 +281,7 @@ impl Poker {
     /// [`crate::Error::Store`] if the store fails. The shards then become free when their leases expire.
     pub fn leave(&mut self) -> Result<()> {
         let settled = self.dismiss();
+        let outages = self.outages_at_last();
         self.begin_anew();
         let (name, incarnation) = (&self.name, self.incarnation);
         self.store.write(|tx| {
@@ -279,7 +290,10 @@ impl Poker {
             let known = tx.raw().live_workers(Timestamp::MIN)?;
             match known.iter().find(|worker| worker.name == *name) {
                 Some(worker) if worker.incarnation != incarnation => Ok(()),
-                _ => tx.raw().delete_worker(name).map_err(Error::from),
+                _ => {
+                    outages.tell(tx, name)?;
+                    tx.raw().delete_worker(name).map_err(Error::from)
+                }
             }
         })?;
         settled
@@ -294,6 +308,7 @@ impl Poker {
         let settled = self.store_ends(now, &mut report);
         self.counts.emit(&self.emitter);
         report.emit(&self.emitter);
+        self.emit_kinds(&report);
         settled
     }
 

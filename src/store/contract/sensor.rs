@@ -8,7 +8,7 @@ use crate::error::StoreResult;
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
-use crate::sensor::{SensorInsert, SensorRecord, ShardLease, ShardWrite, Worker};
+use crate::sensor::{OutageRow, SensorInsert, SensorRecord, ShardLease, ShardTake, ShardWrite, Worker};
 use crate::shard::code;
 use crate::time::Timestamp;
 
@@ -134,4 +134,27 @@ pub trait SensorTx {
 
     /// Writes the leases whose shard still has the epoch that the decision was based on.
     fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>>;
+
+    /// Remembers who took which shard, in place of what is remembered under the same epoch. Forgets the takes of
+    /// those shards whose epoch is lower by [`KEPT_TAKES`] or more.
+    fn put_shard_takes(&mut self, takes: &[ShardTake]) -> StoreResult<()>;
+
+    /// Returns the takes that are remembered, by shard and epoch.
+    fn shard_takes(&mut self) -> StoreResult<Vec<ShardTake>>;
+
+    /// Inserts outages, or replaces those of the same target and beginning. Then forgets, of these targets, all but
+    /// the latest [`KEPT_OUTAGES`], and of all targets at most 1,000 outages that ended before `forget`.
+    fn put_outages(&mut self, outages: &[OutageRow], forget: Timestamp) -> StoreResult<()>;
+
+    /// Returns the outages of these targets, or those of all targets that go on, by fingerprint and beginning.
+    fn outages(&mut self, of: Option<&[Fingerprint]>) -> StoreResult<Vec<OutageRow>>;
 }
+
+/// How far the epoch of a remembered [`ShardTake`] lies behind the latest one, at most.
+pub const KEPT_TAKES: i64 = 32;
+
+/// How many outages of a target are remembered.
+pub const KEPT_OUTAGES: usize = 16;
+
+/// How many ended outages one call forgets for their age.
+pub(in crate::store) const FORGOTTEN_OUTAGES: usize = 1_000;

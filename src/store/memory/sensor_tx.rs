@@ -1,14 +1,19 @@
 //! Sensors, workers and shards, as the contract has them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ops::RangeInclusive;
 
 use super::state::Write;
 use super::undo::{Transaction, misuse};
 use crate::error::StoreResult;
+use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
 use crate::sensor::{SensorInsert, SensorRecord, SensorState};
-use crate::store::contract::{SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Worker};
+use crate::store::contract::{
+    FORGOTTEN_OUTAGES, KEPT_OUTAGES, KEPT_TAKES, OutageRow, SensorChanges, SensorQuery, SensorTx, ShardLease,
+    ShardTake, ShardWrite, Worker,
+};
 use crate::time::Timestamp;
 
 impl Transaction<'_> {
@@ -124,6 +129,57 @@ impl SensorTx for Transaction<'_> {
         };
         Ok(writes.iter().map(put).collect())
     }
+
+    fn put_shard_takes(&mut self, takes: &[ShardTake]) -> StoreResult<()> {
+        self.writable()?;
+        for take in takes {
+            let key = (take.shard, take.epoch);
+            self.write(Write::Take(key, Some(Box::new(take.clone()))));
+            let old = (take.shard, i64::MIN)..=(take.shard, take.epoch.saturating_sub(KEPT_TAKES));
+            let old: Vec<(u32, i64)> = self.state.takes.range(old).map(|(key, _)| *key).collect();
+            old.into_iter().for_each(|key| self.write(Write::Take(key, None)));
+        }
+        Ok(())
+    }
+
+    fn shard_takes(&mut self) -> StoreResult<Vec<ShardTake>> {
+        Ok(self.state.takes.values().cloned().collect())
+    }
+
+    fn put_outages(&mut self, outages: &[OutageRow], forget: Timestamp) -> StoreResult<()> {
+        self.writable()?;
+        for row in outages {
+            self.write(Write::Outage((row.fingerprint, row.since), Some(row.until)));
+        }
+        for row in outages {
+            let of = self.state.outages.range(all_of(row.fingerprint)).rev().skip(KEPT_OUTAGES);
+            let old: Vec<_> = of.map(|(key, _)| *key).collect();
+            old.into_iter().for_each(|key| self.write(Write::Outage(key, None)));
+        }
+        let ended = self.state.outages.iter().filter_map(|(key, until)| until.map(|until| (until, *key)));
+        let mut ended: Vec<_> = ended.filter(|(until, _)| *until < forget).collect();
+        ended.sort_unstable();
+        ended.truncate(FORGOTTEN_OUTAGES);
+        ended.into_iter().for_each(|(_, key)| self.write(Write::Outage(key, None)));
+        Ok(())
+    }
+
+    fn outages(&mut self, of: Option<&[Fingerprint]>) -> StoreResult<Vec<OutageRow>> {
+        let rows = &self.state.outages;
+        let row = |((fingerprint, since), until): (&(Fingerprint, Timestamp), &Option<Timestamp>)| {
+            OutageRow { fingerprint: *fingerprint, since: *since, until: *until }
+        };
+        let Some(of) = of else {
+            return Ok(rows.iter().filter(|(_, until)| until.is_none()).map(row).collect());
+        };
+        let of: BTreeSet<Fingerprint> = of.iter().copied().collect();
+        Ok(of.into_iter().flat_map(|target| rows.range(all_of(target)).map(row)).collect())
+    }
+}
+
+/// Returns the keys of all outages of a target.
+fn all_of(target: Fingerprint) -> RangeInclusive<(Fingerprint, Timestamp)> {
+    (target, Timestamp::MIN)..=(target, Timestamp::MAX)
 }
 
 #[cfg(test)]

@@ -14,13 +14,15 @@ use super::tasks::{TaskRow, Tasks};
 use crate::admission::limits::{LimitSpec, RateUse};
 use crate::admission::{LaneId, LaneKey, Serving, Subject, WaitingCap};
 use crate::feed::{Consumer, TaskEvent};
+use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId};
 use crate::lease::TaskId;
 use crate::pool::PoolRecord;
 use crate::run::{RunKey, RunRecord};
 use crate::sensor::SensorRecord;
-use crate::store::contract::{ShardLease, Worker};
+use crate::store::contract::{ShardLease, ShardTake, Worker};
 use crate::task::PastAttempt;
+use crate::time::Timestamp;
 
 /// Everything that is stored.
 #[derive(Debug, Default)]
@@ -40,6 +42,9 @@ pub(super) struct State {
     pub(super) consumers: BTreeMap<Holder, Box<Consumer>>,
     pub(super) workers: BTreeMap<Holder, Worker>,
     pub(super) shards: BTreeMap<u32, ShardLease>,
+    pub(super) takes: BTreeMap<(u32, i64), ShardTake>,
+    /// The end of each outage, by target and beginning.
+    pub(super) outages: BTreeMap<(Fingerprint, Timestamp), Option<Timestamp>>,
     pub(super) runs: Runs,
     pub(super) last: Numbers,
 }
@@ -82,6 +87,8 @@ pub(super) enum Write {
     Consumer(Holder, Option<Box<Consumer>>),
     Worker(Holder, Option<Box<Worker>>),
     Shard(u32, Option<Box<ShardLease>>),
+    Take((u32, i64), Option<Box<ShardTake>>),
+    Outage((Fingerprint, Timestamp), Option<Option<Timestamp>>),
     Run(RunKey, Option<Box<RunRecord>>),
 }
 
@@ -162,6 +169,11 @@ impl State {
                 let old = replace(&mut self.shards, &shard, lease.map(|lease| *lease));
                 Write::Shard(shard, old.map(Box::new))
             }
+            Write::Take(key, take) => {
+                let old = replace(&mut self.takes, &key, take.map(|take| *take));
+                Write::Take(key, old.map(Box::new))
+            }
+            Write::Outage(key, until) => Write::Outage(key, replace(&mut self.outages, &key, until)),
             Write::Run(key, run) => {
                 let old = self.runs.swap(&key, run);
                 Write::Run(key, old)
@@ -206,6 +218,7 @@ impl State {
             state.swap(write);
         }
         (state.workers, state.shards) = (self.workers.clone(), self.shards.clone());
+        (state.takes, state.outages) = (self.takes.clone(), self.outages.clone());
         state.serving = self.serving.clone();
         (state.feed, state.consumers) = (self.feed.clone(), self.consumers.clone());
         state.attempts = self.attempts.clone();

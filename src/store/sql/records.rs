@@ -20,7 +20,7 @@ use crate::lease::{Lease, TaskId};
 use crate::pool::{PoolRecord, PoolSpec, Slots};
 use crate::run::{RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorRecord, Settings};
-use crate::store::contract::{ShardLease, Worker};
+use crate::store::contract::{OutageRow, ShardLease, ShardTake, Worker};
 use crate::task::{Feed, KeptAttempts, LeaseLoss, PastAttempt, TaskInsert, TaskRecord, TaskState};
 
 /// Reads a task: no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, state,
@@ -193,6 +193,7 @@ pub(in crate::store) fn sensor<R: ReadRow>(
         },
         registered_at: instant(row, 9)?,
         times_out_at: instant(row, 10)?,
+        registered_by: maybe_name(row, 18)?,
         state: code(row, 11)?,
         changed: number(row, 12)?,
     })
@@ -226,6 +227,23 @@ pub(in crate::store) fn worker<R: ReadRow>(row: &R) -> Read<Worker, R> {
 pub(in crate::store) fn shard_lease<R: ReadRow>(row: &R) -> Read<ShardLease, R> {
     let (shard, holder) = (count(row, 0)?, maybe_name(row, 1)?);
     Ok(ShardLease::new(shard, holder, row.integer(2)?, instant(row, 3)?))
+}
+
+/// Reads a take of a shard: shard, epoch, holder, at, codes, shards.
+pub(in crate::store) fn shard_take<R: ReadRow>(row: &R) -> Read<ShardTake, R> {
+    let (codes, shards) = (at_least_one(row, 4)?, at_least_one(row, 5)?);
+    let (lease, at) =
+        (ShardLease::new(count(row, 0)?, None, row.integer(1)?, instant(row, 3)?), instant(row, 3)?);
+    Ok(ShardTake::new(&lease, &Worker::new(name(row, 2)?, codes, shards, at), at))
+}
+
+/// Reads an outage: fingerprint, since, until.
+pub(in crate::store) fn outage<R: ReadRow>(row: &R) -> Read<OutageRow, R> {
+    Ok(OutageRow {
+        fingerprint: fingerprint(row, 0)?,
+        since: instant(row, 1)?,
+        until: maybe_instant(row, 2)?,
+    })
 }
 
 /// Reads a pool: name, slots, used, keeps_slots, description.

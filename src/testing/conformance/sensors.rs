@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::snapshot::all_sensors;
-use super::world::{World, at, key, sensor, to};
+use super::world::{World, at, holder, key, sensor, to};
 use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{NewSensor, SensorRecord, SensorState};
 use crate::shard::code;
@@ -47,7 +47,8 @@ fn a_sensor_is_stored_as_it_was_registered(store: &dyn Store) {
         [plain.clone(), NewSensor { settings, ..plain }]
     };
     let [plain, full] = each(leases[1]);
-    let inserts = [plain, each(leases[0])[1].clone()].map(|sensor| sensor.insert(at(30)));
+    let mut inserts = [plain, each(leases[0])[1].clone()].map(|sensor| sensor.insert(at(30)));
+    inserts[1].registered_by = Some(holder("the runner"));
     assert_eq!((inserts[1].settings, inserts[1].times_out_at), (full.settings, at(30) + ms(900)));
     world.shift(&[to(leases[0], TaskState::Sensing), to(leases[1], TaskState::Sensing)]);
     let answered = world.write(|tx| tx.put_sensors(&inserts));

@@ -13,7 +13,7 @@ use crate::shard::DEFAULT_CODES;
 use crate::store::Discrepancy;
 use crate::store::ReadTx;
 use crate::store::contract::{
-    LeasesByLane, SensorQuery, ShardLease, StoreTx, SurveyQuery, WhichSensors, Worker,
+    LeasesByLane, OutageRow, SensorQuery, ShardLease, ShardTake, StoreTx, SurveyQuery, WhichSensors, Worker,
 };
 use crate::task::{PastAttempt, TaskRecord};
 use crate::time::Timestamp;
@@ -62,6 +62,8 @@ pub struct Snapshot {
     pub(super) consumers: Vec<Consumer>,
     pub(super) workers: Vec<Worker>,
     pub(super) shards: Vec<ShardLease>,
+    pub(super) takes: Vec<ShardTake>,
+    pub(super) outages: Vec<OutageRow>,
     pub(super) runs: Vec<RunRecord>,
     pub(super) silent: Vec<RunRecord>,
     pub(super) audit: Vec<Discrepancy>,
@@ -175,6 +177,8 @@ impl Snapshot {
             consumers: tx.consumers()?,
             workers: tx.live_workers(first)?,
             shards: tx.shard_leases()?,
+            takes: tx.shard_takes()?,
+            outages: tx.outages(None)?,
             runs: tx.active_runs(&ActiveQuery::new(first, last))?,
             silent: silent(tx, last)?,
             audit: tx.audit()?,

@@ -3,8 +3,11 @@
 use std::num::NonZeroU32;
 
 use super::world::{World, at, holder};
+use crate::fingerprint::Fingerprint;
 use crate::store::Store;
-use crate::store::contract::{ShardLease, ShardWrite, Worker};
+use crate::store::contract::{
+    KEPT_OUTAGES, KEPT_TAKES, OutageRow, ShardLease, ShardTake, ShardWrite, Worker,
+};
 
 cases!("workers":
     a_worker_is_alive_before_its_expiry,
@@ -23,6 +26,11 @@ cases!("workers":
     a_deleted_worker_releases_its_shards,
     a_shard_can_be_released_by_hand,
     a_host_sees_workers_and_shards,
+    it_is_remembered_who_took_a_shard,
+    early_takes_of_a_shard_are_forgotten,
+    outages_that_go_on_are_found,
+    an_outage_is_replaced_under_its_beginning,
+    old_outages_are_forgotten,
 );
 
 fn live(world: World<'_>, now: i64) -> Vec<String> {
@@ -212,4 +220,84 @@ fn a_host_sees_workers_and_shards(store: &dyn Store) {
     assert_eq!(seen(10), (vec![worker("b", 20)], leases.to_vec()), "a lease that expired is shown");
     world.write(|tx| tx.delete_worker(&holder("b")));
     assert_eq!(seen(10).1[0], ShardLease::new(0, None, 2, at(20)), "and one that was released");
+}
+
+fn take(shard: u32, name: &str, epoch: i64, when: i64) -> ShardTake {
+    ShardTake::new(&lease(shard, name, epoch, 0), &worker(name, 0), at(when))
+}
+
+fn it_is_remembered_who_took_a_shard(store: &dyn Store) {
+    let world = World(store);
+    let [first, second, other] = [take(7, "a", 1, 10), take(7, "é", 3, 20), take(5, "a", 1, 15)];
+    world.write(|tx| tx.put_shard_takes(&[second.clone(), other.clone()]));
+    world.write(|tx| tx.put_shard_takes(std::slice::from_ref(&first)));
+    world.write(|tx| tx.put_shard_takes(&[]));
+    assert_eq!(
+        world.read(|tx| tx.shard_takes()),
+        [other.clone(), first.clone(), second],
+        "by shard and epoch"
+    );
+    let again = take(7, "b", 3, 30);
+    world.write(|tx| tx.put_shard_takes(&[take(7, "c", 3, 40), again.clone()]));
+    assert_eq!(world.read(|tx| tx.shard_takes()), [other, first, again], "the last of an epoch");
+    assert_eq!(world.read(|tx| tx.shard_leases()), [], "it holds nothing");
+}
+
+fn early_takes_of_a_shard_are_forgotten(store: &dyn Store) {
+    let world = World(store);
+    let epochs = |shard| -> Vec<i64> {
+        let takes = world.read(|tx| tx.shard_takes()).into_iter();
+        takes.filter(|take| take.shard == shard).map(|take| take.epoch).collect()
+    };
+    world.write(|tx| tx.put_shard_takes(&[take(1, "a", 1, 1), take(1, "a", 2, 2), take(2, "a", 1, 1)]));
+    world.write(|tx| tx.put_shard_takes(&[take(1, "b", KEPT_TAKES, 3)]));
+    assert_eq!(epochs(1), [1, 2, KEPT_TAKES]);
+    world.write(|tx| tx.put_shard_takes(&[take(1, "b", KEPT_TAKES + 1, 4)]));
+    assert_eq!((epochs(1), epochs(2)), (vec![2, KEPT_TAKES, KEPT_TAKES + 1], vec![1]));
+}
+
+fn outage(target: u64, since: i64, until: Option<i64>) -> OutageRow {
+    OutageRow { fingerprint: Fingerprint(target), since: at(since), until: until.map(at) }
+}
+
+fn outages_that_go_on_are_found(store: &dyn Store) {
+    let world = World(store);
+    let all =
+        [outage(u64::MAX, 5, None), outage(3, 20, None), outage(3, 10, Some(12)), outage(4, 1, Some(1))];
+    world.write(|tx| tx.put_outages(&all, at(0)));
+    let open = [outage(3, 20, None), outage(u64::MAX, 5, None)];
+    assert_eq!(world.read(|tx| tx.outages(None)), open);
+    let of = |targets: &[u64]| {
+        let targets: Vec<Fingerprint> = targets.iter().copied().map(Fingerprint).collect();
+        world.read(|tx| tx.outages(Some(&targets)))
+    };
+    assert_eq!(of(&[4, 3, 9, 3]), [outage(3, 10, Some(12)), outage(3, 20, None), outage(4, 1, Some(1))]);
+    assert_eq!(of(&[]), []);
+}
+
+fn an_outage_is_replaced_under_its_beginning(store: &dyn Store) {
+    let world = World(store);
+    world.write(|tx| tx.put_outages(&[outage(3, 10, None)], at(0)));
+    world.write(|tx| tx.put_outages(&[outage(3, 10, Some(30)), outage(3, 10, Some(20))], at(0)));
+    let of = |target| world.read(|tx| tx.outages(Some(&[Fingerprint(target)])));
+    assert_eq!(of(3), [outage(3, 10, Some(20))], "the last of them");
+    assert_eq!(world.read(|tx| tx.outages(None)), []);
+}
+
+fn old_outages_are_forgotten(store: &dyn Store) {
+    let world = World(store);
+    let of = |target| world.read(|tx| tx.outages(Some(&[Fingerprint(target)])));
+    let kept = i64::try_from(KEPT_OUTAGES).unwrap();
+    let mut many: Vec<OutageRow> = (0..kept).map(|since| outage(1, since, Some(since))).collect();
+    many.push(outage(2, 0, None));
+    world.write(|tx| tx.put_outages(&many, at(0)));
+    assert_eq!(of(1).len(), KEPT_OUTAGES, "none ended before the instant");
+    world.write(|tx| tx.put_outages(&[outage(1, kept, None)], at(0)));
+    assert_eq!((of(1).len(), of(1)[0]), (KEPT_OUTAGES, outage(1, 1, Some(1))), "the latest are kept");
+    world.write(|tx| tx.put_outages(&[], at(kept)));
+    assert_eq!(
+        (of(1), of(2)),
+        (vec![outage(1, kept, None)], vec![outage(2, 0, None)]),
+        "what goes on is kept"
+    );
 }

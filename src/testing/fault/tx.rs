@@ -6,15 +6,16 @@ use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
 use crate::admission::{Candidate, LanePage, QueueRecord, Serving, Subject, Undefined, WaitingCap};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::feed::{Consumer, TaskEvent};
+use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorInsert, SensorRecord};
 use crate::store::contract::{
-    CapUse, Change, FeedTx, GrantBatch, Granted, Held, LeasesByLane, Move, Overdue, PoolTx, Promote, RunTx,
-    SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery,
-    TaskSums, TaskTx, TaskWalk, Wait, Walked, Worker,
+    CapUse, Change, FeedTx, GrantBatch, Granted, Held, LeasesByLane, Move, OutageRow, Overdue, PoolTx,
+    Promote, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite, Started,
+    StoreTx, Survey, SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked, Worker,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
@@ -177,6 +178,10 @@ impl SensorTx for FaultTx<'_> {
         fn live_workers(now: Timestamp) -> Vec<Worker>;
         fn shard_leases() -> Vec<ShardLease>;
         fn put_shards_if_unchanged(writes: &[ShardWrite]) -> Vec<bool>;
+        fn put_shard_takes(takes: &[ShardTake]) -> ();
+        fn shard_takes() -> Vec<ShardTake>;
+        fn put_outages(outages: &[OutageRow], forget: Timestamp) -> ();
+        fn outages(of: Option<&[Fingerprint]>) -> Vec<OutageRow>;
     }
 }
 

@@ -18,16 +18,17 @@ use stationmaster::admission::limits::{LimitRecord, LimitSpec};
 use stationmaster::admission::{QueueRecord, Subject, Undefined, WaitingCap};
 use stationmaster::error::{Result, StoreResult};
 use stationmaster::feed::{Consumer, TaskEvent};
+use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
 use stationmaster::lease::{LeaseRef, Renewal, TaskId};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::SensorRecord;
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
-    Candidate, CapUse, Change, FeedTx, GrantBatch, Granted, LanePage, LeasesByLane, Move, Overdue, PoolTx,
-    Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving, ShardLease, ShardWrite,
-    ShareUse, Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked,
-    WhichSensors, Worker,
+    Candidate, CapUse, Change, FeedTx, GrantBatch, Granted, LanePage, LeasesByLane, Move, OutageRow, Overdue,
+    PoolTx, Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving, ShardLease,
+    ShardTake, ShardWrite, ShareUse, Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskSums, TaskTx,
+    TaskWalk, Walked, WhichSensors, Worker,
 };
 use stationmaster::store::{Discrepancy, Inserted, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::{PastAttempt, TaskRecord, TaskState};
@@ -128,6 +129,9 @@ pub(crate) enum Fault {
     ChangesIgnoreTheShard,
     ChangesLeaveOutWhatEnded,
     ShardsUnderAnyEpoch,
+    RemembersOneTakeOfAShard,
+    OutagesNeverEnd,
+    KeepsOldOutages,
     DeletedWorkersKeepTheirShards,
     PoolsInAnyOrder,
     DeletesBusyPools,
@@ -590,6 +594,7 @@ impl SensorTx for BentTx<'_> {
         fn forget_workers(before: Timestamp, limit: usize) -> usize;
         fn live_workers(now: Timestamp) -> Vec<Worker>;
         fn shard_leases() -> Vec<ShardLease>;
+        fn put_shard_takes(takes: &[ShardTake]) -> ();
     }
 
     fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>> {
@@ -630,6 +635,27 @@ impl SensorTx for BentTx<'_> {
             }
         }
         self.tx.put_shards_if_unchanged(&writes)
+    }
+
+    fn shard_takes(&mut self) -> StoreResult<Vec<ShardTake>> {
+        let mut takes = self.tx.shard_takes()?;
+        if self.fault == Fault::RemembersOneTakeOfAShard {
+            takes.dedup_by(|later, earlier| later.shard == earlier.shard);
+        }
+        Ok(takes)
+    }
+
+    fn put_outages(&mut self, outages: &[OutageRow], forget: Timestamp) -> StoreResult<()> {
+        let mut outages = outages.to_vec();
+        if self.fault == Fault::OutagesNeverEnd {
+            outages.iter_mut().for_each(|row| row.until = None);
+        }
+        self.tx
+            .put_outages(&outages, if self.fault == Fault::KeepsOldOutages { Timestamp::MIN } else { forget })
+    }
+
+    fn outages(&mut self, of: Option<&[Fingerprint]>) -> StoreResult<Vec<OutageRow>> {
+        self.tx.outages(of)
     }
 }
 

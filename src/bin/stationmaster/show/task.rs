@@ -5,7 +5,7 @@ use stationmaster::ops::{Explanation, Position};
 use stationmaster::sensor::SensorRecord;
 use stationmaster::store::Store;
 use stationmaster::task::PastAttempt;
-use stationmaster::{TaskKey, TaskRecord};
+use stationmaster::{TaskKey, TaskRecord, Timestamp};
 
 use super::explain::{MOST_BEFORE, why};
 use super::sensors::sheet as sensor_sheet;
@@ -19,6 +19,7 @@ struct Life {
     task: TaskRecord,
     attempts: Vec<PastAttempt>,
     sensor: Option<SensorRecord>,
+    log: Vec<(Timestamp, String)>,
     why: Explanation,
     position: Position,
 }
@@ -28,13 +29,13 @@ pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
     let lives = store.read(|tx| {
         let tasks = tx.tasks(keys)?;
         let attempts = tx.attempts(keys)?;
-        let sensors = tx.sensors(keys)?;
+        let sensors = tx.sensors(keys)?.into_iter().zip(tx.sensor_log(keys)?);
         let whys = tx.explain(now, keys)?;
         let positions = tx.positions(keys, MOST_BEFORE)?;
         let told = whys.into_iter().zip(positions);
         let known = tasks.into_iter().zip(attempts).zip(sensors).zip(told);
-        let life = |(((task, attempts), sensor), (why, position))| {
-            Option::map(task, |task| Life { task, attempts, sensor, why, position })
+        let life = |(((task, attempts), (sensor, log)), (why, position))| {
+            Option::map(task, |task| Life { task, attempts, sensor, log, why, position })
         };
         Ok(known.map(life).collect::<Vec<Option<Life>>>())
     })?;
@@ -61,6 +62,7 @@ fn lines(screen: &Screen, life: &Life) -> std::io::Result<Value> {
         "position": life.position,
         "attempts": life.attempts,
         "sensor": life.sensor.as_ref().map(|sensor| screen.record(sensor)).transpose()?,
+        "sensor_log": life.log.iter().map(|(at, what)| json!({ "at": at, "what": what })).collect::<Vec<_>>(),
     }))
 }
 
@@ -107,5 +109,8 @@ fn sheet(screen: &mut Screen, life: &Life) {
     if let Some(sensor) = &life.sensor {
         screen.say("\nSensor:");
         sensor_sheet(screen, sensor);
+        let rows: Vec<_> = life.log.iter().map(|(at, what)| vec![screen.when(*at), field(what)]).collect();
+        screen.say("\nWhat happened to it, but for pokes:");
+        screen.table(&["at", "what"], rows);
     }
 }

@@ -67,8 +67,17 @@ pub(crate) struct Applied {
     pub(crate) unreachable: bool,
 }
 
-/// Is given a sensor, and what its poke found.
-pub(crate) type Log<'a> = dyn FnMut(&SensorRecord, &PokeOutcome) + 'a;
+/// What an answer means for one sensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event<'a> {
+    Poked(&'a PokeOutcome),
+    OutageBegan,
+    /// An outage that began at that instant is over.
+    OutageEnded(Timestamp),
+}
+
+/// Is given a sensor, and what happened to it.
+pub(crate) type Log<'a> = dyn FnMut(&SensorRecord, Event<'_>) + 'a;
 
 impl Answer {
     /// Creates the answer for a group that was due and was not poked. It reaches all sensors, since no poke began
@@ -115,11 +124,18 @@ impl Plan {
             if served {
                 let outage = Outage::after(found.outage, &poked, now);
                 if let Some(log) = log {
-                    for member in self.groups.members(found).filter(|member| member.since <= knew) {
-                        member.record.iter().for_each(|sensor| log(sensor, &poked));
+                    let turned = match (found.outage, outage) {
+                        (None, Some(_)) => Some(Event::OutageBegan),
+                        (Some(outage), None) => Some(Event::OutageEnded(outage.since)),
+                        _ => None,
+                    };
+                    let told = self.groups.members(found).filter(|member| member.since <= knew);
+                    for sensor in told.filter_map(|member| member.record.as_deref()) {
+                        log(sensor, Event::Poked(&poked));
+                        turned.into_iter().for_each(|event| log(sensor, event));
                     }
                 }
-                self.groups.note(group, outage);
+                self.groups.note(group, outage, now);
             }
             self.end_members(group, &poked, knew, now, rules);
         }

@@ -1,10 +1,11 @@
 //! The poke groups of a worker's shards in memory: by target, by due time, by timeout.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::group::{Group, GroupRef, Phase};
 use super::members::{Member, Members, NOBODY};
+use super::outages::Outages;
 use super::slab::{Slab, shrink};
 use super::{Arrival, Rules};
 use crate::fingerprint::Fingerprint;
@@ -23,6 +24,9 @@ pub(super) struct Groups {
     incarnations: u64,
     /// Groups whose target was unreachable last time.
     pub(super) outages: usize,
+    pub(super) stored: Outages,
+    /// The sensors and the groups of each kind that has any.
+    by_kind: BTreeMap<u32, (usize, usize)>,
     /// Groups without members, kept only until their poke returns or is not made.
     pub(super) deserted: usize,
 }
@@ -47,6 +51,11 @@ impl Groups {
     /// Returns true if this registration is in memory.
     pub(super) fn knows(&self, lease: LeaseRef) -> bool {
         self.members.get(lease.id).is_some_and(|member| member.lease == lease)
+    }
+
+    /// Returns the number of sensors and of groups of each kind that has any.
+    pub(super) fn by_kind(&self) -> &BTreeMap<u32, (usize, usize)> {
+        &self.by_kind
     }
 
     /// Applies a sensor's state in the store: adds, replaces or removes it.
@@ -83,7 +92,11 @@ impl Groups {
         // Without members it counted as deserted, whether it was just created or waits for its poke.
         if group.members == 0 {
             self.deserted -= 1;
+            group.outage = self.stored.goes_on(group.fingerprint).map(|since| Outage { since });
+            self.outages += usize::from(group.outage.is_some());
         }
+        let of_kind = self.by_kind.entry(kind).or_default();
+        *of_kind = (of_kind.0 + 1, of_kind.1 + usize::from(group.members == 0));
         group.members += 1;
         group.looked_at = group.looked_at.max(looked_at);
         let interval = interval_at(&terms.settings, now.saturating_duration_since(terms.registered_at))
@@ -99,7 +112,7 @@ impl Groups {
         let poke = match (group.looked_at, group.outage) {
             (None, _) => now,
             (Some(looked), Some(outage)) => {
-                let pause = backed_off(interval, outage.failures, rules.max_pause);
+                let pause = backed_off(interval, outage.age(now), rules.max_pause);
                 next_poke(group.fingerprint, pause, looked)
                     .min(outage.borne_until(terms.registered_at, rules.window))
             }
@@ -127,6 +140,10 @@ impl Groups {
             }
             at = group.twin;
         }
+    }
+
+    pub(super) fn sharing(&self, sensor: &SensorRecord, kind: u32) -> u32 {
+        self.find(sensor, kind).and_then(|at| self.slab.get(at)).map_or(0, |group| group.members)
     }
 
     /// Creates a group, without members yet.
@@ -157,6 +174,12 @@ impl Groups {
         group.first = self.members.remove(id, group.first);
         group.members -= 1;
         group.stale = true;
+        if let Some((sensors, groups)) = self.by_kind.get_mut(&group.kind) {
+            (*sensors, *groups) = (*sensors - 1, *groups - usize::from(group.members == 0));
+            if *sensors == 0 {
+                self.by_kind.remove(&group.kind);
+            }
+        }
         if group.members == 0 {
             self.deserted += 1;
             self.desert(at);
@@ -214,6 +237,7 @@ impl Groups {
     /// Forgets all sensors. Groups whose poke has not returned are kept until it does.
     pub(super) fn clear(&mut self) {
         self.members.clear();
+        self.by_kind.clear();
         let all: Vec<(u32, u32)> = self.slab.iter().map(|(at, group)| (at, group.members)).collect();
         for (at, members) in all {
             if let Some(group) = self.slab.get_mut(at).filter(|_| members > 0) {
@@ -282,7 +306,7 @@ impl Groups {
             false => group.interval,
         };
         let interval = interval.max(rules.min_interval);
-        group.outage.map_or(interval, |outage| backed_off(interval, outage.failures, rules.max_pause))
+        group.outage.map_or(interval, |outage| backed_off(interval, outage.age(now), rules.max_pause))
     }
 
     /// Gives a group its next due time, after its poke was answered or will not be made.
@@ -359,17 +383,30 @@ impl Groups {
     }
 
     /// Records what an outcome says about the target.
-    pub(super) fn note(&mut self, group: GroupRef, outage: Option<Outage>) {
-        if self.get(group).is_some_and(|found| found.members > 0) {
+    pub(super) fn note(&mut self, group: GroupRef, outage: Option<Outage>, now: Timestamp) {
+        if let Some(found) = self.get(group).filter(|found| found.members > 0) {
+            if found.outage.is_some() && outage.is_none() {
+                self.stored.is_over(found.fingerprint, now);
+            }
             self.set_outage(group.at, outage);
         }
     }
 
     fn set_outage(&mut self, at: u32, outage: Option<Outage>) {
         let Some(group) = self.slab.get_mut(at) else { return };
+        if group.outage != outage {
+            self.stored.differs(group.fingerprint);
+        }
         self.outages -= usize::from(group.outage.is_some());
         group.outage = outage;
         self.outages += usize::from(outage.is_some());
+    }
+
+    /// Returns since when the target of this fingerprint is unreachable; of several, the earliest.
+    pub(super) fn unreachable_since(&self, fingerprint: Fingerprint) -> Option<Timestamp> {
+        let first = self.by_print.get(&fingerprint).and_then(|at| self.slab.get(*at));
+        let all = std::iter::successors(first, |group| self.slab.get(group.twin));
+        all.filter_map(|group| group.outage).map(|outage| outage.since).min()
     }
 
     /// Returns the groups with members that may have timed out at that instant or earlier.

@@ -8,6 +8,7 @@ mod answer;
 mod group;
 mod groups;
 mod members;
+mod outages;
 mod slab;
 
 #[cfg(test)]
@@ -19,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use answer::{Answer, Job, Log, Outcome};
+pub(crate) use answer::{Answer, Event, Job, Log, Outcome};
 pub(crate) use group::GroupRef;
 use group::Phase;
 use groups::Groups;
@@ -102,6 +103,7 @@ impl Plan {
             self.held.clear();
             self.endings.clear();
             self.groups.clear();
+            self.groups.stored.clear();
         }
         self.now = Some(now);
         self.turn += 1;
@@ -134,6 +136,11 @@ impl Plan {
     /// Returns the numbers of the kinds of its groups.
     pub(crate) fn kinds(&self) -> HashSet<u32> {
         self.groups.slab.iter().map(|(_, group)| group.kind).collect()
+    }
+
+    /// Returns the number of sensors and of targets of each kind that has any, by the kind's number.
+    pub(crate) fn by_kind(&self) -> &BTreeMap<u32, (usize, usize)> {
+        self.groups.by_kind()
     }
 
     /// Returns the kind of a group.
@@ -180,12 +187,29 @@ impl Plan {
     fn forget_lost(&mut self, rules: Rules) {
         let kept = self.held.keys().map(|shard| range(rules.codes, rules.shards, *shard));
         let kept: Vec<Range<u32>> = kept.collect();
-        self.groups.retain(|print| kept.iter().any(|range| range.contains(&code(print, rules.codes))));
+        let mine = |print| kept.iter().any(|range| range.contains(&code(print, rules.codes)));
+        self.groups.retain(mine);
+        self.groups.stored.retain(mine);
     }
 
     /// Applies a sensor's state in the store: adds, replaces or removes it.
     pub(crate) fn learn(&mut self, arrival: Arrival, now: Timestamp, rules: Rules) {
         self.groups.learn(arrival, self.turn, now, rules);
+    }
+
+    /// Returns true if this registration is in memory.
+    pub(crate) fn knows(&self, lease: LeaseRef) -> bool {
+        self.groups.knows(lease)
+    }
+
+    /// Returns the whole of this registration, if a log needs it.
+    pub(crate) fn whole(&self, lease: LeaseRef) -> Option<&SensorRecord> {
+        self.groups.members.get(lease.id).filter(|member| member.lease == lease)?.record.as_deref()
+    }
+
+    /// Returns how many sensors share the target of this one, including it once it is known.
+    pub(crate) fn sharing(&self, sensor: &SensorRecord, kind: u32) -> u32 {
+        self.groups.sharing(sensor, kind)
     }
 
     /// Forgets all sensors, to read them again.

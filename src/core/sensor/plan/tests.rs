@@ -13,7 +13,8 @@ use crate::fingerprint::Fingerprint;
 use crate::id::TaskKey;
 use crate::lease::TaskId;
 use crate::sensor::{
-    EndReason, NewSensor, Outage, SensorState, Settings, Terms, backed_off, give_up, interval_at, next_poke,
+    EndReason, NewSensor, Outage, OutageRow, SensorState, Settings, Terms, backed_off, give_up, interval_at,
+    next_poke,
 };
 
 const TASKS: u64 = 24;
@@ -103,6 +104,8 @@ struct Naive {
     sensors: Vec<Sensor>,
     targets: BTreeMap<u64, Target>,
     endings: BTreeMap<LeaseRef, EndReason>,
+    /// The outages that go on in the store, and when a poke of its own found each to be over.
+    stored: BTreeMap<Fingerprint, (Timestamp, Option<Timestamp>)>,
 }
 
 impl Naive {
@@ -116,7 +119,7 @@ impl Naive {
         };
         let interval = self.of(target).map(of).min().unwrap().max(rules().min_interval);
         let outage = self.targets[&target].outage;
-        outage.map_or(interval, |outage| backed_off(interval, outage.failures, rules().max_pause))
+        outage.map_or(interval, |outage| backed_off(interval, outage.age(now), rules().max_pause))
     }
 
     /// When the first sensor of the target times out, and when the first has borne the outage.
@@ -154,8 +157,12 @@ impl Naive {
         self.forget(sensor.lease.id);
         let taken_over = taken_over.filter(|_| now >= sensor.terms.registered_at + rules().lease);
         let (target, terms) = (sensor.target, sensor.terms);
+        let is_first = self.of(target).next().is_none();
         self.sensors.push(sensor);
         let found = self.targets.entry(target).or_default();
+        if let Some((since, None)) = self.stored.get(&print_of(target)).filter(|_| is_first) {
+            found.outage = Some(Outage { since: *since });
+        }
         found.looked_at = found.looked_at.max(taken_over);
         found.joined |= taken_over.is_none();
         if found.asked.is_some() {
@@ -166,7 +173,7 @@ impl Naive {
         let own = match (found.looked_at, found.outage) {
             (None, _) => now,
             (Some(looked), Some(outage)) => {
-                let pause = backed_off(interval, outage.failures, rules().max_pause);
+                let pause = backed_off(interval, outage.age(now), rules().max_pause);
                 next_poke(print_of(target), pause, looked)
                     .min(outage.since.max(terms.registered_at) + rules().window)
             }
@@ -224,6 +231,29 @@ impl Naive {
         all
     }
 
+    /// What the store must be told of outages.
+    fn outages_to_store(&self, now: Timestamp) -> Vec<OutageRow> {
+        let mut rows = Vec::new();
+        for target in (0..TARGETS).step_by(2) {
+            let fingerprint = print_of(target);
+            let of = |target: u64| self.targets.get(&target)?.outage.map(|outage| outage.since);
+            let (known, since) =
+                (self.stored.get(&fingerprint), [target, target + 1].into_iter().filter_map(of));
+            let since = since.min();
+            if let Some((known, over)) = known.filter(|(known, _)| Some(*known) != since) {
+                rows.push(OutageRow {
+                    fingerprint,
+                    since: *known,
+                    until: Some(over.unwrap_or(now).max(*known)),
+                });
+            }
+            if let Some(since) = since.filter(|since| known.is_none_or(|(known, _)| known != since)) {
+                rows.push(OutageRow { fingerprint, since, until: None });
+            }
+        }
+        rows
+    }
+
     fn rest(&mut self, target: u64, now: Timestamp) {
         let empty = self.of(target).next().is_none();
         let Some(found) = self.targets.get_mut(&target) else { return };
@@ -243,8 +273,15 @@ impl Naive {
     fn answered(&mut self, target: u64, knew: u64, poked: &PokeOutcome, hangs: bool, now: Timestamp) {
         let empty = self.of(target).next().is_none();
         if let Some(found) = self.targets.get_mut(&target).filter(|_| !empty) {
-            found.outage = Outage::after(found.outage, poked, now);
-            let outage = found.outage;
+            let before = found.outage;
+            let outage = Outage::after(before, poked, now);
+            found.outage = outage;
+            if let Some((_, over)) = self.stored.get_mut(&print_of(target))
+                && before.is_some()
+                && outage.is_none()
+            {
+                *over = Some(now);
+            }
             for sensor in self.sensors.iter().filter(|sensor| sensor.target == target && sensor.since <= knew)
             {
                 let given_up = match (poked, &outage) {
@@ -313,6 +350,8 @@ struct World {
     /// Registrations, and sensors that ended.
     changes: Vec<Sensor>,
     epoch: i64,
+    /// The outages in the store, each with its end.
+    outages: BTreeMap<(Fingerprint, Timestamp), Option<Timestamp>>,
     workers: [Worker; 2],
     /// What happened, so that a run in which nothing happens is noticed.
     seen: BTreeSet<&'static str>,
@@ -326,6 +365,7 @@ impl World {
             store: BTreeMap::new(),
             changes: Vec::new(),
             epoch: 0,
+            outages: BTreeMap::new(),
             workers: Default::default(),
             seen: BTreeSet::new(),
         };
@@ -352,7 +392,8 @@ impl World {
             30 => self.come_back(at),
             31..=34 => self.settle(at),
             35 => self.hand_over(),
-            36 if self.dice.roll(20) == 0 => self.set_back(at),
+            36 => self.renew(at),
+            37 if self.dice.roll(20) == 0 => self.set_back(at),
             _ => {
                 let units = [1, 1_000, 1_000_000, 20_000_000];
                 let unit = units[self.dice.index(units.len())];
@@ -540,11 +581,55 @@ impl World {
         }
     }
 
+    /// The worker renews its shards, and tells the store of outages. Nobody knows of another outage of a target.
+    fn renew(&mut self, at: usize) {
+        let now = self.now(at);
+        let worker = &mut self.workers[at];
+        let rows = worker.plan.outages_to_store(now);
+        assert_eq!(rows, worker.naive.outages_to_store(now));
+        if self.dice.roll(5) == 0 {
+            return;
+        }
+        worker.plan.outages_stored(&rows);
+        for row in rows {
+            self.seen.insert(if row.until.is_some() { "outage ended" } else { "outage stored" });
+            self.outages.insert((row.fingerprint, row.since), row.until);
+            match row.until {
+                Some(_) => worker.naive.stored.remove(&row.fingerprint),
+                None => worker.naive.stored.insert(row.fingerprint, (row.since, None)),
+            };
+        }
+        assert_eq!(worker.plan.outages_to_store(now), [], "it is told once");
+    }
+
+    /// What a worker reads with shards that it gains.
+    fn learn_outages(&mut self, at: usize, mine: impl Fn(u64) -> bool) {
+        let mut rows = Vec::new();
+        for target in (0..TARGETS).step_by(2).filter(|target| mine(*target)) {
+            let fingerprint = print_of(target);
+            let open =
+                self.outages.iter().filter(|((print, _), until)| *print == fingerprint && until.is_none());
+            for ((_, since), _) in open {
+                rows.push(OutageRow { fingerprint, since: *since, until: None });
+                self.seen.insert("outage taken over");
+                self.workers[at].naive.stored.insert(fingerprint, (*since, None));
+            }
+        }
+        assert!(
+            rows.windows(2).all(|rows| rows[0].fingerprint < rows[1].fingerprint),
+            "one goes on per target"
+        );
+        self.workers[at].plan.learn_outages(&rows);
+    }
+
     /// A shard goes to the other worker: its lease ends, and the other one claims it.
     fn hand_over(&mut self) {
         let shard = self.dice.roll(u64::from(SHARDS)) as u32;
         let from = usize::from(!self.workers[0].plan.held().contains_key(&shard));
         let (giver, taker) = (from, 1 - from);
+        if self.dice.roll(2) == 0 {
+            self.renew(giver);
+        }
         let now = self.now(giver);
         let mut held = self.workers[giver].plan.held().clone();
         held.insert(shard, now);
@@ -552,11 +637,16 @@ impl World {
         worker.plan.hold(held, rules());
         assert!(worker.plan.expire(now, rules()) && !worker.plan.expire(now, rules()));
         worker.naive.keep(|target| shard_of(target) != shard);
+        let lost = |print: &Fingerprint| {
+            (0..TARGETS).any(|target| print_of(target) == *print && shard_of(target) == shard)
+        };
+        worker.naive.stored.retain(|print, _| !lost(print));
         self.check(giver);
         let mut held = self.workers[taker].plan.held().clone();
         held.insert(shard, Timestamp::MAX);
         self.workers[taker].plan.hold(held, rules());
         let since = self.now(taker) - SECOND * self.dice.roll(20) as u32;
+        self.learn_outages(taker, |target| shard_of(target) == shard);
         for sensor in
             self.store.values().filter(|sensor| shard_of(sensor.target) == shard).cloned().collect::<Vec<_>>()
         {
@@ -575,10 +665,12 @@ impl World {
         assert!(!worker.plan.begin(now) && worker.plan.held().is_empty());
         worker.naive.keep(|_| false);
         worker.naive.endings.clear();
+        worker.naive.stored.clear();
         self.check(at);
         let worker = &mut self.workers[at];
-        worker.plan.hold(held, rules());
+        worker.plan.hold(held.clone(), rules());
         worker.cursor = self.changes.len();
+        self.learn_outages(at, |target| held.contains_key(&shard_of(target)));
         for sensor in self.store.values().cloned().collect::<Vec<_>>() {
             self.learn(at, &sensor, true, Some(now));
         }
@@ -590,8 +682,11 @@ impl World {
         assert_eq!(plan.sensors(), naive.sensors.len());
         let with = naive.targets.keys().filter(|target| naive.of(**target).next().is_some()).count();
         assert_eq!((plan.groups(), plan.groups.deserted), (with, naive.targets.len() - with));
+        let count = plan.by_kind().get(&0).copied().unwrap_or_default();
+        assert_eq!(count, (naive.sensors.len(), with));
         let outages = naive.targets.values().filter(|target| target.outage.is_some()).count();
         assert_eq!(plan.outages(), outages);
+        assert_eq!(plan.outages_to_store(now), naive.outages_to_store(now));
         let due = naive.targets.values().filter_map(|target| target.due).min();
         assert_eq!(plan.groups.earliest(), due, "when something is due");
         // A last look that does not come ends its first sensor after the usual time. If a sensor has left
@@ -615,15 +710,28 @@ impl Worker {
         let mut logged: BTreeSet<LeaseRef> =
             self.naive.of(target).filter(whole).map(|sensor| sensor.lease).collect();
         let sensors = self.naive.of(target).count();
+        let before = self.naive.targets.get(&target).and_then(|found| found.outage);
+        let turns = match (before, matches!(poked, PokeOutcome::Unreachable(_))) {
+            (None, true) => Some(Event::OutageBegan),
+            (Some(outage), false) => Some(Event::OutageEnded(outage.since)),
+            _ => None,
+        };
+        let mut turned: BTreeSet<LeaseRef> = logged.iter().copied().filter(|_| turns.is_some()).collect();
         let applied = self.plan.answered(
             answer,
             now,
             rules(),
-            Some(&mut |sensor, _| {
-                assert!(logged.remove(&sensor.lease_ref()), "only who is concerned is told");
+            Some(&mut |sensor, event| match event {
+                Event::Poked(_) => {
+                    assert!(logged.remove(&sensor.lease_ref()), "only who is concerned is told")
+                }
+                turn => assert!(
+                    Some(turn) == turns && turned.remove(&sensor.lease_ref()),
+                    "outages are told once"
+                ),
             }),
         );
-        assert!(logged.is_empty());
+        assert!(logged.is_empty() && turned.is_empty());
         assert_eq!(
             (applied.sensors, applied.unreachable),
             (sensors, matches!(poked, PokeOutcome::Unreachable(_)))
@@ -662,6 +770,9 @@ fn does_what_a_naive_model_does() {
         "hangs",
         "landed",
         "not yet",
+        "outage ended",
+        "outage stored",
+        "outage taken over",
         "passed over",
         "refused",
         "returned",

@@ -212,7 +212,8 @@ CREATE TABLE sm_sensor (
     registered_at INTEGER NOT NULL,
     times_out_at  INTEGER NOT NULL,
     kind          TEXT NOT NULL,
-    context       TEXT NOT NULL
+    context       TEXT NOT NULL,
+    holder        TEXT
 ) STRICT;
 CREATE INDEX sm_sensor_changed ON sm_sensor (state, changed);
 
@@ -262,6 +263,25 @@ CREATE TABLE sm_shard (
     expires_at INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX sm_shard_holder ON sm_shard (holder);
+-- Which worker took which shard under which epoch: the last changes of holder.
+CREATE TABLE sm_shard_take (
+    shard  INTEGER NOT NULL,
+    epoch  INTEGER NOT NULL,
+    holder TEXT NOT NULL,
+    at     INTEGER NOT NULL,
+    codes  INTEGER NOT NULL,
+    shards INTEGER NOT NULL,
+    PRIMARY KEY (shard, epoch)
+) STRICT, WITHOUT ROWID;
+-- Outages of targets that lasted until a poker renewed its shards. until: none if it goes on.
+CREATE TABLE sm_outage (
+    fingerprint INTEGER NOT NULL,
+    since       INTEGER NOT NULL,
+    until       INTEGER,
+    PRIMARY KEY (fingerprint, since)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX sm_outage_open ON sm_outage (fingerprint, since) WHERE until IS NULL;
+CREATE INDEX sm_outage_until ON sm_outage (until) WHERE until IS NOT NULL;
 
 CREATE TABLE sm_namespace (
     no   INTEGER PRIMARY KEY,

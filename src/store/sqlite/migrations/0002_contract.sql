@@ -13,6 +13,10 @@ SELECT t.no AS id, t.epoch, t.namespace, t.workflow, t.run, t.task, nullif(t.map
     t.map_index AS map_key, t.cancel_at
 FROM sm_task AS t JOIN sm_lane AS lane ON lane.no = t.lane;
 
+-- What sharing saves: the sensors that wait, and their distinct targets.
+CREATE VIEW sm_sharing AS
+SELECT kind, count(*) AS sensors, count(DISTINCT context) AS targets FROM sm_sensor WHERE state = 0 GROUP BY kind;
+
 -- The limit keys that the tasks of a lane carry, and how much each counts against them.
 CREATE VIEW sm_carried AS
 SELECT sm_lane.no AS lane, iif(need.type = 'array', json_extract(need.value, '$[0]'), need.value) AS name,

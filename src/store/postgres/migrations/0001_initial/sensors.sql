@@ -16,7 +16,8 @@ CREATE TABLE sm.sensor (
     registered_at BIGINT NOT NULL,
     times_out_at  BIGINT NOT NULL,
     kind          TEXT COLLATE "C" NOT NULL,
-    context       TEXT COLLATE "C" NOT NULL
+    context       TEXT COLLATE "C" NOT NULL,
+    holder        TEXT COLLATE "C"
 );
 
 -- Who changes a sensor, or ends a task of the feed, appends to an inbox, where it has no number yet. Who holds the advisory
@@ -112,3 +113,22 @@ CREATE TABLE sm.shard (
     expires_at BIGINT NOT NULL
 );
 CREATE INDEX shard_holder ON sm.shard (holder);
+-- Which worker took which shard under which epoch: the last changes of holder.
+CREATE TABLE sm.shard_take (
+    shard  BIGINT NOT NULL,
+    epoch  BIGINT NOT NULL,
+    holder TEXT COLLATE "C" NOT NULL,
+    at     BIGINT NOT NULL,
+    codes  BIGINT NOT NULL,
+    shards BIGINT NOT NULL,
+    PRIMARY KEY (shard, epoch)
+);
+-- Outages of targets that lasted until a poker renewed its shards. until: none if it goes on.
+CREATE TABLE sm.outage (
+    fingerprint BIGINT NOT NULL,
+    since       BIGINT NOT NULL,
+    until       BIGINT,
+    PRIMARY KEY (fingerprint, since)
+);
+CREATE INDEX outage_open ON sm.outage (fingerprint, since) WHERE until IS NULL;
+CREATE INDEX outage_until ON sm.outage (until) WHERE until IS NOT NULL;

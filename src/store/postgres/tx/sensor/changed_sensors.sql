@@ -4,7 +4,7 @@
 -- $5 and $6 ranges of codes, empty arrays for all.
 SELECT sensor.no, sensor.fingerprint, sensor.epoch, sensor.attempt, sensor.generation, sensor.interval,
   sensor.timeout, sensor.on_landed, sensor.on_missed, sensor.registered_at, sensor.times_out_at, sensor.state,
-  sensor.seq, sensor.kind, sensor.context, sensor.execution, sensor.poke, sensor.max_interval,
+  sensor.seq, sensor.kind, sensor.context, sensor.execution, sensor.poke, sensor.max_interval, sensor.holder,
   task.namespace, task.workflow, task.run, task.task, task.map_index
 FROM (
   SELECT change.seq, sensor.*

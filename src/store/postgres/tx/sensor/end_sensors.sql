@@ -22,7 +22,7 @@ noted AS (
 )
 SELECT sensor.no, sensor.fingerprint, sensor.epoch, sensor.attempt, sensor.generation, sensor.interval,
   sensor.timeout, sensor.on_landed, sensor.on_missed, sensor.registered_at, sensor.times_out_at, sensor.state,
-  0::bigint, sensor.kind, sensor.context, sensor.execution, sensor.poke, sensor.max_interval,
+  0::bigint, sensor.kind, sensor.context, sensor.execution, sensor.poke, sensor.max_interval, sensor.holder,
   task.namespace, task.workflow, task.run, task.task, task.map_index,
   sensor.place
 FROM placed sensor

@@ -1,5 +1,6 @@
 //! The store's operations on sensors, and the trait that they share with workers and shards.
 
+pub(super) mod life;
 pub(super) mod numbers;
 
 use std::collections::HashMap;
@@ -13,11 +14,12 @@ use super::super::news::News;
 use super::super::wire::ask;
 use super::{Db, PostgresBackend, clamp, first, row};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
+use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{SensorInsert, SensorRecord, Settings};
 use crate::store::contract::{
-    SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
+    OutageRow, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite, WhichSensors, Worker,
 };
 use crate::store::sql::codes::Code;
 use crate::store::sql::records;
@@ -25,7 +27,7 @@ use crate::store::sql::statement::statement;
 use crate::time::{Timestamp, duration_micros};
 
 /// The column behind those of a sensor and its task.
-const AFTER_SENSOR: usize = 23;
+const AFTER_SENSOR: usize = 24;
 
 pub(super) const PUT: &str = statement!("put_sensors.sql");
 pub(super) const OF_KEYS: &str = statement!("sensors_of_keys.sql");
@@ -61,7 +63,7 @@ fn spans(query: &SensorQuery) -> (Vec<i64>, Vec<i64>) {
 impl Db<'_> {
     /// Reads a sensor, whose task's key stands behind its own columns.
     fn sensor(&mut self, row: &Row) -> Outcome<SensorRecord> {
-        let task = self.names.key(row, 18)?;
+        let task = self.names.key(row, 19)?;
         records::sensor(row, task, &mut self.names)
     }
 
@@ -122,6 +124,10 @@ impl SensorTx for PostgresBackend<'_> {
                 nth.clone(),
                 last,
                 clamp(sensors.len()),
+                sensors
+                    .iter()
+                    .map(|sensor| sensor.registered_by.as_ref().map(ToString::to_string))
+                    .collect::<Vec<Option<String>>>(),
             );
             let [attempt, number] = db.numbering(sensors.len());
             let [rows, _, numbered] = db.all([put, attempt, number])?;
@@ -261,6 +267,22 @@ impl SensorTx for PostgresBackend<'_> {
 
     fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>> {
         self.write(|db| if writes.is_empty() { Ok(Vec::new()) } else { db.put_shards_if_unchanged(writes) })
+    }
+
+    fn put_shard_takes(&mut self, takes: &[ShardTake]) -> StoreResult<()> {
+        self.write(|db| if takes.is_empty() { Ok(()) } else { db.put_shard_takes(takes) })
+    }
+
+    fn shard_takes(&mut self) -> StoreResult<Vec<ShardTake>> {
+        self.read(|db| db.shard_takes())
+    }
+
+    fn put_outages(&mut self, outages: &[OutageRow], forget: Timestamp) -> StoreResult<()> {
+        self.write(|db| db.put_outages(outages, forget))
+    }
+
+    fn outages(&mut self, of: Option<&[Fingerprint]>) -> StoreResult<Vec<OutageRow>> {
+        self.read(|db| db.outages(of))
     }
 }
 

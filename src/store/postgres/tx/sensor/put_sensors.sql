@@ -1,7 +1,7 @@
 -- Registers sensors, in place of earlier registrations of their tasks, which the transaction has locked. Notes
 -- each registration in the inbox, also one that a later one of this call replaces. Changes nothing unless all
 -- tasks are there; returns those that are.
--- $1 to $14: one array a column; $15 says which registration of its task in this call each is, from 1 on;
+-- $1 to $14, and $18 for the holders: one array a column; $15 says which registration of its task in this call each is, from 1 on;
 -- $16 is 1 if it is the last of them; $17 how many there are in all.
 WITH
 found AS MATERIALIZED (
@@ -10,10 +10,10 @@ found AS MATERIALIZED (
   FROM unnest(
     $1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
     $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], $14::text[],
-    $15::bigint[], $16::bigint[]
+    $15::bigint[], $16::bigint[], $18::text[]
   ) WITH ORDINALITY given (
     no, epoch, fingerprint, interval, timeout, execution, poke, max_interval, on_landed, on_missed,
-    registered_at, times_out_at, kind, context, nth, last, place
+    registered_at, times_out_at, kind, context, nth, last, holder, place
   )
   CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = given.no OFFSET 0) task
   CROSS JOIN LATERAL (
@@ -35,11 +35,11 @@ complete AS MATERIALIZED (SELECT count(*) = $17::bigint AS complete FROM found),
 put AS (
   INSERT INTO sm.sensor (
     no, epoch, state, fingerprint, attempt, generation, interval, timeout, execution, poke, max_interval,
-    on_landed, on_missed, registered_at, times_out_at, kind, context
+    on_landed, on_missed, registered_at, times_out_at, kind, context, holder
   )
   SELECT found.no, found.epoch, 0, found.fingerprint, found.attempt, found.generation, found.interval,
     found.timeout, found.execution, found.poke, found.max_interval, found.on_landed, found.on_missed,
-    found.registered_at, found.times_out_at, found.kind, found.context
+    found.registered_at, found.times_out_at, found.kind, found.context, found.holder
   FROM found
   WHERE found.last = 1 AND (SELECT complete FROM complete)
   ORDER BY found.no
@@ -48,7 +48,8 @@ put AS (
     interval = excluded.interval, timeout = excluded.timeout, execution = excluded.execution,
     poke = excluded.poke, max_interval = excluded.max_interval, on_landed = excluded.on_landed,
     on_missed = excluded.on_missed, registered_at = excluded.registered_at,
-    times_out_at = excluded.times_out_at, kind = excluded.kind, context = excluded.context
+    times_out_at = excluded.times_out_at, kind = excluded.kind, context = excluded.context,
+    holder = excluded.holder
 ),
 noted AS (
   INSERT INTO sm.sensor_inbox (no, kind)

@@ -2,7 +2,7 @@
 -- $1 to $5: namespaces, workflows, runs, tasks, map indexes.
 SELECT sensor.no, sensor.fingerprint, sensor.epoch, sensor.attempt, sensor.generation, sensor.interval,
   sensor.timeout, sensor.on_landed, sensor.on_missed, sensor.registered_at, sensor.times_out_at, sensor.state,
-  coalesce(change.seq, 0), sensor.kind, sensor.context, sensor.execution, sensor.poke, sensor.max_interval,
+  coalesce(change.seq, 0), sensor.kind, sensor.context, sensor.execution, sensor.poke, sensor.max_interval, sensor.holder,
   task.namespace, task.workflow, task.run, task.task, task.map_index,
   given.place
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) WITH ORDINALITY

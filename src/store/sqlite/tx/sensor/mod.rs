@@ -1,5 +1,7 @@
 //! The store's operations on sensors, and the trait that they share with workers and shards.
 
+pub(super) mod life;
+
 use rusqlite::{OptionalExtension, Row, Statement, params};
 
 use super::super::error::{Fault, Outcome};
@@ -7,11 +9,12 @@ use super::codes::Code;
 use super::row::{Names, map_index_value};
 use super::{SqliteBackend, clamp, row};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
+use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
 use crate::sensor::{SensorInsert, SensorRecord, SensorState};
 use crate::store::contract::{
-    SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, WhichSensors, Worker,
+    OutageRow, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite, WhichSensors, Worker,
 };
 use crate::store::sql::records;
 use crate::store::sql::statement::statement;
@@ -85,6 +88,7 @@ impl SensorTx for SqliteBackend<'_> {
                     settings.poke_timeout.map(duration_micros),
                     settings.max_interval.map(duration_micros),
                     generation,
+                    insert.registered_by.as_ref().map(Holder::as_str),
                 ])?;
                 let (generation, changed) = (generation.unsigned_abs(), changed.unsigned_abs());
                 stored.push(SensorRecord::registered(insert.clone(), task, attempt, generation, changed));
@@ -200,5 +204,21 @@ impl SensorTx for SqliteBackend<'_> {
 
     fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>> {
         self.write(|db| db.put_shards_if_unchanged(writes))
+    }
+
+    fn put_shard_takes(&mut self, takes: &[ShardTake]) -> StoreResult<()> {
+        self.write(|db| db.put_shard_takes(takes))
+    }
+
+    fn shard_takes(&mut self) -> StoreResult<Vec<ShardTake>> {
+        self.read(|db| db.shard_takes())
+    }
+
+    fn put_outages(&mut self, outages: &[OutageRow], forget: Timestamp) -> StoreResult<()> {
+        self.write(|db| db.put_outages(outages, forget))
+    }
+
+    fn outages(&mut self, of: Option<&[Fingerprint]>) -> StoreResult<Vec<OutageRow>> {
+        self.read(|db| db.outages(of))
     }
 }

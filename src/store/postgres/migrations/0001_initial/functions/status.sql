@@ -37,6 +37,10 @@ CROSS JOIN LATERAL (
   OFFSET 0
 ) stands;
 
+-- What sharing saves: the sensors that wait, and their distinct targets.
+CREATE VIEW sm.sharing AS
+SELECT kind, count(*) AS sensors, count(DISTINCT context) AS targets FROM sm.sensor WHERE state = 0 GROUP BY kind;
+
 CREATE FUNCTION sm._is_instant(at BIGINT) RETURNS BOOLEAN LANGUAGE sql IMMUTABLE AS
 $$SELECT $1 BETWEEN -8334601228800000000 AND 8210266876799999999$$;
 

@@ -1,0 +1,65 @@
+//! What happens to a sensor between its registration and its end, in words.
+//!
+//! The log of a machine and the store describe an event by the same words, so that who reads both sees it once.
+
+use super::spec::SensorRecord;
+use super::{EndReason, Ending};
+use crate::id::Holder;
+use crate::time::Timestamp;
+
+/// The beginning of an outage.
+pub(crate) const OUTAGE_BEGAN: &str = "an outage began: the target could not be looked at";
+
+/// The end of a registration that its poker did not decide.
+pub(crate) const ENDED_ELSEWHERE: &str =
+    "waits no more: its task was cancelled, marked, or registered again, or another worker ended it";
+
+/// Describes a registration, without the context: not everyone who may read a life may read that.
+pub(crate) fn registered(sensor: &SensorRecord) -> String {
+    let SensorRecord { kind, fingerprint, times_out_at, .. } = sensor;
+    let by = sensor.registered_by.as_ref().map_or_else(String::new, |holder| format!(" by {holder}"));
+    format!("registered{by}: {kind}, fingerprint {fingerprint}, until {times_out_at}")
+}
+
+/// Says which worker pokes a sensor from now on, and how many others it serves by that.
+pub(crate) fn poked_by(worker: &Holder, others: u32) -> String {
+    format!("poked by {worker} together with {others} others")
+}
+
+/// Says whose pokes are in the log of another machine.
+pub(crate) fn not_here(worker: &Holder) -> String {
+    format!("poked by {worker}: the file of its machine has its pokes, which are not in this one")
+}
+
+/// Returns true if a line of a log says that this worker pokes the sensor.
+pub(crate) fn tells_of(line: &str, worker: &Holder) -> bool {
+    line.contains(&format!(" poked by {worker} together with "))
+}
+
+/// Says who took the sensor's shard, and who had it before.
+pub(crate) fn taken(by: &Holder, from: Option<&Holder>) -> String {
+    match from {
+        None => format!("taken by {by}"),
+        Some(from) if from == by => format!("taken again by {by}"),
+        Some(from) => format!("taken over by {by} from {from}"),
+    }
+}
+
+/// Says how long an outage was.
+pub(crate) fn outage_ended(since: Timestamp, until: Timestamp) -> String {
+    let length = until.saturating_duration_since(since).as_secs_f64();
+    format!("the outage ended after {length:.3} s: the target could be looked at")
+}
+
+/// Describes an end that a poker decided.
+pub(crate) fn ended(ending: &Ending) -> String {
+    let word = match ending.reason {
+        EndReason::Unreachable => "given up",
+        EndReason::TimedOut | EndReason::ExecutionTimedOut => "timed out",
+        EndReason::Landed => "landed",
+        EndReason::Failed => "failed",
+        EndReason::Cancelled => "cancelled",
+    };
+    let text = ending.message.as_deref().or(ending.value.as_deref());
+    text.map_or_else(|| word.to_owned(), |text| format!("{word}: {text}"))
+}

@@ -1,0 +1,105 @@
+//! What the store knows of the outages of a worker's targets, and what it does not know yet.
+//!
+//! A worker tells the store of outages when it renews its shards, which is several times per lease. An outage that
+//! begins and ends between two renewals is never written, and no poke writes anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Plan;
+use crate::fingerprint::Fingerprint;
+use crate::sensor::OutageRow;
+use crate::time::Timestamp;
+
+/// The outages that go on in the store, and where memory differs from it.
+#[derive(Debug, Default)]
+pub(super) struct Outages {
+    /// Since when, by target.
+    stored: BTreeMap<Fingerprint, Timestamp>,
+    /// When a poke could look again, of those that the store holds as going on.
+    over: BTreeMap<Fingerprint, Timestamp>,
+    /// Targets whose outage began, ended or lost its sensors since the store was last told.
+    differing: BTreeSet<Fingerprint>,
+}
+
+impl Outages {
+    /// Returns the beginning of an outage that the store holds, unless a poke has ended it since.
+    pub(super) fn goes_on(&self, target: Fingerprint) -> Option<Timestamp> {
+        self.stored.get(&target).filter(|_| !self.over.contains_key(&target)).copied()
+    }
+
+    /// Notes that a poke could look again.
+    pub(super) fn is_over(&mut self, target: Fingerprint, now: Timestamp) {
+        if self.stored.contains_key(&target) {
+            self.over.insert(target, now);
+        }
+    }
+
+    /// Notes that memory may differ from the store.
+    pub(super) fn differs(&mut self, target: Fingerprint) {
+        self.differing.insert(target);
+    }
+
+    /// Forgets targets that no longer belong to the worker.
+    pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint) -> bool) {
+        self.stored.retain(|target, _| mine(*target));
+        self.over.retain(|target, _| mine(*target));
+        self.differing.retain(|target| mine(*target));
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Plan {
+    /// Learns of outages that go on in shards that were just gained, before it learns of their sensors. The first
+    /// look at a target decides whether its outage still goes on.
+    pub(crate) fn learn_outages(&mut self, rows: &[OutageRow]) {
+        let stored = &mut self.groups.stored;
+        for row in rows.iter().filter(|row| row.until.is_none()) {
+            stored.stored.insert(row.fingerprint, row.since);
+            stored.over.remove(&row.fingerprint);
+            // If no sensor waits for the target any more, the store is told so.
+            stored.differing.insert(row.fingerprint);
+        }
+    }
+
+    /// Returns what the store is to be told of outages: those that it does not know, and the ends of those that are
+    /// over. An outage is over for the store as well if no sensor waits for its target.
+    pub(crate) fn outages_to_store(&self, now: Timestamp) -> Vec<OutageRow> {
+        let Outages { stored, over, differing } = &self.groups.stored;
+        let mut rows = Vec::new();
+        for target in differing {
+            let (known, since) = (stored.get(target).copied(), self.groups.unreachable_since(*target));
+            if known == since {
+                continue;
+            }
+            if let Some(known) = known {
+                let until = over.get(target).copied().unwrap_or(now).max(known);
+                rows.push(OutageRow { fingerprint: *target, since: known, until: Some(until) });
+            }
+            if let Some(since) = since {
+                rows.push(OutageRow { fingerprint: *target, since, until: None });
+            }
+        }
+        rows
+    }
+
+    /// Notes that the store has accepted these rows. What was not among them is told again.
+    pub(crate) fn outages_stored(&mut self, rows: &[OutageRow]) {
+        for OutageRow { fingerprint, since, until } in rows {
+            let stored = &mut self.groups.stored;
+            stored.over.remove(fingerprint);
+            match until {
+                None => stored.stored.insert(*fingerprint, *since),
+                Some(_) => stored.stored.remove(fingerprint),
+            };
+        }
+        let groups = &self.groups;
+        let differs = |target: &Fingerprint| {
+            groups.stored.stored.get(target).copied() != groups.unreachable_since(*target)
+        };
+        let differing = groups.stored.differing.iter().copied().filter(differs).collect();
+        self.groups.stored.differing = differing;
+    }
+}

@@ -1,0 +1,170 @@
+//! What a poker tells the store of its sensors besides how they end: who took their shards, and outages.
+//!
+//! All of it is written with the renewal of its shards, which fences it: a worker that lost a shard says nothing
+//! of it any more. No line is written per sensor, and none per poke.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use super::poke::PokeLog;
+use super::shards::Gained;
+use super::worker::Poker;
+use crate::error::Result;
+use crate::id::Holder;
+use crate::lease::LeaseRef;
+use crate::sensor::plan::Event;
+use crate::sensor::{Ending, OutageRow, SensorRecord, SensorState, ShardTake, ShardWrite, Worker, life};
+use crate::shard::{code, range};
+use crate::store::Tx;
+use crate::time::Timestamp;
+
+/// How long outages that ended are remembered.
+const OUTAGES_ARE_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Passes what an answer means for a sensor to a log.
+pub(super) fn tell(log: &dyn PokeLog, sensor: &SensorRecord, now: Timestamp, event: Event<'_>) {
+    match event {
+        Event::Poked(poked) => log.poked(sensor, now, poked),
+        Event::OutageBegan => log.noted(sensor, now, life::OUTAGE_BEGAN),
+        Event::OutageEnded(since) => log.noted(sensor, now, &life::outage_ended(since, now)),
+    }
+}
+
+/// What a renewal found and wrote of this.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// Outages that go on in the shards gained.
+    found: Vec<OutageRow>,
+    /// What the store was told.
+    told: Vec<OutageRow>,
+    /// Who held the shards gained before this worker, as far as it is remembered.
+    former: BTreeMap<u32, Holder>,
+}
+
+impl Poker {
+    /// Passes what happened to a sensor to the log. A faulty log must not delay the sensors.
+    pub(super) fn note(&self, sensor: &SensorRecord, at: Timestamp, what: &str) -> usize {
+        let Some(log) = self.log.as_deref() else { return 0 };
+        usize::from(catch_unwind(AssertUnwindSafe(|| log.noted(sensor, at, what))).is_err())
+    }
+
+    /// Notes that a sensor came, that its shard was taken over, or that something else ended it. Called before the
+    /// plan learns of it.
+    pub(super) fn note_arrival(&mut self, sensor: &SensorRecord, kind: u32, is_new: bool, now: Timestamp) {
+        let is_known = self.plan.knows(sensor.lease_ref());
+        if self.log.is_none() || is_known == (sensor.state == SensorState::Waiting) {
+            return;
+        }
+        let mut lines = Vec::new();
+        if is_known {
+            lines.push((now, life::ENDED_ELSEWHERE.to_owned()));
+        } else if sensor.state == SensorState::Waiting {
+            let shard = self.plan.held().keys().copied().find(|shard| {
+                let (codes, shards) = (self.options.shard_codes, self.options.shards);
+                range(codes, shards, *shard).contains(&code(sensor.fingerprint, codes))
+            });
+            let former = shard.and_then(|shard| self.former_holders.get(&shard));
+            if let Some(former) = former.filter(|_| !is_new) {
+                lines.push((now, life::taken(&self.name, Some(former))));
+            } else {
+                lines.push((sensor.registered_at, life::registered(sensor)));
+            }
+            lines.push((now, life::poked_by(&self.name, self.plan.sharing(sensor, kind))));
+        }
+        for (at, line) in lines {
+            self.log_panics += self.note(sensor, at, &line);
+        }
+    }
+
+    /// Notes an end that the store has recorded.
+    pub(super) fn note_end(&mut self, lease: LeaseRef, ending: &Ending, now: Timestamp) {
+        let panics = self.plan.whole(lease).map(|sensor| self.note(sensor, now, &life::ended(ending)));
+        self.log_panics += panics.unwrap_or(0);
+    }
+
+    /// Tells the store which shards this worker took, and of outages in the shards that it held. Reads what is
+    /// known of those that it gained. `writes` are the renewals and releases that took effect.
+    pub(super) fn share(
+        &self,
+        tx: &mut Tx<'_>,
+        me: &Worker,
+        now: Timestamp,
+        writes: &[ShardWrite],
+        mine: &Gained,
+    ) -> Result<Shared> {
+        let (codes, shards) = (self.options.shard_codes, self.options.shards);
+        let within =
+            |shard: u32, row: &OutageRow| range(codes, shards, shard).contains(&code(row.fingerprint, codes));
+        let held = self.plan.held();
+        let mut told = self.plan.outages_to_store(now);
+        told.retain(|row| {
+            writes.iter().any(|write| held.contains_key(&write.lease.shard) && within(write.lease.shard, row))
+        });
+        if !told.is_empty() {
+            tx.raw().put_outages(&told, now - OUTAGES_ARE_KEPT)?;
+        }
+        let gained: Vec<u32> = mine.keys().copied().filter(|shard| !held.contains_key(shard)).collect();
+        if gained.is_empty() {
+            return Ok(Shared { told, ..Shared::default() });
+        }
+        let mut found = tx.raw().outages(None)?;
+        found.retain(|row| gained.iter().any(|shard| within(*shard, row)));
+        let mut former = BTreeMap::new();
+        for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains(&take.shard)) {
+            former.insert(take.shard, take.holder);
+        }
+        // Not those that it holds already in the store, and lost from memory alone.
+        let taken = writes
+            .iter()
+            .filter(|write| write.was != write.lease.epoch && mine.contains_key(&write.lease.shard));
+        let takes: Vec<ShardTake> = taken.map(|write| ShardTake::new(&write.lease, me, now)).collect();
+        tx.raw().put_shard_takes(&takes)?;
+        Ok(Shared { found, told, former })
+    }
+
+    /// Goes on with what the renewal, which the store has accepted, wrote.
+    pub(super) fn told(&mut self, shared: &Shared) {
+        self.plan.outages_stored(&shared.told);
+    }
+
+    /// Goes on with what the renewal found, once the plan holds the shards gained.
+    pub(super) fn found(&mut self, shared: Shared) {
+        self.plan.learn_outages(&shared.found);
+        self.former_holders = shared.former;
+    }
+
+    /// Returns what the store is to be told of outages before the shards are released.
+    pub(super) fn outages_at_last(&self) -> AtLast {
+        let now = self.plan.now().unwrap_or(Timestamp::UNIX_EPOCH);
+        let (codes, shards) = (self.options.shard_codes, self.options.shards);
+        AtLast { now, codes, shards, rows: self.plan.outages_to_store(now) }
+    }
+}
+
+/// Outages of which a worker that leaves has not told the store.
+pub(super) struct AtLast {
+    now: Timestamp,
+    codes: NonZeroU32,
+    shards: NonZeroU32,
+    rows: Vec<OutageRow>,
+}
+
+impl AtLast {
+    /// Tells the store of those in shards that are still this worker's.
+    pub(super) fn tell(&self, tx: &mut Tx<'_>, name: &Holder) -> Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let mut mine = tx.raw().shard_leases()?;
+        mine.retain(|lease| lease.holder.as_ref() == Some(name) && lease.shard < self.shards.get());
+        let mut rows = self.rows.clone();
+        rows.retain(|row| {
+            let code = code(row.fingerprint, self.codes);
+            mine.iter().any(|lease| range(self.codes, self.shards, lease.shard).contains(&code))
+        });
+        tx.raw().put_outages(&rows, self.now - OUTAGES_ARE_KEPT)?;
+        Ok(())
+    }
+}

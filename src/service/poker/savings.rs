@@ -1,0 +1,60 @@
+//! What sharing saves, per kind.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::report::PokeReport;
+use super::worker::Poker;
+use crate::id::SensorKind;
+use crate::service::observer::metrics::{POKE_GROUPS, POKES_SAVED, SENSORS};
+
+/// The kinds that an observer was told of, with their sensors and groups.
+pub(super) type ToldKinds = BTreeMap<SensorKind, (usize, usize)>;
+
+impl PokeReport {
+    /// Counts a poke of this kind, which so many sensors share.
+    pub(super) fn count_shared(&mut self, kind: &SensorKind, sensors: usize, took: Option<Duration>) {
+        if !self.by_kind.contains_key(kind) {
+            self.by_kind.insert(kind.clone(), Self::default());
+        }
+        if let Some(own) = self.by_kind.get_mut(kind) {
+            own.poked += 1;
+            own.saved += sensors.saturating_sub(1);
+            own.duration += took.unwrap_or_default();
+        }
+    }
+}
+
+impl Poker {
+    /// Completes the numbers of the kinds that were poked.
+    pub(super) fn count_kinds(&self, report: &mut PokeReport) {
+        if report.by_kind.is_empty() {
+            return;
+        }
+        for (kind, (sensors, groups)) in self.plan.by_kind() {
+            let name = self.kinds.name(*kind);
+            if let Some(own) = name.and_then(|name| report.by_kind.get_mut(name)) {
+                (own.sensors, own.groups) = (*sensors, *groups);
+            }
+        }
+    }
+
+    /// Emits what sharing saved, and the sensors and groups of each kind for which they changed.
+    pub(super) fn emit_kinds(&mut self, report: &PokeReport) {
+        if !self.emitter.has_observer() {
+            return;
+        }
+        for (kind, own) in &report.by_kind {
+            self.emitter.counter(&POKES_SAVED, &[("kind", kind.as_str())], own.saved);
+        }
+        let now = |kind: u32| Some((self.kinds.name(kind)?.clone(), *self.plan.by_kind().get(&kind)?));
+        let now: ToldKinds = self.plan.by_kind().keys().filter_map(|kind| now(*kind)).collect();
+        let gone = self.told_kinds.keys().filter(|kind| !now.contains_key(*kind)).map(|kind| (kind, &(0, 0)));
+        let changed = now.iter().filter(|(kind, count)| self.told_kinds.get(*kind) != Some(*count));
+        for (kind, (sensors, groups)) in changed.chain(gone) {
+            self.emitter.gauge(&SENSORS, &[("kind", kind.as_str())], *sensors as u64);
+            self.emitter.gauge(&POKE_GROUPS, &[("kind", kind.as_str())], *groups as u64);
+        }
+        self.told_kinds = now;
+    }
+}

@@ -1,0 +1,111 @@
+//! What concerns many sensors at once: who took their shard, and outages of their target.
+
+use std::collections::BTreeMap;
+
+use super::super::super::error::Outcome;
+use super::super::super::wire::ask;
+use super::super::{Db, clamp};
+use crate::fingerprint::Fingerprint;
+use crate::sensor::{OutageRow, ShardTake};
+use crate::store::contract::{FORGOTTEN_OUTAGES, KEPT_OUTAGES, KEPT_TAKES};
+use crate::store::sql::records;
+use crate::time::Timestamp;
+
+/// No shard and epoch is given twice.
+pub(in super::super) const PUT_TAKES: &str = "INSERT INTO sm.shard_take (shard, epoch, holder, at, codes, shards) \
+     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[]) \
+       given (shard, epoch, holder, at, codes, shards) ORDER BY given.shard, given.epoch \
+     ON CONFLICT (shard, epoch) DO UPDATE SET holder = excluded.holder, at = excluded.at, \
+       codes = excluded.codes, shards = excluded.shards";
+/// Passes over what others forget. So do those below.
+pub(in super::super) const FORGET_TAKES: &str = "WITH old AS MATERIALIZED ( \
+       SELECT take.at FROM unnest($1::bigint[], $2::bigint[]) given (shard, epoch) \
+       CROSS JOIN LATERAL ( \
+         SELECT ctid AS at FROM sm.shard_take \
+         WHERE shard_take.shard = given.shard AND shard_take.epoch <= given.epoch FOR UPDATE SKIP LOCKED \
+       ) take) \
+     DELETE FROM sm.shard_take WHERE ctid = ANY (ARRAY(SELECT at FROM old))";
+pub(in super::super) const TAKES: &str =
+    "SELECT shard, epoch, holder, at, codes, shards FROM sm.shard_take ORDER BY shard, epoch";
+/// No target and beginning is given twice.
+pub(in super::super) const PUT_OUTAGES: &str = "INSERT INTO sm.outage (fingerprint, since, until) \
+     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) given (fingerprint, since, until) \
+     ORDER BY given.fingerprint, given.since \
+     ON CONFLICT (fingerprint, since) DO UPDATE SET until = excluded.until";
+/// In a statement of its own, which sees what the one before it has put.
+pub(in super::super) const FORGET_EARLIER: &str = "WITH old AS MATERIALIZED ( \
+       SELECT earlier.at FROM unnest($1::bigint[]) given (target) \
+       CROSS JOIN LATERAL ( \
+         SELECT since FROM sm.outage WHERE outage.fingerprint = given.target \
+         ORDER BY since DESC LIMIT 1 OFFSET $2::bigint \
+       ) kept \
+       CROSS JOIN LATERAL ( \
+         SELECT ctid AS at FROM sm.outage \
+         WHERE outage.fingerprint = given.target AND outage.since < kept.since FOR UPDATE SKIP LOCKED \
+       ) earlier) \
+     DELETE FROM sm.outage WHERE ctid = ANY (ARRAY(SELECT at FROM old))";
+pub(in super::super) const FORGET_ENDED: &str = "WITH old AS MATERIALIZED ( \
+       SELECT ctid AS at FROM sm.outage WHERE until < $1::bigint ORDER BY until LIMIT $2::bigint \
+       FOR UPDATE SKIP LOCKED) \
+     DELETE FROM sm.outage WHERE ctid = ANY (ARRAY(SELECT at FROM old))";
+pub(in super::super) const OPEN_OUTAGES: &str =
+    "SELECT fingerprint, since, until FROM sm.outage WHERE until IS NULL";
+pub(in super::super) const OUTAGES_OF: &str =
+    "SELECT fingerprint, since, until FROM sm.outage WHERE fingerprint = ANY ($1::bigint[])";
+
+impl Db<'_> {
+    pub(super) fn put_shard_takes(&mut self, takes: &[ShardTake]) -> Outcome<()> {
+        let last: BTreeMap<(u32, i64), &ShardTake> =
+            takes.iter().map(|take| ((take.shard, take.epoch), take)).collect();
+        let numbers =
+            |number: fn(&ShardTake) -> i64| last.values().map(|take| number(take)).collect::<Vec<i64>>();
+        let put = ask!(
+            PUT_TAKES,
+            numbers(|take| take.shard.into()),
+            numbers(|take| take.epoch),
+            last.values().map(|take| take.holder.to_string()).collect::<Vec<String>>(),
+            numbers(|take| take.at.as_micros()),
+            numbers(|take| take.codes.get().into()),
+            numbers(|take| take.shards.get().into()),
+        );
+        let forget = ask!(
+            FORGET_TAKES,
+            numbers(|take| take.shard.into()),
+            numbers(|take| take.epoch.saturating_sub(KEPT_TAKES)),
+        );
+        self.all([put, forget]).map(|_| ())
+    }
+
+    pub(super) fn shard_takes(&mut self) -> Outcome<Vec<ShardTake>> {
+        self.one(ask!(TAKES))?.iter().map(records::shard_take).collect()
+    }
+
+    pub(super) fn put_outages(&mut self, outages: &[OutageRow], forget: Timestamp) -> Outcome<()> {
+        let last: BTreeMap<(i64, i64), Option<i64>> = outages
+            .iter()
+            .map(|row| {
+                let key = (row.fingerprint.0.cast_signed(), row.since.as_micros());
+                (key, row.until.map(Timestamp::as_micros))
+            })
+            .collect();
+        let mut targets: Vec<i64> = last.keys().map(|(target, _)| *target).collect();
+        let since: Vec<i64> = last.keys().map(|(_, since)| *since).collect();
+        let until: Vec<Option<i64>> = last.into_values().collect();
+        let put = ask!(PUT_OUTAGES, targets.clone(), since, until);
+        targets.dedup();
+        let forget_earlier = ask!(FORGET_EARLIER, targets, clamp(KEPT_OUTAGES - 1));
+        let forget_ended = ask!(FORGET_ENDED, forget.as_micros(), clamp(FORGOTTEN_OUTAGES));
+        self.all([put, forget_earlier, forget_ended]).map(|_| ())
+    }
+
+    pub(super) fn outages(&mut self, of: Option<&[Fingerprint]>) -> Outcome<Vec<OutageRow>> {
+        let asked = of.map(|of| of.iter().map(|target| target.0.cast_signed()).collect::<Vec<i64>>());
+        let rows = match asked {
+            None => self.one(ask!(OPEN_OUTAGES))?,
+            Some(of) => self.one(ask!(OUTAGES_OF, of))?,
+        };
+        let mut rows = rows.iter().map(records::outage).collect::<Outcome<Vec<OutageRow>>>()?;
+        rows.sort_unstable();
+        Ok(rows)
+    }
+}

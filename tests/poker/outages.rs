@@ -1,0 +1,94 @@
+//! Outages of targets, from worker to worker.
+
+use super::*;
+
+/// A worker that dies in an outage leaves its beginning behind, and the heir gives the sensor up in time. So does one
+/// that leaves.
+#[test]
+fn an_outage_goes_on_after_a_takeover() {
+    for kind in kinds() {
+        for leaves in [false, true] {
+            let store = kind.shared();
+            sense(&store, 0, &["a"], waits(5, 86_400));
+            let asked = Arc::new(AtomicUsize::new(0));
+            let make = |name| {
+                let down = PokeOutcome::Unreachable("no route".into());
+                poker(&store, name, &asked, down).retry_window(secs(300)).max_pause(secs(40))
+            };
+            let mut victim = make("victim");
+            for now in 0..=100 {
+                victim.tick(at(now)).unwrap();
+            }
+            let before = asked.load(Ordering::SeqCst);
+            assert!((5..=8).contains(&before), "{before} pokes in 100 s, after pauses of 5, 10, 20 and 40 s");
+            if leaves {
+                victim.leave().unwrap();
+            }
+            drop(victim);
+            let mut heir = make("heir");
+            let mut gave_up = None;
+            for now in 101..=400 {
+                let report = heir.tick(at(now)).unwrap();
+                if report.gave_up > 0 {
+                    gave_up = gave_up.or(Some(now));
+                }
+                assert!(report.groups == 0 || report.backed_off == 1, "{}: {now} s", kind.name);
+            }
+            assert_eq!(gave_up, Some(300), "{}: since the first poke, whoever made it", kind.name);
+            let after = asked.load(Ordering::SeqCst) - before;
+            assert!((4..=7).contains(&after), "{}: {after} pokes in 200 s: the pause is kept", kind.name);
+        }
+    }
+}
+
+/// What the store is told of outages: each one twice, whatever the number of pokes.
+#[test]
+fn an_outage_is_written_when_it_lasts_and_when_it_ends() {
+    for kind in kinds() {
+        let store = kind.shared();
+        sense(&store, 0, &["a", "b", "c"], waits(1, 86_400));
+        let poke = |request: &PokeRequest| {
+            let now = request.now;
+            let is_down = match request.context.as_str() {
+                r#"{"target":"a"}"# => now >= at(3) && now < at(5),
+                r#"{"target":"b"}"# => now >= at(3) && now < at(65),
+                _ => false,
+            };
+            if is_down { PokeOutcome::Unreachable("down".into()) } else { PokeOutcome::NotYet }
+        };
+        let make = |name| unkinded(&store, name).max_pause(secs(1)).kind("kind".try_into().unwrap(), poke);
+        let mut worker = make("worker");
+        let rows = || store.read(|tx| Ok(raw(tx).outages(None)?)).unwrap();
+        let mut seen = Vec::new();
+        for now in 0..=90 {
+            worker.tick(at(now)).unwrap();
+            let open = rows().len();
+            if seen.last().is_none_or(|(_, before)| *before != open) {
+                seen.push((now, open));
+            }
+        }
+        assert_eq!(seen, [(0, 0), (10, 1), (70, 0)], "{}: with the renewals, every 10 s", kind.name);
+        let sensors =
+            store.read(|tx| Ok(raw(tx).sensors(&[TaskKey::new("ns", "w", "r", "b").unwrap()])?)).unwrap();
+        let target = sensors[0].as_ref().unwrap().fingerprint;
+        let told = store.read(|tx| Ok(raw(tx).outages(Some(&[target]))?)).unwrap();
+        assert_eq!((told[0].since, told[0].until), (at(3), Some(at(65))));
+
+        // A target that no sensor waits for has no outage, even if its last sensor ended between two workers.
+        let mut down = make("down")
+            .kind("kind".try_into().unwrap(), |_: &PokeRequest| PokeOutcome::Unreachable("x".into()));
+        worker.leave().unwrap();
+        for now in 91..=120 {
+            down.tick(at(now)).unwrap();
+        }
+        assert_eq!(rows().len(), 3);
+        drop(down);
+        let key = TaskKey::new("ns", "w", "r", "a").unwrap();
+        store.write(|tx| tx.mark(at(121), &[Mark::new(key.clone(), TaskState::Skipped, "by hand")])).unwrap();
+        let mut last = make("last");
+        for now in 122..=190 {
+            last.tick(at(now)).unwrap();
+        }
+        assert_eq!(rows(), [], "{}", kind.name);
+    }
+}
