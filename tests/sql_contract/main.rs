@@ -325,7 +325,8 @@ fn a_host_joins_the_view_with_its_own_rows() {
 #[test]
 fn the_document_has_these_statements() {
     let names = |database| -> Vec<&str> { statements(database).into_iter().map(|(name, _)| name).collect() };
-    let each = ["enqueue", "status", "status_by_id", "orders", "start", "finish", "cancel", "cancel_by"];
+    let each =
+        ["enqueue", "status", "status_by_id", "sharing", "orders", "start", "finish", "cancel", "cancel_by"];
     assert_eq!(names("SQLite"), each, "each is run by a test");
     let more = ["enqueue_many", "start_many", "finish_many", "wake"];
     let all: BTreeSet<&str> = each.into_iter().chain(more).collect();

@@ -74,7 +74,7 @@ impl Poker {
                     WhichSensors::All => None,
                 };
                 let kind = self.kinds.number(&sensor.kind);
-                self.note_arrival(&sensor, kind, taken_over.is_none(), now);
+                self.note_arrival(&sensor, kind, taken_over.is_none(), gained, now);
                 self.plan.learn(Arrival { sensor, kind, taken_over, whole }, now, rules);
             }
             if !full {

@@ -32,6 +32,9 @@ pub(super) fn tell(log: &dyn PokeLog, sensor: &SensorRecord, now: Timestamp, eve
     }
 }
 
+/// The most outages that one renewal tells of, so that it ends long before the lease. The next one tells of more.
+const OUTAGES_AT_ONCE: usize = 10_000;
+
 /// What a renewal found and wrote of this.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
@@ -51,26 +54,34 @@ impl Poker {
     }
 
     /// Notes that a sensor came, that its shard was taken over, or that something else ended it. Called before the
-    /// plan learns of it.
-    pub(super) fn note_arrival(&mut self, sensor: &SensorRecord, kind: u32, is_new: bool, now: Timestamp) {
-        let is_known = self.plan.knows(sensor.lease_ref());
-        if self.log.is_none() || is_known == (sensor.state == SensorState::Waiting) {
+    /// plan learns of it. Sensors that are read again, because the worker may have missed an end, came before.
+    pub(super) fn note_arrival(
+        &mut self,
+        sensor: &SensorRecord,
+        kind: u32,
+        is_new: bool,
+        gained: &Gained,
+        now: Timestamp,
+    ) {
+        if self.log.is_none() {
             return;
         }
+        let is_known = self.plan.knows(sensor.lease_ref());
+        if is_known == (sensor.state == SensorState::Waiting) {
+            return;
+        }
+        let (codes, shards) = (self.options.shard_codes, self.options.shards);
+        let code = code(sensor.fingerprint, codes);
+        let gained = gained.keys().find(|shard| range(codes, shards, **shard).contains(&code));
         let mut lines = Vec::new();
         if is_known {
             lines.push((now, life::ENDED_ELSEWHERE.to_owned()));
-        } else if sensor.state == SensorState::Waiting {
-            let shard = self.plan.held().keys().copied().find(|shard| {
-                let (codes, shards) = (self.options.shard_codes, self.options.shards);
-                range(codes, shards, *shard).contains(&code(sensor.fingerprint, codes))
+        } else if sensor.state == SensorState::Waiting && (is_new || gained.is_some()) {
+            let former = gained.filter(|_| !is_new).and_then(|shard| self.former_holders.get(shard));
+            lines.push(match former {
+                Some(_) => (now, life::taken(&self.name, former)),
+                None => (sensor.registered_at, life::registered(sensor)),
             });
-            let former = shard.and_then(|shard| self.former_holders.get(&shard));
-            if let Some(former) = former.filter(|_| !is_new) {
-                lines.push((now, life::taken(&self.name, Some(former))));
-            } else {
-                lines.push((sensor.registered_at, life::registered(sensor)));
-            }
             lines.push((now, life::poked_by(&self.name, self.plan.sharing(sensor, kind))));
         }
         for (at, line) in lines {
@@ -95,13 +106,14 @@ impl Poker {
         mine: &Gained,
     ) -> Result<Shared> {
         let (codes, shards) = (self.options.shard_codes, self.options.shards);
-        let within =
-            |shard: u32, row: &OutageRow| range(codes, shards, shard).contains(&code(row.fingerprint, codes));
         let held = self.plan.held();
         let mut told = self.plan.outages_to_store(now);
-        told.retain(|row| {
-            writes.iter().any(|write| held.contains_key(&write.lease.shard) && within(write.lease.shard, row))
-        });
+        if !told.is_empty() {
+            let written =
+                writes.iter().map(|write| write.lease.shard).filter(|shard| held.contains_key(shard));
+            keep_those_of(&mut told, codes, shards, written);
+            told.truncate(OUTAGES_AT_ONCE);
+        }
         if !told.is_empty() {
             tx.raw().put_outages(&told, now - OUTAGES_ARE_KEPT)?;
         }
@@ -110,7 +122,7 @@ impl Poker {
             return Ok(Shared { told, ..Shared::default() });
         }
         let mut found = tx.raw().outages(None)?;
-        found.retain(|row| gained.iter().any(|shard| within(*shard, row)));
+        keep_those_of(&mut found, codes, shards, gained.iter().copied());
         let mut former = BTreeMap::new();
         for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains(&take.shard)) {
             former.insert(take.shard, take.holder);
@@ -157,14 +169,29 @@ impl AtLast {
         if self.rows.is_empty() {
             return Ok(());
         }
-        let mut mine = tx.raw().shard_leases()?;
-        mine.retain(|lease| lease.holder.as_ref() == Some(name) && lease.shard < self.shards.get());
+        let leases = tx.raw().shard_leases()?;
+        let mine = leases.iter().filter(|lease| lease.holder.as_ref() == Some(name));
         let mut rows = self.rows.clone();
-        rows.retain(|row| {
-            let code = code(row.fingerprint, self.codes);
-            mine.iter().any(|lease| range(self.codes, self.shards, lease.shard).contains(&code))
-        });
+        keep_those_of(&mut rows, self.codes, self.shards, mine.map(|lease| lease.shard));
+        rows.truncate(OUTAGES_AT_ONCE);
         tx.raw().put_outages(&rows, self.now - OUTAGES_ARE_KEPT)?;
         Ok(())
     }
+}
+
+/// Keeps the outages of targets in these shards.
+fn keep_those_of(
+    rows: &mut Vec<OutageRow>,
+    codes: NonZeroU32,
+    shards: NonZeroU32,
+    of: impl Iterator<Item = u32>,
+) {
+    let mut ranges: Vec<_> =
+        of.filter(|shard| *shard < shards.get()).map(|shard| range(codes, shards, shard)).collect();
+    ranges.sort_unstable_by_key(|range| (range.start, range.end));
+    rows.retain(|row| {
+        let code = code(row.fingerprint, codes);
+        let behind = ranges.partition_point(|range| range.start <= code);
+        behind.checked_sub(1).and_then(|at| ranges.get(at)).is_some_and(|range| range.contains(&code))
+    });
 }

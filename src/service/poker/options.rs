@@ -113,8 +113,8 @@ impl Poker {
         /// Sets how long sensors tolerate an unreachable target, from the first such outcome on. Default: 130
         /// minutes, as in Airflow.
         retry_window(length: Duration) { options.retry_window = length }
-        /// Sets the longest pause between pokes of an unreachable target. Each failure after the first doubles
-        /// the pause. With zero it is poked at its interval, as before. Default: ten minutes.
+        /// Sets the longest pause between pokes of an unreachable target. The pause doubles as the outage lasts:
+        /// a target of interval `i` is poked about `i`, `3i`, `7i` … after it began. With zero it is poked at its interval, as before. Default: ten minutes.
         max_pause(length: Duration) { options.max_pause = length }
     }
 

@@ -144,9 +144,8 @@ impl PokeRequest {
 }
 
 /// Receives every outcome, once per sensor that shares it, and what else happens to sensors, so that each task's
-/// log can record it. A panic is
-/// caught and counted ([`PokeReport::log_panics`](super::PokeReport::log_panics)). The tick calls it, so it
-/// should be quick.
+/// log can record it. A panic is caught and counted ([`PokeReport::log_panics`](super::PokeReport::log_panics)).
+/// The tick calls it, so it should be quick.
 pub trait PokeLog: Send + Sync {
     /// Records that the sensor's target was poked. The tick of this instant processed the outcome.
     fn poked(&self, sensor: &SensorRecord, now: Timestamp, answer: &PokeOutcome);

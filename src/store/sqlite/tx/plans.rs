@@ -195,7 +195,9 @@ fn statistics_of_the_host_change_no_plan() {
              INSERT INTO sm_namespace (name) SELECT 'n' || no FROM sm_task WHERE no < 100;
              INSERT INTO sm_run (ns, node, start, stop, status, method, id)
              SELECT no % 99 + 1, due, no, due, 0, 0, 'r' || no FROM sm_task;
-             INSERT INTO sm_sensor SELECT no, 1, no % 2, no, no, 1, 1, 1, 1, NULL, NULL, NULL, 0, 0, 0, 0, 'k', '{{}}' FROM sm_task;
+             INSERT INTO sm_sensor SELECT no, 1, no % 2, no, no, 1, 1, 1, 1, NULL, NULL, NULL, 0, 0, 0, 0, 'k', '{{}}', 'h' FROM sm_task;
+             INSERT INTO sm_outage SELECT no, no, iif(no % 2 = 0, no, NULL) FROM sm_task;
+             INSERT INTO sm_shard_take SELECT no % 16, no, 'w', no, 1, 1 FROM sm_task;
              INSERT INTO sm_feed (seq, no, attempt, at, state, map_index, namespace, workflow, run, task) SELECT no, no, 1, 0, 6, -1, 'n', 'w', 'r', task FROM sm_task;
              INSERT INTO sm_lane (pool, slots, limits, ready) SELECT 'p', no, '[]', no % 2 FROM sm_task;
              INSERT INTO sm_task_limit (key) SELECT 'k' || no FROM sm_task;
