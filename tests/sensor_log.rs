@@ -22,7 +22,7 @@ use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
 use stationmaster::service::{Admitter, FileLog, PokeRequest, Poker, Service};
 use stationmaster::store::Store;
 use stationmaster::store::postgres::{PostgresOptions, PostgresStore, Schema};
-use stationmaster::testing::RawStoreExt;
+use stationmaster::testing::raw;
 use stationmaster::{NewTask, TaskKey};
 
 /// What a process that pokes is told.
@@ -121,7 +121,7 @@ fn one_sensor_from_its_registration_through_a_kill_and_an_outage_to_its_end() {
     let _bo = spawn("bo");
     set(&target, "down");
     says(&of_ada, "could not look: connection refused");
-    let is_stored = || !store.read_raw(|tx| Ok(tx.outages(None)?)).unwrap().is_empty();
+    let is_stored = || !store.read(|tx| Ok(raw(tx).outages(None)?)).unwrap().is_empty();
     wait_for("the outage is stored", is_stored);
     ada.kill();
     says(&of_bo, "could not look: connection refused");

@@ -97,6 +97,9 @@ const WHOLE: &[(&str, &str)] = &[
     ("pool_pkey", "FROM S.pool WHERE $1::bigint = 1"),
     ("task_limit_pkey", "ORDER BY task_limit.key"),
     ("shard_pkey", "FROM S.shard ORDER BY shard"),
+    // The last takes of each shard, and the outages that go on: what a worker reads that gains a shard.
+    ("shard_take_pkey", "FROM S.shard_take ORDER BY shard"),
+    ("outage_open", "FROM S.outage WHERE until IS NULL"),
     // Each row is a consumer that a host named.
     ("consumer_pkey", "ORDER BY name"),
     ("consumer", "ORDER BY name"),
