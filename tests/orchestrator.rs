@@ -206,7 +206,9 @@ fn sensors_of_every_kind_wait_and_share() {
         for index in [0, 29] {
             let log = place.log(&format!("shared/{index}/attempt-1.log"));
             let (first, last) = (log.lines().next().unwrap(), log.lines().last().unwrap());
-            assert!(first.ends_with("not yet") && last.ends_with(r#"late","bytes":0}"#), "{log}");
+            let pokes: Vec<&str> = log.lines().filter(|line| line.contains(" UTC poke ")).collect();
+            assert!(first.contains(" UTC registered by ") && pokes[0].ends_with("not yet"), "{log}");
+            assert!(last.contains(" UTC landed: ") && last.ends_with(r#"late","bytes":0}"#), "{log}");
         }
     }
 }

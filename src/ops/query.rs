@@ -47,8 +47,8 @@ impl ReadTx<'_> {
     /// ended. Give each process its own name, because the leases of a live process with the same name are returned,
     /// too.
     ///
-    /// A call reads the leases of all holders after `after`, of which there are at most as many as slots, and the tasks
-    /// that it returns. Call it at a start, not in a loop.
+    /// In memory and on SQLite a call reads the leases of all holders after `after`, of which there are at most as many as
+    /// slots. On PostgreSQL it reads those of this holder. Call it at a start, not in a loop.
     ///
     /// # Errors
     ///

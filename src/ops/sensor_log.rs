@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::core::task::attempt::is_of_latest_grants;
 use crate::error::Result;
 use crate::id::{Holder, TaskKey};
 use crate::sensor::{OutageRow, SensorRecord, SensorState, ShardTake, life};
@@ -15,6 +16,8 @@ use crate::time::Timestamp;
 pub(crate) struct Life {
     /// What happened, with the attempt that it happened to.
     pub(crate) lines: Vec<(u32, Timestamp, String)>,
+    /// The attempt of the latest registration.
+    pub(crate) attempt: u32,
     /// The workers that poked the latest registration, each with the instant since which it did.
     pub(crate) workers: Vec<(Timestamp, Holder)>,
 }
@@ -50,7 +53,8 @@ pub(crate) fn sensor_lives(tx: &mut ReadTx<'_>, keys: &[TaskKey]) -> Result<Vec<
     }
     let (takes, outages) = (tx.shard_takes()?, tx.outages(Some(&targets))?);
     let life = |(task, sensor): (&Option<TaskRecord>, &Option<SensorRecord>)| {
-        let past = task.as_ref().and_then(|_| attempts.next()).unwrap_or_default();
+        let mut past = task.as_ref().and_then(|_| attempts.next()).unwrap_or_default();
+        past.retain(|past| task.as_ref().is_some_and(|task| is_of_latest_grants(past.epoch, task.epoch)));
         match (task, sensor) {
             (Some(task), Some(sensor)) => Life::of(task, sensor, &past, &takes, &outages),
             _ => Life::default(),
@@ -67,8 +71,8 @@ impl Life {
         takes: &[ShardTake],
         outages: &[OutageRow],
     ) -> Self {
-        let mut life = Self::default();
         let attempt = sensor.attempt;
+        let mut life = Self { attempt, ..Self::default() };
         let began = sensor.registered_at;
         // An attempt that ended as a sensor has no holder.
         for past in past.iter().filter(|past| past.holder.is_none() && past.started_at.is_some()) {
@@ -80,7 +84,11 @@ impl Life {
             let line = became(task.state, task.message.as_deref());
             life.lines.extend(ended.map(|at| (attempt, at, line)));
         }
-        let until = ended.unwrap_or(Timestamp::MAX);
+        // Where nothing is kept of its end, the next attempt began after it.
+        let next = past.iter().filter(|past| past.attempt > attempt).filter_map(|past| past.queued_at);
+        let next = next.chain(task.queued_at.filter(|_| task.attempt > attempt)).min();
+        let next = next.filter(|_| sensor.state == SensorState::Ended);
+        let until = ended.or(next).unwrap_or(Timestamp::MAX);
         life.lines.push((attempt, began, life::registered(sensor)));
         life.took(sensor, takes, until);
         for outage in outages.iter().filter(|outage| outage.fingerprint == sensor.fingerprint) {

@@ -18,8 +18,12 @@ use crate::id::TaskKey;
 use crate::sensor::{PokeOutcome, SensorRecord};
 use crate::time::Timestamp;
 
-/// The longest file or directory name, in bytes: common file systems accept 255, of which a rotated file needs two.
-const LONGEST_NAME: usize = 255 - ".1".len();
+/// What is added to the name of a file that is put aside. No log has a name like that: names are escaped, templates with
+/// a `~` are refused, and a name that was cut ends in a longer hash.
+const ASIDE: &str = "~1";
+
+/// The longest file or directory name, in bytes: common file systems accept 255, of which a file put aside needs two.
+const LONGEST_NAME: usize = 255 - ASIDE.len();
 
 /// The most bytes of an attempt's log, unless the host says otherwise.
 const MOST_BYTES: u64 = 1 << 20;
@@ -159,10 +163,10 @@ impl Piece {
 }
 
 fn pieces(part: &str) -> Result<Vec<Piece>, Invalid> {
-    let odd = |c: char| c == '\\' || c.is_control();
+    let odd = |c: char| matches!(c, '\\' | '~') || c.is_control();
     if matches!(part, "" | "." | "..") || part.contains(odd) || (cfg!(windows) && part.contains(':')) {
         return Err(refused(format!(
-            "part {part:?} of the template is refused: give a relative path without empty parts, `.`, `..`, `\\` and NUL"
+            "part {part:?} of the template is refused: give a relative path without empty parts, `.`, `..`, `\\`, `~` and NUL"
         )));
     }
     let mut pieces = Vec::new();
@@ -312,7 +316,7 @@ fn append(path: &Path, line: &str, most: u64) -> io::Result<()> {
 /// Returns where the earlier half of a log is.
 fn rotated(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".1");
+    name.push(ASIDE);
     PathBuf::from(name)
 }
 
@@ -344,7 +348,9 @@ mod tests {
     #[test]
     fn templates_that_could_lead_astray_are_refused() {
         let refusal = |template: &str| FileLog::new("root", template).unwrap_err().to_string();
-        for template in ["", "/etc/{task}", "a//b", "../{task}", "{task}/..", "./a", "a/", "a\\b", "a\0b"] {
+        for template in
+            ["", "/etc/{task}", "a//b", "../{task}", "{task}/..", "./a", "a/", "a\\b", "a\0b", "a~1"]
+        {
             let why = refusal(template);
             assert!(
                 why.starts_with("part ") && why.contains("of the template is refused"),

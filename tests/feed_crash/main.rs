@@ -284,6 +284,12 @@ fn read_under_fire(place: &Place, host: Option<Arc<dyn Store>>) {
         }
         let mut consumers =
             vec![Consumer::start(place, "one", dir.path()), Consumer::start(place, "two", dir.path())];
+        // Both begin with the first event: upkeep deletes what all have accepted that are registered.
+        while store.read(|tx| tx.consumers()).unwrap().len() < 2 {
+            consumers.iter_mut().for_each(Consumer::listen);
+            assert!(Instant::now() < deadline, "two readers register");
+            std::thread::sleep(NAP);
+        }
         for half in [0, 1] {
             let all: Vec<usize> = (0..tasks).filter(|n| n % 2 == half).collect();
             scope.spawn(move || produce(store, &all));
@@ -292,9 +298,14 @@ fn read_under_fire(place: &Place, host: Option<Arc<dyn Store>>) {
             let mut upkeep = Upkeep::new(store.clone()).retain_ended_for(Duration::ZERO).limit(PIECE);
             let mut forgotten = 0;
             while !done.load(Ordering::SeqCst) {
-                let consumers = store.read(|tx| tx.consumers()).unwrap();
-                let accepted = consumers.iter().map(|one| one.cursor).min().unwrap_or(0);
+                let least = || {
+                    let consumers = store.read(|tx| tx.consumers()).unwrap();
+                    consumers.iter().map(|one| one.cursor).min().unwrap_or(0)
+                };
+                let before = least();
                 let now = upkeep.tick(SystemClock.now()).unwrap().feed_forgotten;
+                // Who registers meanwhile begins further back.
+                let accepted = before.min(least());
                 let oldest = store.read(|tx| tx.feed(0, 1)).unwrap().into_iter().next();
                 // In bounded pieces.
                 let is_behind = oldest.is_some_and(|oldest| oldest.seq <= accepted) && now < PIECE;

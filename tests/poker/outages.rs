@@ -41,6 +41,33 @@ fn an_outage_goes_on_after_a_takeover() {
     }
 }
 
+/// If no one looked for long, nothing is known of the target: sensors that waited all the time are not failed by the first
+/// look, and the outage of before has ended when its last watcher was gone.
+#[test]
+fn an_outage_that_no_one_watched_does_not_go_on() {
+    for kind in kinds() {
+        let store = kind.shared();
+        sense(&store, 0, &["a"], waits(5, 86_400));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let make = |name| {
+            let down = PokeOutcome::Unreachable("no route".into());
+            poker(&store, name, &asked, down).retry_window(secs(300))
+        };
+        let mut victim = make("victim");
+        for now in 0..=100 {
+            victim.tick(at(now)).unwrap();
+        }
+        drop(victim);
+        let mut heir = make("heir");
+        let gave_up = (5_000..=5_400).find(|now| heir.tick(at(*now)).unwrap().gave_up > 0);
+        assert!(gave_up.is_some_and(|now| (5_300..=5_310).contains(&now)), "{}: {gave_up:?}", kind.name);
+        let rows = store.read(|tx| Ok(raw(tx).outages(None)?)).unwrap();
+        let rows = store.read(|tx| Ok(raw(tx).outages(Some(&[rows[0].fingerprint]))?)).unwrap();
+        assert!(rows[0].since < at(100), "{rows:?}");
+        assert!(rows[0].until.is_some_and(|until| until < at(1_000)), "{}: {rows:?}", kind.name);
+    }
+}
+
 /// What the store is told of outages: each one twice, whatever the number of pokes.
 #[test]
 fn an_outage_is_written_when_it_lasts_and_when_it_ends() {

@@ -21,9 +21,14 @@ pub(crate) fn registered(sensor: &SensorRecord) -> String {
     format!("registered{by}: {kind}, fingerprint {fingerprint}, until {times_out_at}")
 }
 
-/// Says which worker pokes a sensor from now on, and how many others it serves by that.
-pub(crate) fn poked_by(worker: &Holder, others: u32) -> String {
-    format!("poked by {worker} together with {others} others")
+/// Says which worker pokes a sensor from now on, and for how many others as well, where that is known. While a worker
+/// reads what it took over it is not.
+pub(crate) fn poked_by(worker: &Holder, others: Option<u32>) -> String {
+    match others {
+        None => format!("poked by {worker}"),
+        Some(1) => format!("poked by {worker} together with 1 other"),
+        Some(others) => format!("poked by {worker} together with {others} others"),
+    }
 }
 
 /// Says whose pokes are in the log of another machine.
@@ -33,7 +38,8 @@ pub(crate) fn not_here(worker: &Holder) -> String {
 
 /// Returns true if a line of a log says that this worker pokes the sensor.
 pub(crate) fn tells_of(line: &str, worker: &Holder) -> bool {
-    line.contains(&format!(" poked by {worker} together with "))
+    let poked = format!(" poked by {worker}");
+    line.ends_with(&poked) || line.contains(&(poked + " together with "))
 }
 
 /// Says who took the sensor's shard, and who had it before.

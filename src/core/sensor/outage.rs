@@ -18,6 +18,7 @@ pub(crate) struct Outage {
 
 /// An outage as stored. Two targets whose fingerprints are equal share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct OutageRow {
     /// The hash of the target.
     pub fingerprint: Fingerprint,
@@ -25,6 +26,13 @@ pub struct OutageRow {
     pub since: Timestamp,
     /// When a poke could look again, or when no sensor waited for the target any more. `None` if it goes on.
     pub until: Option<Timestamp>,
+}
+
+impl OutageRow {
+    /// Creates the row of an outage that goes on, or that ended.
+    pub fn new(fingerprint: Fingerprint, since: Timestamp, until: Option<Timestamp>) -> Self {
+        Self { fingerprint, since, until }
+    }
 }
 
 impl Outage {

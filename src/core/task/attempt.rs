@@ -51,7 +51,7 @@ pub struct PastAttempt {
     pub became: TaskState,
     /// Whether its holder ended it. Otherwise upkeep, a mark, a cancel or a sensor did.
     pub by_holder: bool,
-    /// Why it ended: the first 1,000 characters. `None` if it was given back or succeeded.
+    /// Why it ended: the first 1,000 characters. `None` if its holder gave it back or reported success.
     pub message: Option<String>,
 }
 

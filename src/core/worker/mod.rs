@@ -281,6 +281,12 @@ impl<E: Clone> WorkerState<E> {
         self.leases(Handler::Works)
     }
 
+    /// Returns true if the attempt's handler is at work and has no end yet.
+    pub(crate) fn is_at_work(&self, lease: LeaseRef) -> bool {
+        let at_work = |attempt: &Attempt| attempt.handler == Handler::Works && attempt.end == End::Open;
+        self.attempts.get(&lease).is_some_and(at_work)
+    }
+
     /// Returns the attempts whose ends are not known to be stored.
     pub(crate) fn unstored(&self) -> Vec<LeaseRef> {
         let waits = self.attempts.iter().filter(|(_, attempt)| attempt.end == End::Waits);

@@ -184,7 +184,7 @@ fn attempts(look: &Look<'_>, attempts: &[PastAttempt]) -> Markup {
     };
     let rows = attempts.iter().map(row).collect();
     let heads = ["Attempt", "Became", "Holder", "Began", "Took", "Ended by", "Message"];
-    table("Attempts that did not succeed", &heads, rows, "No attempt has failed or was given back.")
+    table("Attempts of which a record is kept", &heads, rows, "No record of an attempt is kept.")
 }
 
 fn sensor_of(look: &Look<'_>, sensor: &SensorRecord, log: &[(Timestamp, String)]) -> Markup {

@@ -64,10 +64,9 @@ impl FileLog {
     fn whole(&self, store: &dyn Store, task: &TaskKey, attempt: u32) -> Result<Vec<String>> {
         // The store first: what it knows by then is in the file as well, unless that is elsewhere.
         let mut lives = store::read(store, |tx| sensor_lives(tx, std::slice::from_ref(task)))?;
-        let Life { lines, workers } = lives.pop().unwrap_or_default();
-        let path = self.path(task, attempt);
-        let mut written = lines_of(&rotated(&path));
-        written.extend(lines_of(&path));
+        let Life { lines, attempt: latest, workers } = lives.pop().unwrap_or_default();
+        let workers = if latest == attempt { workers } else { Vec::new() };
+        let written = written(&self.path(task, attempt));
         let of_attempt = lines.into_iter().filter(|(of, ..)| *of == attempt);
         let known: Vec<String> = of_attempt.map(|(_, at, text)| line(at, &text)).collect();
         let elsewhere =
@@ -85,10 +84,31 @@ impl FileLog {
     }
 }
 
-/// Returns the lines of a file; none if there is no such file.
+/// Returns the lines of a log and of what was put aside of it.
+fn written(path: &Path) -> Vec<String> {
+    let mut aside = lines_of(&rotated(path));
+    loop {
+        let here = lines_of(path);
+        // If the log was put aside between the two, what stood in it before was not read.
+        let now = lines_of(&rotated(path));
+        if now == aside {
+            return aside.into_iter().chain(here).collect();
+        }
+        aside = now;
+    }
+}
+
+/// Returns the whole lines of a file; none if there is no such file.
 fn lines_of(path: &Path) -> Vec<String> {
     match fs::read(path) {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect(),
+        Ok(bytes) => {
+            // A line that is being written is not over yet.
+            let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            String::from_utf8_lossy(bytes.get(..whole).unwrap_or_default())
+                .lines()
+                .map(str::to_owned)
+                .collect()
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
         Err(error) => vec![format!("{} cannot be read: {error}", path.display())],
     }

@@ -1,6 +1,7 @@
 //! What a poker reads from the store.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use super::options::Options;
 use super::shards::Gained;
@@ -23,18 +24,20 @@ impl Poker {
         let kept = self.plan.held().keys().copied().filter(|shard| !gained.contains_key(shard));
         let (kept, taken) = (self.ranges(kept), self.ranges(gained.keys().copied()));
         let cursor = self.cursor;
+        // Reading must end long before the leases, however slow the log is. What is left out, the store has as well.
+        let logs_until = Instant::now() + self.options.lease / 6;
         let changes = latest_changes(&*self.store)?;
         let (last, missed) = (changes.last, !kept.is_empty() && changes.last_forgotten > cursor);
         let mut loaded = 0;
         if missed {
             self.plan.forget_sensors();
             self.withdraw();
-            loaded += self.load(0, [kept, taken].concat(), WhichSensors::Waiting, gained, now)?;
+            loaded += self.load(0, [kept, taken].concat(), WhichSensors::Waiting, gained, logs_until, now)?;
         } else {
             if last > cursor {
-                loaded += self.load(cursor, kept, WhichSensors::All, gained, now)?;
+                loaded += self.load(cursor, kept, WhichSensors::All, gained, logs_until, now)?;
             }
-            loaded += self.load(0, taken, WhichSensors::Waiting, gained, now)?;
+            loaded += self.load(0, taken, WhichSensors::Waiting, gained, logs_until, now)?;
         }
         self.cursor = last;
         Ok(loaded)
@@ -47,6 +50,7 @@ impl Poker {
         ranges: Vec<Range<u32>>,
         which: WhichSensors,
         gained: &Gained,
+        logs_until: Instant,
         now: Timestamp,
     ) -> Result<usize> {
         if ranges.is_empty() {
@@ -74,7 +78,9 @@ impl Poker {
                     WhichSensors::All => None,
                 };
                 let kind = self.kinds.number(&sensor.kind);
-                self.note_arrival(&sensor, kind, taken_over.is_none(), gained, now);
+                if whole && Instant::now() < logs_until {
+                    self.note_arrival(&sensor, kind, taken_over.is_none(), gained, now);
+                }
                 self.plan.learn(Arrival { sensor, kind, taken_over, whole }, now, rules);
             }
             if !full {

@@ -3,7 +3,7 @@
 //! All of it is written with the renewal of its shards, which fences it: a worker that lost a shard says nothing
 //! of it any more. No line is written per sensor, and none per poke.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use super::poke::PokeLog;
 use super::shards::Gained;
 use super::worker::Poker;
 use crate::error::Result;
+use crate::fingerprint::Fingerprint;
 use crate::id::Holder;
 use crate::lease::LeaseRef;
 use crate::sensor::plan::Event;
@@ -63,9 +64,6 @@ impl Poker {
         gained: &Gained,
         now: Timestamp,
     ) {
-        if self.log.is_none() {
-            return;
-        }
         let is_known = self.plan.knows(sensor.lease_ref());
         if is_known == (sensor.state == SensorState::Waiting) {
             return;
@@ -82,7 +80,8 @@ impl Poker {
                 Some(_) => (now, life::taken(&self.name, former)),
                 None => (sensor.registered_at, life::registered(sensor)),
             });
-            lines.push((now, life::poked_by(&self.name, self.plan.sharing(sensor, kind))));
+            let others = former.is_none().then(|| self.plan.sharing(sensor, kind));
+            lines.push((now, life::poked_by(&self.name, others)));
         }
         for (at, line) in lines {
             self.log_panics += self.note(sensor, at, &line);
@@ -96,7 +95,8 @@ impl Poker {
     }
 
     /// Tells the store which shards this worker took, and of outages in the shards that it held. Reads what is
-    /// known of those that it gained. `writes` are the renewals and releases that took effect.
+    /// known of those that it gained. `writes` are the renewals and releases that took effect, `left_alone` the shards
+    /// that no one has looked after for longer than a takeover takes, with the instant since which.
     pub(super) fn share(
         &self,
         tx: &mut Tx<'_>,
@@ -104,6 +104,7 @@ impl Poker {
         now: Timestamp,
         writes: &[ShardWrite],
         mine: &Gained,
+        left_alone: &Gained,
     ) -> Result<Shared> {
         let (codes, shards) = (self.options.shard_codes, self.options.shards);
         let held = self.plan.held();
@@ -112,7 +113,15 @@ impl Poker {
             let written =
                 writes.iter().map(|write| write.lease.shard).filter(|shard| held.contains_key(shard));
             keep_those_of(&mut told, codes, shards, written);
-            told.truncate(OUTAGES_AT_ONCE);
+            // First those of shards that it releases: it forgets them.
+            if told.len() > OUTAGES_AT_ONCE {
+                let mut first = told.clone();
+                let released = writes.iter().map(|write| &write.lease).filter(|lease| lease.holder.is_none());
+                keep_those_of(&mut first, codes, shards, released.map(|lease| lease.shard));
+                let first: BTreeSet<OutageRow> = first.into_iter().collect();
+                told.sort_by_key(|row| !first.contains(row));
+                told.truncate(first.len().max(OUTAGES_AT_ONCE));
+            }
         }
         if !told.is_empty() {
             tx.raw().put_outages(&told, now - OUTAGES_ARE_KEPT)?;
@@ -123,6 +132,7 @@ impl Poker {
         }
         let mut found = tx.raw().outages(None)?;
         keep_those_of(&mut found, codes, shards, gained.iter().copied());
+        end_unwatched(tx, &mut found, (codes, shards), left_alone, now - OUTAGES_ARE_KEPT)?;
         let mut former = BTreeMap::new();
         for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains(&take.shard)) {
             former.insert(take.shard, take.holder);
@@ -173,10 +183,34 @@ impl AtLast {
         let mine = leases.iter().filter(|lease| lease.holder.as_ref() == Some(name));
         let mut rows = self.rows.clone();
         keep_those_of(&mut rows, self.codes, self.shards, mine.map(|lease| lease.shard));
-        rows.truncate(OUTAGES_AT_ONCE);
-        tx.raw().put_outages(&rows, self.now - OUTAGES_ARE_KEPT)?;
+        for rows in rows.chunks(OUTAGES_AT_ONCE) {
+            tx.raw().put_outages(rows, self.now - OUTAGES_ARE_KEPT)?;
+        }
         Ok(())
     }
+}
+
+/// Ends the outages of targets at which no one has looked for long: whether they went on meanwhile is not known, and the
+/// first failed look must not fail sensors at once that have waited since before.
+fn end_unwatched(
+    tx: &mut Tx<'_>,
+    found: &mut Vec<OutageRow>,
+    (codes, shards): (NonZeroU32, NonZeroU32),
+    left_alone: &Gained,
+    forget: Timestamp,
+) -> Result<()> {
+    let mut ended = Vec::new();
+    for (shard, since) in left_alone {
+        let mut rows: Vec<OutageRow> = found.iter().filter(|row| row.until.is_none()).copied().collect();
+        keep_those_of(&mut rows, codes, shards, std::iter::once(*shard));
+        ended.extend(rows.into_iter().map(|row| OutageRow { until: Some((*since).max(row.since)), ..row }));
+    }
+    let over: BTreeSet<Fingerprint> = ended.iter().map(|row| row.fingerprint).collect();
+    found.retain(|row| !over.contains(&row.fingerprint));
+    if !ended.is_empty() {
+        tx.raw().put_outages(&ended, forget)?;
+    }
+    Ok(())
 }
 
 /// Keeps the outages of targets in these shards.

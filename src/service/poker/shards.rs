@@ -118,7 +118,12 @@ impl Poker {
                 lease.map_or(now, |lease| left_alone_since(lease, options.lease, now))
             };
             let mine: Gained = mine.map(|write| (write.lease.shard, since(write.lease.shard))).collect();
-            let shared = self.share(tx, &me, now, &writes, &mine)?;
+            let alone = |lease: &&ShardLease| {
+                mine.contains_key(&lease.shard) && !is_handed_on(lease, options.lease, now)
+            };
+            let alone: Gained =
+                leases.iter().filter(alone).map(|lease| (lease.shard, lease.expires_at.min(now))).collect();
+            let shared = self.share(tx, &me, now, &writes, &mine, &alone)?;
             let others =
                 leases.iter().filter(|lease| lease.holder.as_ref() != Some(name) && !lease.is_free(now));
             let freed = others.clone().map(|lease| lease.expires_at).min();
@@ -144,8 +149,12 @@ impl Poker {
 /// on. It then counts as looked after until now, so that after a pause of all workers not everything is poked
 /// at once.
 fn left_alone_since(lease: &ShardLease, length: Duration, now: Timestamp) -> Timestamp {
-    let handed_on = now.saturating_duration_since(lease.expires_at) <= length / 2;
-    if handed_on { lease.expires_at.min(now) } else { now }
+    if is_handed_on(lease, length, now) { lease.expires_at.min(now) } else { now }
+}
+
+/// Returns true if a shard was left alone for no longer than workers need to hand it on.
+fn is_handed_on(lease: &ShardLease, length: Duration, now: Timestamp) -> bool {
+    now.saturating_duration_since(lease.expires_at) <= length / 2
 }
 
 /// Refuses to share sensors with a worker that splits them otherwise.

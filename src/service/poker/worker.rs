@@ -67,8 +67,8 @@ use crate::time::Timestamp;
 ///   later, or again, waits for the next poke.
 /// * *Leases.* No poke begins when the leases are about to end. The rest stays due.
 /// * *An unreachable target* is poked after longer and longer pauses, until it is reachable. A sensor
-///   tolerates that for [`retry_window`](Self::retry_window), then its attempt fails. This is kept in
-///   memory, so after a takeover the time starts again.
+///   tolerates that for [`retry_window`](Self::retry_window), then its attempt fails. A worker that takes over
+///   goes on with the outage, unless no one has looked for longer than a takeover takes.
 ///
 /// # What holds
 ///
@@ -283,6 +283,8 @@ impl Poker {
         let settled = self.dismiss();
         let outages = self.outages_at_last();
         self.begin_anew();
+        // Nothing is left to be shown of any kind.
+        self.emit_kinds(&PokeReport::default());
         let (name, incarnation) = (&self.name, self.incarnation);
         self.store.write(|tx| {
             // Alive or not: what is held under the name belongs to its last incarnation.

@@ -158,7 +158,9 @@ impl Service for EndLoop {
                 }
             }
         }
-        let next = self.0.state.lock().machine.next_end();
+        // Behind the ends: what was stored was not lost.
+        let losses = self.0.tell_sure_losses();
+        let next = self.0.state.lock().machine.next_end().into_iter().chain(losses).min();
         Ok(Step { next_due: next.map(|at| self.0.by_clock(at)), is_idle: false })
     }
 }

@@ -177,7 +177,7 @@ impl Worker {
         }
         /// Calls this, on one of the worker's threads, with each error after which the worker continues.
         /// [`Error::LeaseLost`] names each attempt whose lease was lost, once: when its end is refused, or a second after
-        /// the loss if its handler still works.
+        /// the loss if its handler still works. A worker that stops within that second does not name it.
         on_error(call: impl Fn(&Error) + Send + Sync + 'static) { on_error = Some(Arc::new(call)) }
         /// Reports what it counts and measures as an [`Admitter`](super::Admitter) and a
         /// [`Keeper`](super::Keeper) to this observer. If it serves several queues, gauges describe the one that asked

@@ -170,11 +170,31 @@ impl Shared {
     }
 
     /// Notes that the keeper lost these leases. A handler that has just committed an end of its own may still have to say
-    /// so, and then nothing was lost: the host is told of those that are still at work a moment later.
+    /// so, and then nothing was lost: the host hears of those that are still at work a moment later.
     pub(super) fn lost(&self, leases: &[LeaseRef]) {
         let at = self.steady() + LOSS_IS_SURE_AFTER;
         self.state.lock().lost.extend(leases.iter().map(|lease| (at, *lease)));
-        self.time.wake();
+        self.ends.wake();
+    }
+
+    /// Reports the losses that are sure by now, of attempts whose handlers are at work. Where a handler has returned, the
+    /// store's answer to its end says whether anything was lost. Returns when other losses are sure.
+    pub(super) fn tell_sure_losses(&self) -> Option<Timestamp> {
+        let now = self.steady();
+        let mut state = self.state.lock();
+        let (sure, open): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.lost).into_iter().partition(|(at, _)| *at <= now);
+        state.lost = open;
+        let at_work = sure.iter().filter(|(_, lease)| state.machine.is_at_work(*lease));
+        let lost: Vec<Attempt> = at_work
+            .filter_map(|(_, lease)| state.attempts.get(lease))
+            .filter(|attempt| !attempt.has_ended())
+            .cloned()
+            .collect();
+        let next = state.lost.iter().map(|(at, _)| *at).min();
+        drop(state);
+        self.tell_losses(lost);
+        next
     }
 
     fn tell_losses(&self, attempts: impl IntoIterator<Item = Attempt>) {
@@ -241,14 +261,8 @@ impl Shared {
                 state.machine.end(now, attempt.lease(), failed(message));
             }
         }
-        let (sure, open) = std::mem::take(&mut state.lost).into_iter().partition(|(at, _)| *at <= now);
-        let sure: Vec<(Timestamp, LeaseRef)> = sure;
-        state.lost = open;
-        let lost = sure.iter().filter_map(|(_, lease)| state.attempts.get(lease));
-        let lost: Vec<Attempt> = lost.filter(|attempt| !attempt.has_ended()).cloned().collect();
-        let next = state.machine.next_told().into_iter().chain(state.lost.iter().map(|(at, _)| *at)).min();
+        let next = state.machine.next_told();
         drop(state);
-        self.tell_losses(lost);
         for (attempt, told) in told {
             match told {
                 Told::Overdue => attempt.cancel(Cancelled::RanTooLong),

@@ -157,4 +157,4 @@ pub const KEPT_TAKES: i64 = 32;
 pub const KEPT_OUTAGES: usize = 16;
 
 /// How many ended outages one call forgets for their age.
-pub(in crate::store) const FORGOTTEN_OUTAGES: usize = 1_000;
+pub(in crate::store) const FORGOTTEN_OUTAGES: usize = 10_000;

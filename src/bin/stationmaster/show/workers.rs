@@ -21,6 +21,8 @@ const COUNTED: usize = 10_000;
 #[derive(Default)]
 struct Works {
     leases: usize,
+    /// Whether there may be more leases than were read.
+    is_at_least: bool,
     /// When the first of its leases ends.
     first_ends: Option<Timestamp>,
     serves: Vec<Serving>,
@@ -36,9 +38,11 @@ fn all(store: &dyn Store, now: Timestamp) -> Result<BTreeMap<Holder, Works>, sup
     for serving in told {
         all.entry(serving.holder.clone()).or_default().serves.push(serving);
     }
+    let is_at_least = leased.len() == COUNTED;
     for lease in leased.into_iter().filter_map(|task| task.lease) {
         let works = all.entry(lease.holder).or_default();
         works.leases += 1;
+        works.is_at_least = is_at_least;
         works.first_ends = works.first_ends.into_iter().chain([lease.expires_at]).min();
     }
     for worker in workers {
@@ -66,18 +70,27 @@ impl Works {
             "shards_of": self.pokes.as_ref().map(|worker| worker.shards),
             "shards": self.shards,
             "leases": self.leases,
+            "leases_at_least": self.is_at_least,
             "first_lease_ends_at": self.first_ends,
         })
+    }
+
+    fn tasks(&self) -> String {
+        match self.leases {
+            1 => "1 task".into(),
+            leases if self.is_at_least => format!("at least {leases} tasks"),
+            leases => format!("{leases} tasks"),
+        }
     }
 
     fn holds(&self, now: Timestamp) -> Field {
         match self.first_ends {
             None => field(""),
             Some(at) if at <= now => {
-                field(format!("{}, the first lease ended {}", tasks(self.leases), when(at, now)))
+                field(format!("{}, the first lease ended {}", self.tasks(), when(at, now)))
                     .tint(Some(Color::Red))
             }
-            Some(at) => field(format!("{}, the first until {}", tasks(self.leases), when(at, now))),
+            Some(at) => field(format!("{}, the first until {}", self.tasks(), when(at, now))),
         }
     }
 
@@ -108,13 +121,6 @@ impl Works {
         self.pokes.is_some()
             || self.first_ends.is_some_and(|at| now < at)
             || self.serves.iter().any(|serving| now < serving.until())
-    }
-}
-
-fn tasks(leases: usize) -> String {
-    match leases {
-        1 => "1 task".into(),
-        leases => format!("{leases} tasks"),
     }
 }
 

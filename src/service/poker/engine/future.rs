@@ -69,10 +69,14 @@ impl Future for Task {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let call = Arc::clone(&self.call);
         let mut work = call.work.lock();
-        let (targets, future) = (work.asked.len(), work.future.take());
+        let (targets, future, runs) = (work.asked.len(), work.future.take(), work.phase == Phase::Runs);
         drop(work);
         let polled = future.map(|mut future| {
-            let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
+            // It may have been given up before its future was there.
+            let polled = match runs {
+                true => catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))),
+                false => Ok(Poll::Ready(Vec::new())),
+            };
             (polled, future)
         });
         let (outcomes, future) = match polled {
