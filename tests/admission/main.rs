@@ -4,6 +4,7 @@ mod ahead;
 mod bad_input;
 mod caps;
 mod hiding;
+mod lanes;
 mod needs;
 mod overdue;
 mod policies;
@@ -85,6 +86,7 @@ impl Scene<'_> {
         assert_eq!(names(&preview.granted), names(&admission.granted));
         assert_eq!((&preview.refusals, &preview.missing), (&admission.refusals, &admission.missing));
         assert_eq!((preview.promoted, preview.next_due), (admission.promoted, admission.next_due));
+        assert_eq!(preview.more_lanes, admission.more_lanes);
         admission
     }
 

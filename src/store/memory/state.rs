@@ -12,7 +12,7 @@ use super::sensors::Sensors;
 use super::shares::{Pair, ShareRow, Shares};
 use super::tasks::{TaskRow, Tasks};
 use crate::admission::limits::{LimitSpec, RateUse};
-use crate::admission::{LaneId, LaneKey, Serving, Subject, WaitingCap};
+use crate::admission::{LaneId, LaneKey, Mark, Serving, Subject, WaitingCap};
 use crate::feed::{Consumer, TaskEvent};
 use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId};
 use crate::lease::TaskId;
@@ -83,6 +83,8 @@ pub(super) enum Write {
     Worker(Holder, Option<Box<Worker>>),
     Shard(u32, Option<Box<ShardLease>>),
     Run(RunKey, Option<Box<RunRecord>>),
+    /// Makes a mark, or removes it.
+    Mark(Box<Mark>, Filing),
 }
 
 impl State {
@@ -119,18 +121,26 @@ impl State {
                 Write::Serving(key, old)
             }
             Write::Pool(name, pool) => {
+                let open = pool.as_ref().map(|pool| (pool.spec.slots, pool.open()));
                 let old = replace(&mut self.pools.rows, &name, pool);
+                let was = old.as_ref().map(|pool| (pool.spec.slots, pool.open()));
+                self.lanes.order.wake_pool(&name, was, open);
                 Write::Pool(name, old)
             }
             Write::Limit(key, limit) => {
                 let old = self.limits.swap(&key, limit);
+                self.lanes.order.wake_limit(&key, old.unwrap_or_default(), limit.unwrap_or_default());
                 Write::Limit(key, old)
             }
             Write::Family(prefix, family) => {
                 let old = replace(&mut self.rules.families, &prefix, family.map(|family| *family));
+                self.lanes.order.wake_all();
                 Write::Family(prefix, old.map(Box::new))
             }
             Write::Rate(key, used) => {
+                if used.is_none() {
+                    self.lanes.order.wake_key(&key);
+                }
                 let old = self.rules.swap_rate(&key, used.map(|used| *used));
                 Write::Rate(key, old.map(Box::new))
             }
@@ -142,6 +152,7 @@ impl State {
                 let was = self.rules.paused.contains(&subject);
                 let filing = if is_paused { Filing::In } else { Filing::Out };
                 filing.entry(&mut self.rules.paused, subject.clone());
+                self.lanes.order.wake_all();
                 Write::Pause(subject, was)
             }
             Write::Cap(subject, cap) => {
@@ -166,6 +177,14 @@ impl State {
                 let old = self.runs.swap(&key, run);
                 Write::Run(key, old)
             }
+            Write::Mark(mark, filing) => {
+                match filing {
+                    Filing::In => self.lanes.mark(&mark),
+                    Filing::Out => self.lanes.unmark(&mark),
+                }
+                // Once removed, a mark is not made again: that it is missing costs a look.
+                Write::Mark(mark, Filing::Out)
+            }
         }
     }
 }
@@ -179,7 +198,7 @@ pub(super) fn replace<K: Ord + Clone, V>(rows: &mut BTreeMap<K, V>, key: &K, row
 }
 
 /// Whether a row enters the indexes or leaves them.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Filing {
     In,
     Out,

@@ -24,8 +24,8 @@ use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::SensorRecord;
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
-    Candidate, CapUse, Change, FeedTx, GrantBatch, Granted, LanePage, LeasesByLane, Move, Overdue, PoolTx,
-    Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving, ShardLease, ShardWrite,
+    Candidate, CapUse, Change, FeedTx, GrantBatch, Granted, LanePage, LanesBehind, LeasesByLane, Mark, Move,
+    Overdue, PoolTx, Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving, ShardLease, ShardWrite,
     ShareUse, Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked,
     WhichSensors, Worker,
 };
@@ -239,6 +239,14 @@ impl TaskTx for BentTx<'_> {
             survey.lanes.retain(|lane| !lane.keeps_slots);
         }
         ticks::bent_survey(self, &query, survey)
+    }
+
+    fn lanes_behind(&mut self, page: &LanesBehind<'_>) -> StoreResult<Survey> {
+        self.tx.lanes_behind(page)
+    }
+
+    fn put_marks(&mut self, marks: &[Mark]) -> StoreResult<()> {
+        self.tx.put_marks(marks)
     }
 
     fn overdue(&mut self, promote: Promote) -> StoreResult<Overdue> {
