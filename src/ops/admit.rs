@@ -270,7 +270,15 @@ impl Tx<'_> {
                 if let Some(granted) = commit(tx, now, order, &plan)? {
                     let next_due = next_due.into_iter().chain(plan.next_token).chain(survey.next_token).min();
                     let (Plan { refusals, more_lanes, missing, .. }, promoted) = (plan, survey.promoted);
-                    return Ok(Admission { granted, refusals, more_lanes, missing, promoted, next_due, tells_at });
+                    return Ok(Admission {
+                        granted,
+                        refusals,
+                        more_lanes,
+                        missing,
+                        promoted,
+                        next_due,
+                        tells_at,
+                    });
                 }
                 // Marks were made that count on this plan.
                 if planner.is_paged() {

@@ -7,9 +7,7 @@ use crate::admission::{Candidate, LaneId, LanePage, Plan};
 use crate::error::{Result, StoreResult};
 use crate::id::{LimitKey, PoolName, QueueName};
 use crate::store::ReadTx;
-use crate::store::contract::{
-    Mark, OrderKey, Overdue, Promote, StoreTx, Survey, SurveyQuery, WhichPools,
-};
+use crate::store::contract::{Mark, OrderKey, Overdue, Promote, StoreTx, Survey, SurveyQuery, WhichPools};
 use crate::time::Timestamp;
 
 impl ReadTx<'_> {

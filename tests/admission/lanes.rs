@@ -3,7 +3,6 @@
 use stationmaster::admission::Reason;
 use stationmaster::admission::limits::{LimitSpec, Rate, custom};
 use stationmaster::service::{Admitter, Service};
-use stationmaster::store::MemoryStore;
 
 use super::*;
 
@@ -72,7 +71,8 @@ fn an_admitter_with_many_lanes_looks_and_wakes_with_the_next_token() {
         };
         let twice: Vec<NewTask> = (0..LANES).map(own).chain((0..LANES).map(again)).collect();
         store.write(|tx| tx.enqueue(at(0), &twice)).unwrap();
-        let mut admitter = Admitter::new(store.clone(), "holder".try_into().unwrap()).budget(10_000).lease(secs(9_000));
+        let mut admitter =
+            Admitter::new(store.clone(), "holder".try_into().unwrap()).budget(10_000).lease(secs(9_000));
         assert_eq!(admitter.tick(at(0)).unwrap().granted.len(), LANES);
         for second in [1, 2, 3, 4] {
             let idle = admitter.tick(at(second)).unwrap();
@@ -89,20 +89,29 @@ fn an_admitter_with_many_lanes_looks_and_wakes_with_the_next_token() {
     }
 }
 
-/// A tick that is undone leaves no mark.
+/// A tick that is undone leaves no mark: neither of a pool, which it had filled, nor of a rate, whose token it had taken.
 #[test]
 fn what_was_marked_in_vain_does_not_sleep() {
-    let store = MemoryStore::new();
-    store.write(|tx| tx.define([PoolSpec::new("db", Slots::Limited(2))?], IfExists::Replace)).unwrap();
-    let order = |name: &str| {
-        AdmitRequest::new("holder".try_into().unwrap(), name.try_into().unwrap(), usize::MAX, secs(60))
-    };
-    store.write(|tx| tx.enqueue(at(1), &own_lanes())).unwrap();
-    let undone: stationmaster::Result<()> = store.write(|tx| {
-        assert_eq!(tx.admit(at(1), &order("undone"))?.granted.len(), 2);
-        Err(stationmaster::Error::abort("undone"))
+    on_every_store(|scene| {
+        scene.pool("db", Slots::Unlimited);
+        let rate = Rate::new(1, secs(3_600)).unwrap().burst(2).unwrap();
+        let rated = LimitSpec::of(custom("rated").unwrap()).rate(rate);
+        scene.store.write(|tx| tx.define([rated.clone()], IfExists::Replace)).unwrap();
+        let tasks: Vec<NewTask> =
+            own_lanes().into_iter().map(|task| task.limit(custom("rated").unwrap())).collect();
+        scene.put(1, &tasks);
+        assert_eq!(scene.admit(1, &scene.order(1)).granted.len(), 1);
+        let grants = |slots: Slots| {
+            scene.pool("db", slots);
+            let undone: stationmaster::Result<()> = scene.store.write(|tx| {
+                assert_eq!(tx.admit(at(1), &scene.order(usize::MAX))?.granted.len(), 1);
+                Err(stationmaster::Error::abort("undone"))
+            });
+            assert!(undone.is_err());
+            assert_eq!(scene.store.read(|tx| tx.audit()).unwrap(), []);
+        };
+        grants(Slots::Limited(2));
+        grants(Slots::Unlimited);
+        assert_eq!(names(&scene.tick(1, &Policy::Backfill).granted), ["task-001"]);
     });
-    assert!(undone.is_err());
-    assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
-    assert_eq!(store.write(|tx| tx.admit(at(1), &order("done"))).unwrap().granted.len(), 2);
 }

@@ -39,7 +39,12 @@ pub(crate) fn check(store: &dyn Store, number: u64, named: usize) {
         assert_eq!(store.read(|tx| tx.audit()).unwrap(), [], "{number}, tick {tick}: {:?}", series.world);
         for _ in 0..series.random.below(4) {
             series.event().unwrap();
-            assert_eq!(store.read(|tx| tx.audit()).unwrap(), [], "{number}, after {tick}: {:?}", series.world);
+            assert_eq!(
+                store.read(|tx| tx.audit()).unwrap(),
+                [],
+                "{number}, after {tick}: {:?}",
+                series.world
+            );
         }
     }
 }
@@ -171,7 +176,8 @@ impl Series<'_> {
             self.enqueued += 1;
             let new = task(name, &lane).priority(priority).logical_date(now);
             let ageing = self.world.ageing;
-            let inserted = self.store.write(|tx| tx.enqueue_ageing(now, ageing, std::slice::from_ref(&new)))?;
+            let inserted =
+                self.store.write(|tx| tx.enqueue_ageing(now, ageing, std::slice::from_ref(&new)))?;
             let Inserted::New(id) = inserted[0] else { panic!("{}", inserted[0]) };
             self.numbers.push(id);
             let waiting =

@@ -124,9 +124,14 @@ pub(crate) fn check_refusals(
     first.sort_unstable();
     assert_eq!(admission.more_lanes, first.len() > named, "{world:?}");
     first.truncate(named);
-    let is_named = |(lane, resumed): &(LaneKey, bool)| first.iter().any(|(_, kind)| *kind == (lane, *resumed));
-    let expected: BTreeMap<_, _> =
-        expected.left.iter().filter(|(kind, _)| is_named(kind)).map(|(kind, left)| (kind.clone(), left.clone())).collect();
+    let is_named =
+        |(lane, resumed): &(LaneKey, bool)| first.iter().any(|(_, kind)| *kind == (lane, *resumed));
+    let expected: BTreeMap<_, _> = expected
+        .left
+        .iter()
+        .filter(|(kind, _)| is_named(kind))
+        .map(|(kind, left)| (kind.clone(), left.clone()))
+        .collect();
     let refusals = admission.refusals.iter().cloned();
     let left: BTreeMap<_, _> =
         refusals.map(|lane| ((lane.lane, lane.keeps_slots), (lane.tasks, lane.reason))).collect();

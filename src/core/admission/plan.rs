@@ -19,11 +19,7 @@ pub(crate) enum Need {
     Candidates(Vec<LanePage>),
     /// Awake lanes without a share whose first tasks are behind this place: [`super::Planner::feed_lanes`]. At most so
     /// many, but the marks made so far come first.
-    Lanes {
-        after: OrderKey,
-        limit: usize,
-        marks: Vec<Mark>,
-    },
+    Lanes { after: OrderKey, limit: usize, marks: Vec<Mark> },
     /// The first ready tasks of these lanes as they were when the tick began: [`super::Planner::feed_heads`].
     Heads(Vec<LanePage>),
     /// Nothing more: [`super::Planner::finish`].

@@ -17,11 +17,11 @@ use super::subject::{Paused, Subject};
 use super::tick_capacity::{Bar, Interner, LimitWork, PoolWork};
 use super::verdict::{Reason, Refusal};
 use super::window::Window;
-use pages::Paging;
 use crate::id::{LimitKey, PoolName, QueueName};
 use crate::pool::PoolRecord;
 use crate::time;
 use crate::time::Timestamp;
+use pages::Paging;
 
 /// The smallest page of candidates requested, if a lane can use that many.
 const SMALLEST_PAGE: usize = 16;

@@ -217,7 +217,9 @@ impl Lanes {
         self.file();
         let whole: Vec<LaneId> = match queues {
             None => self.whole.values().flatten().copied().collect(),
-            Some(queues) => queues.iter().filter_map(|queue| self.whole.get(queue)).flatten().copied().collect(),
+            Some(queues) => {
+                queues.iter().filter_map(|queue| self.whole.get(queue)).flatten().copied().collect()
+            }
         };
         let mut first: Vec<Lane> = whole.into_iter().filter_map(|id| self.lane(id)).collect();
         let (others, unread) = self.order.first(queues, lanes);

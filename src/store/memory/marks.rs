@@ -40,7 +40,9 @@ impl State {
             Sleeps::Asleep(Cause::Spent(key), next) => {
                 let Some(clock) = self.rules.clock() else { return false };
                 let is_over = next.is_none_or(|next| next <= clock);
-                self.rule(key).rate.is_some_and(|rate| is_over || !has_token(rate, self.rules.rate(key), clock))
+                self.rule(key)
+                    .rate
+                    .is_some_and(|rate| is_over || !has_token(rate, self.rules.rate(key), clock))
             }
         }
     }

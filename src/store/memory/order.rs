@@ -8,15 +8,17 @@
 //! for none of this. Nothing here is undone by a transaction but marks: the rest follows from rows, and a mark that is
 //! missing costs a look.
 
+mod marks;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 use std::ops::Bound;
 
-use super::pools::LimitRow;
-use crate::admission::{Cause, LaneId, LaneKey, Mark, OrderKey};
+use crate::admission::{Cause, LaneId, LaneKey, OrderKey};
 use crate::id::{LimitKey, PoolName, QueueName};
-use crate::pool::Slots;
 use crate::time::Timestamp;
+
+pub(super) use marks::{Marked, Sleeps};
 
 type ClassKey = (QueueName, Vec<(PoolName, u32)>);
 type Line<T> = BTreeMap<OrderKey, T>;
@@ -185,7 +187,8 @@ impl Order {
             self.last += 1;
             self.class_numbers.insert(class_key.clone(), self.last);
             let (groups, awake) = (BTreeSet::new(), Line::new());
-            self.classes.insert(self.last, Class { key: class_key, groups, awake, closed: None, filed: None });
+            self.classes
+                .insert(self.last, Class { key: class_key, groups, awake, closed: None, filed: None });
             self.last
         });
         let cause = self.causes.get(&id).cloned();
@@ -231,8 +234,12 @@ impl Order {
         let due = first.filter(|_| class.closed.is_none());
         let was = std::mem::replace(&mut class.filed, due);
         if was != due {
-            was.map(|head| self.awake.remove(&class.key.0, head));
-            due.map(|head| self.awake.insert(&class.key.0, head, number));
+            if let Some(head) = was {
+                self.awake.remove(&class.key.0, head);
+            }
+            if let Some(head) = due {
+                self.awake.insert(&class.key.0, head, number);
+            }
         }
         if class.groups.is_empty() {
             self.open_class(number);
@@ -249,8 +256,10 @@ impl Order {
         limit: usize,
     ) -> (Vec<(OrderKey, LaneId)>, Option<OrderKey>) {
         let lines = self.heads.lines(queues).into_iter();
-        let mut first: Vec<(OrderKey, LaneId)> =
-            lines.flat_map(|line| line.iter().take(limit.saturating_add(1))).map(|(head, id)| (*head, *id)).collect();
+        let mut first: Vec<(OrderKey, LaneId)> = lines
+            .flat_map(|line| line.iter().take(limit.saturating_add(1)))
+            .map(|(head, id)| (*head, *id))
+            .collect();
         first.sort_unstable();
         let is_more = first.len() > limit;
         first.truncate(limit);
@@ -305,214 +314,6 @@ impl Order {
         let (head, lane) = self.groups.get(&group)?.lanes.range((behind, Bound::Unbounded)).next()?;
         Some(Reverse((*head, Step::Lane { group, lane: *lane })))
     }
-}
-
-/// Marks.
-impl Order {
-    pub(super) fn sleeps(&self, id: LaneId) -> bool {
-        let Some(group) = self.lanes.get(&id).and_then(|filed| self.groups.get(&filed.group)) else { return false };
-        let class = self.classes.get(&group.class);
-        group.asleep.is_some() || class.is_some_and(|class| class.closed.is_some())
-    }
-
-    /// Makes a mark, of a lane with these needs. All lanes are filed.
-    pub(super) fn mark(&mut self, mark: &Mark, key: &LaneKey) {
-        let (Mark::Class { lane, .. } | Mark::Group { lane, .. }) = mark;
-        if !self.lanes.contains_key(lane) {
-            return;
-        }
-        match mark {
-            Mark::Class { full, .. } => self.close_class(*lane, full.as_ref()),
-            Mark::Group { cause, next, .. } => {
-                if self.causes.get(lane) != Some(cause) {
-                    let head = self.lanes.get(lane).map(|filed| (filed.head, key));
-                    self.causes.insert(*lane, cause.clone());
-                    self.file(&[(*lane, head)]);
-                }
-                self.put_to_sleep(*lane, cause, *next);
-            }
-        }
-    }
-
-    fn close_class(&mut self, lane: LaneId, full: Option<&PoolName>) {
-        let Some(number) = self.class_of(lane) else { return };
-        self.open_class(number);
-        let Some(class) = self.classes.get_mut(&number) else { return };
-        class.closed = Some(full.cloned());
-        match full {
-            Some(pool) => {
-                let needs = class.key.1.iter().find(|(name, _)| name == pool).map_or(0, |(_, slots)| *slots);
-                self.full.entry(pool.clone()).or_default().insert((needs, number));
-            }
-            None => drop(self.closed.insert(number)),
-        }
-        self.refile_class(number);
-    }
-
-    fn class_of(&self, lane: LaneId) -> Option<u64> {
-        Some(self.groups.get(&self.lanes.get(&lane)?.group)?.class)
-    }
-
-    fn put_to_sleep(&mut self, lane: LaneId, cause: &Cause, next: Option<Timestamp>) {
-        let Some(number) = self.lanes.get(&lane).map(|filed| filed.group) else { return };
-        self.wake_group(number);
-        let Some(group) = self.groups.get_mut(&number) else { return };
-        group.asleep = Some(next);
-        match cause {
-            Cause::Paused(_) => drop(self.paused.insert(number)),
-            Cause::Reached(key, _) | Cause::Spent(key) => {
-                self.asleep.entry(key.clone()).or_default().insert(number);
-            }
-        }
-        if let Some(next) = next {
-            self.tokens.insert((next, number));
-        }
-        self.refile_group(number);
-    }
-
-    /// Removes a mark, if it is there.
-    pub(super) fn unmark(&mut self, mark: &Mark) {
-        match mark {
-            Mark::Class { lane, .. } => {
-                if let Some(class) = self.class_of(*lane) {
-                    self.open_class(class);
-                }
-            }
-            Mark::Group { lane, .. } => {
-                if let Some(group) = self.lanes.get(lane).map(|filed| filed.group) {
-                    self.wake_group(group);
-                }
-            }
-        }
-    }
-
-    fn open_class(&mut self, number: u64) {
-        let Some(class) = self.classes.get_mut(&number) else { return };
-        match class.closed.take() {
-            None => return,
-            Some(None) => drop(self.closed.remove(&number)),
-            Some(Some(pool)) => {
-                let needs = class.key.1.iter().find(|(name, _)| *name == pool).map_or(0, |(_, slots)| *slots);
-                if let Some(closed) = self.full.get_mut(&pool) {
-                    closed.remove(&(needs, number));
-                    if closed.is_empty() {
-                        self.full.remove(&pool);
-                    }
-                }
-            }
-        }
-        self.refile_class(number);
-    }
-
-    fn wake_group(&mut self, number: u64) {
-        let Some(group) = self.groups.get_mut(&number) else { return };
-        let Some(next) = group.asleep.take() else { return };
-        if let Some(next) = next {
-            self.tokens.remove(&(next, number));
-        }
-        match &group.cause {
-            Some(Cause::Reached(key, _) | Cause::Spent(key)) => {
-                if let Some(asleep) = self.asleep.get_mut(key) {
-                    asleep.remove(&number);
-                    if asleep.is_empty() {
-                        self.asleep.remove(key);
-                    }
-                }
-            }
-            Some(Cause::Paused(_)) | None => drop(self.paused.remove(&number)),
-        }
-        if !group.lanes.is_empty() {
-            self.refile_group(number);
-        }
-    }
-}
-
-/// What wakes.
-impl Order {
-    /// Removes the marks of a pool which has more open slots than before, or all if its size has changed.
-    pub(super) fn wake_pool(&mut self, pool: &PoolName, was: Option<(Slots, Option<i64>)>, now: Option<(Slots, Option<i64>)>) {
-        if was.map(|(slots, _)| slots) != now.map(|(slots, _)| slots) {
-            return self.wake_all();
-        }
-        let Some(open) = now.and_then(|(_, open)| open).filter(|open| *open > 0) else { return };
-        let fits = |closed: &BTreeSet<(u32, u64)>| -> Vec<u64> {
-            closed.iter().take_while(|(needs, _)| i64::from(*needs) <= open).map(|(_, class)| *class).collect()
-        };
-        for class in self.full.get(pool).map(fits).unwrap_or_default() {
-            self.open_class(class);
-        }
-    }
-
-    /// Removes the marks of a key against which less counts than before, or all if its definition has changed.
-    pub(super) fn wake_limit(&mut self, key: &LimitKey, was: LimitRow, now: LimitRow) {
-        if (LimitRow { used: 0, ..was }) != (LimitRow { used: 0, ..now }) {
-            self.wake_all();
-        } else if now.used < was.used {
-            self.wake_key(key);
-        }
-    }
-
-    pub(super) fn wake_key(&mut self, key: &LimitKey) {
-        for group in self.asleep.get(key).cloned().unwrap_or_default() {
-            self.wake_group(group);
-        }
-    }
-
-    /// Returns whether a mark ends by itself until this instant.
-    pub(super) fn wakes_by(&self, clock: Timestamp) -> bool {
-        self.tokens.first().is_some_and(|(next, _)| *next <= clock)
-    }
-
-    pub(super) fn wake_by(&mut self, clock: Timestamp) {
-        while let Some((_, group)) = self.tokens.first().copied().filter(|(next, _)| *next <= clock) {
-            self.wake_group(group);
-        }
-    }
-
-    /// Returns when the first mark of these queues ends by itself.
-    pub(super) fn next_token(&self, queues: Option<&BTreeSet<QueueName>>) -> Option<Timestamp> {
-        let is_asked = |group: &u64| {
-            let class = self.groups.get(group).and_then(|group| self.classes.get(&group.class));
-            queues.is_none_or(|queues| class.is_some_and(|class| queues.contains(&class.key.0)))
-        };
-        self.tokens.iter().find(|(_, group)| is_asked(group)).map(|(next, _)| *next)
-    }
-
-    /// Removes all marks.
-    pub(super) fn wake_all(&mut self) {
-        let full = self.full.values().flatten().map(|(_, class)| *class);
-        for class in full.chain(self.closed.iter().copied()).collect::<Vec<_>>() {
-            self.open_class(class);
-        }
-        let asleep = self.asleep.values().flatten().chain(&self.paused).copied();
-        for group in asleep.collect::<Vec<_>>() {
-            self.wake_group(group);
-        }
-    }
-
-    /// Returns each mark, with the queue and the pools of what it refuses.
-    pub(super) fn marks(&self) -> impl Iterator<Item = Marked<'_>> {
-        let closed = self.classes.values().filter_map(|class| Some((&class.key, Sleeps::Closed(class.closed.as_ref()?))));
-        let asleep = self.groups.values().filter_map(|group| {
-            let sleeps = Sleeps::Asleep(group.cause.as_ref()?, group.asleep?);
-            Some((&self.classes.get(&group.class)?.key, sleeps))
-        });
-        closed.chain(asleep)
-    }
-
-    /// Returns the lanes that were moved to a group, with its cause.
-    pub(super) fn causes(&self) -> impl Iterator<Item = (LaneId, &Cause)> {
-        self.causes.iter().map(|(lane, cause)| (*lane, cause))
-    }
-}
-
-pub(super) type Marked<'a> = (&'a ClassKey, Sleeps<'a>);
-
-/// What a mark says.
-#[derive(Debug)]
-pub(super) enum Sleeps<'a> {
-    Closed(&'a Option<PoolName>),
-    Asleep(&'a Cause, Option<Timestamp>),
 }
 
 /// It follows from the rows, but for marks, which may be missing.

@@ -12,8 +12,8 @@ use crate::error::StoreResult;
 use crate::id::{Holder, QueueName, RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
-    CapUse, Change, Forget, GrantBatch, Granted, LanesBehind, Move, Overdue, PoolTx, Promote, Started, Survey,
-    SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichPools,
+    CapUse, Change, Forget, GrantBatch, Granted, LanesBehind, Move, Overdue, PoolTx, Promote, Started,
+    Survey, SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichPools,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskRecord, TaskState};
@@ -185,7 +185,9 @@ impl TaskTx for Transaction<'_> {
             query.request.as_ref().and_then(|id| requests.get(id)).map(|request| request.grants.clone());
         if survey.granted.is_none() {
             survey.promoted = query.promote.map_or(0, |promote| self.promote(promote));
-            let clock = query.first.map(|first| self.state.rules.clock().map_or(first.now, |last| last.max(first.now)));
+            let clock = query
+                .first
+                .map(|first| self.state.rules.clock().map_or(first.now, |last| last.max(first.now)));
             match query.promote {
                 Some(_) => self.wake_by_clock(clock),
                 None => survey.is_behind = clock.is_some_and(|clock| self.state.lanes.order.wakes_by(clock)),

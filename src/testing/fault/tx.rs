@@ -12,9 +12,9 @@ use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorInsert, SensorRecord};
 use crate::store::contract::{
-    CapUse, Change, FeedTx, GrantBatch, Granted, Held, LanesBehind, LeasesByLane, Mark, Move, Overdue, PoolTx, Promote, RunTx,
-    SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx, Survey, SurveyQuery,
-    TaskSums, TaskTx, TaskWalk, Wait, Walked, Worker,
+    CapUse, Change, FeedTx, GrantBatch, Granted, Held, LanesBehind, LeasesByLane, Mark, Move, Overdue,
+    PoolTx, Promote, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardWrite, Started, StoreTx,
+    Survey, SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked, Worker,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};

@@ -105,7 +105,9 @@ impl Planner {
         };
         let work = &self.lanes[at];
         let is_new = match mark {
-            Mark::Class { .. } => self.paging.closed.insert((work.lane.key.queue.clone(), work.pools.clone())),
+            Mark::Class { .. } => {
+                self.paging.closed.insert((work.lane.key.queue.clone(), work.pools.clone()))
+            }
             Mark::Group { .. } => true,
         };
         if is_new {
@@ -146,7 +148,8 @@ impl Planner {
         let named: HashSet<_> = places.into_iter().map(|(.., id)| id).collect();
         let refused = std::mem::take(refusals).into_iter();
         let refused = refused.filter(|(at, _)| named.contains(&self.lanes[*at].lane.id));
-        let by_place: BTreeMap<_, _> = refused.map(|refused| (place(&self.lanes[refused.0]), refused)).collect();
+        let by_place: BTreeMap<_, _> =
+            refused.map(|refused| (place(&self.lanes[refused.0]), refused)).collect();
         *refusals = by_place.into_values().collect();
         true
     }
