@@ -31,7 +31,7 @@ struct Series<'a> {
 /// Compares each tick of a series with the walk over what is there.
 pub(crate) fn check(store: &dyn Store, number: u64, named: usize) {
     let mut world = World { policy: Policy::Backfill, ..random(number) };
-    world.budget = if number % 3 == 0 { 1 + number as usize % 7 } else { world.budget };
+    world.budget = if number.is_multiple_of(3) { 1 + number as usize % 7 } else { world.budget };
     let numbers = store.write(|tx| set_up(tx, &world)).unwrap();
     let mut series = Series { store, world, numbers, random: Random(number ^ 77), enqueued: 0, named };
     for tick in 0..TICKS {
@@ -155,7 +155,7 @@ impl Series<'_> {
         if !paused.is_empty() && self.random.below(2) == 0 {
             let subject = paused.remove(0);
             paused.retain(|other| *other != subject);
-            return self.store.write(|tx| tx.resume(&[subject.clone()])).map(drop);
+            return self.store.write(|tx| tx.resume(std::slice::from_ref(&subject))).map(drop);
         }
         let subject = match self.random.below(4) {
             0 => Subject::Pool(pool_name(self.random.below(3))),
@@ -164,7 +164,7 @@ impl Series<'_> {
             _ => Subject::Family("l".try_into()?),
         };
         self.world.paused.push(subject.clone());
-        self.store.write(|tx| tx.pause(&[subject.clone()])).map(drop)
+        self.store.write(|tx| tx.pause(std::slice::from_ref(&subject))).map(drop)
     }
 
     fn enqueue(&mut self) -> Result<()> {
