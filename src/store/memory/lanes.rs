@@ -254,10 +254,6 @@ impl Lanes {
             self.order.mark(mark, &row.key);
         }
     }
-
-    pub(super) fn unmark(&mut self, mark: &Mark) {
-        self.order.unmark(mark);
-    }
 }
 
 impl Transaction<'_> {

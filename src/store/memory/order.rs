@@ -5,8 +5,7 @@
 //! three levels: lanes in their group, groups in their class, and classes.
 //!
 //! A first task that changes is noted alone, and filed when lanes are asked for in order. So a store with few lanes pays
-//! for none of this. Nothing here is undone by a transaction but marks: the rest follows from rows, and a mark that is
-//! missing costs a look.
+//! for none of this. Nothing here is undone by a transaction: it follows from rows, and marks go with what they depend on.
 
 mod marks;
 

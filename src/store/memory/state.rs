@@ -12,7 +12,7 @@ use super::sensors::Sensors;
 use super::shares::{Pair, ShareRow, Shares};
 use super::tasks::{TaskRow, Tasks};
 use crate::admission::limits::{LimitSpec, RateUse};
-use crate::admission::{LaneId, LaneKey, Mark, Serving, Subject, WaitingCap};
+use crate::admission::{LaneId, LaneKey, Serving, Subject, WaitingCap};
 use crate::feed::{Consumer, TaskEvent};
 use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId};
 use crate::lease::TaskId;
@@ -83,8 +83,6 @@ pub(super) enum Write {
     Worker(Holder, Option<Box<Worker>>),
     Shard(u32, Option<Box<ShardLease>>),
     Run(RunKey, Option<Box<RunRecord>>),
-    /// Makes a mark, or removes it.
-    Mark(Box<Mark>, Filing),
 }
 
 impl State {
@@ -177,14 +175,6 @@ impl State {
                 let old = self.runs.swap(&key, run);
                 Write::Run(key, old)
             }
-            Write::Mark(mark, filing) => {
-                match filing {
-                    Filing::In => self.lanes.mark(&mark),
-                    Filing::Out => self.lanes.unmark(&mark),
-                }
-                // Once removed, a mark is not made again: that it is missing costs a look.
-                Write::Mark(mark, Filing::Out)
-            }
         }
     }
 }
@@ -198,7 +188,7 @@ pub(super) fn replace<K: Ord + Clone, V>(rows: &mut BTreeMap<K, V>, key: &K, row
 }
 
 /// Whether a row enters the indexes or leaves them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) enum Filing {
     In,
     Out,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::counters::{Use, Uses};
 use super::requests::Request;
-use super::state::{Filing, Write};
+use super::state::Write;
 use super::tasks::TaskRow;
 use super::undo::{Transaction, misuse};
 use crate::admission::{Candidate, LanePage, Mark, QueueRecord, Serving};
@@ -220,8 +220,10 @@ impl TaskTx for Transaction<'_> {
 
     fn put_marks(&mut self, marks: &[Mark]) -> StoreResult<()> {
         self.writable()?;
+        // Nothing has to undo them. What refuses because of what this transaction granted has more room as soon as
+        // that is undone, which removes its mark; and what refused before refuses afterwards.
         for mark in marks {
-            self.write(Write::Mark(Box::new(mark.clone()), Filing::In));
+            self.state.lanes.mark(mark);
         }
         Ok(())
     }

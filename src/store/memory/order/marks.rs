@@ -74,22 +74,6 @@ impl Order {
         self.refile_group(number);
     }
 
-    /// Removes a mark, if it is there.
-    pub(in crate::store::memory) fn unmark(&mut self, mark: &Mark) {
-        match mark {
-            Mark::Class { lane, .. } => {
-                if let Some(class) = self.class_of(*lane) {
-                    self.open_class(class);
-                }
-            }
-            Mark::Group { lane, .. } => {
-                if let Some(group) = self.lanes.get(lane).map(|filed| filed.group) {
-                    self.wake_group(group);
-                }
-            }
-        }
-    }
-
     pub(super) fn open_class(&mut self, number: u64) {
         let Some(class) = self.classes.get_mut(&number) else { return };
         match class.closed.take() {
