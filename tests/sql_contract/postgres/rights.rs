@@ -43,6 +43,7 @@ fn verbs(world: &World, role: &PostgresHost) -> Answer {
             ask(role, "finish", &finish(lease, NOW, outcome, None, None))?;
         }
         ask(role, "status_by_id", &values![1])?;
+        ask(role, "sharing", &[])?;
         ask(role, "wake", &[])
     })();
     role.batch("ROLLBACK");
