@@ -113,6 +113,12 @@ impl QueueRecord {
     pub fn new(name: QueueName, ready: u64, waiting: u64, leased: u64, sensing: u64) -> Self {
         Self { name, ready, waiting, leased, sensing, served_until: None, cap: None }
     }
+
+    /// Returns true if a holder serves the queue at this instant.
+    pub fn is_served(&self, now: impl Into<Timestamp>) -> bool {
+        let now = now.into();
+        self.served_until.is_some_and(|until| now < until)
+    }
 }
 
 #[cfg(test)]

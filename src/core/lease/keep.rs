@@ -15,7 +15,7 @@
 //! cancels, however many leases there are and whenever they were granted.
 //!
 //! A lease that expires after a failed attempt to renew it is *in doubt*: another holder may be given its task at any
-//! time. Its holder is told once, at the expiry. The keeper still tries to renew it, because possibly no one was given
+//! time. Its holder learns of it once, at the expiry. The keeper still tries to renew it, because possibly no one was given
 //! the task. A lease that expired before the first attempt is not in doubt yet: then it was the keeper that was
 //! delayed, and the store knows better than the clock.
 
@@ -140,7 +140,7 @@ impl LeaseSet {
                         let ask_at = renewed.ask_at.min(deadline);
                         *held = Held { expires_at: held.expires_at, ask_at, ..renewed };
                     } else {
-                        // Upkeep may end it at any time, so its holder is told. The keeper asks for the lease until its
+                        // Upkeep may end it at any time, so its holder must know. The keeper asks for the lease until its
                         // end is known.
                         self.failed(now, std::slice::from_ref(lease));
                     }

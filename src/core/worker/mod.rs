@@ -82,7 +82,7 @@ enum End {
     Known,
 }
 
-/// What an attempt is told because time has passed.
+/// An instruction to an attempt that follows from the time alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// It has run for its longest time.

@@ -44,13 +44,11 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     Ok(Page { title: "Health".into(), under: "health", is_live: true, main })
 }
 
-/// Says what nobody does that somebody has to.
+/// Names queues without a worker, sensors without a poker, and leases without upkeep.
 fn missing(look: &Look<'_>, counts: &[TaskCount], next: Option<Timestamp>) -> Result<Markup, Trouble> {
     let (queues, (pokers, _)) = look.store.read(|tx| Ok((tx.queues()?, tx.sensor_workers(look.now)?)))?;
-    let unserved: Vec<_> = queues
-        .iter()
-        .filter(|queue| queue.waiting > 0 && queue.served_until.is_none_or(|until| until <= look.now))
-        .collect();
+    let unserved: Vec<_> =
+        queues.iter().filter(|queue| queue.waiting > 0 && !queue.is_served(look.now)).collect();
     let sensing = counts.iter().any(|count| count.state == TaskState::Sensing && count.tasks > 0);
     let unpoked = sensing && pokers.is_empty();
     let expired = next.is_some_and(|at| at < look.now);

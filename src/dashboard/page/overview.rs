@@ -153,7 +153,7 @@ fn queues_of(look: &Look<'_>, mut queues: Vec<QueueRecord>, paused: &HashSet<Sub
     let row = |queue: &QueueRecord| {
         let name = &queue.name;
         let is_paused = paused.contains(&Subject::Queue(name.clone()));
-        let is_served = queue.served_until.is_some_and(|until| look.now < until);
+        let is_served = queue.is_served(look.now);
         let parts = [
             Part { class: "running", name: "leased", count: count(queue.leased) },
             Part { class: "sensing", name: "sensing", count: count(queue.sensing) },

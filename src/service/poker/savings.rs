@@ -8,11 +8,11 @@ use super::worker::Poker;
 use crate::id::SensorKind;
 use crate::service::observer::metrics::{POKE_GROUPS, POKES_SAVED, SENSORS};
 
-/// The kinds that an observer was told of, with their sensors and groups.
+/// The kinds last shown to the observer, with their sensors and groups.
 pub(super) type ToldKinds = BTreeMap<SensorKind, (usize, usize)>;
 
 impl PokeReport {
-    /// Counts a poke of this kind, which so many sensors share.
+    /// Counts a poke of this kind that this many sensors share.
     pub(super) fn count_shared(&mut self, kind: &SensorKind, sensors: usize, took: Option<Duration>) {
         if !self.by_kind.contains_key(kind) {
             self.by_kind.insert(kind.clone(), Self::default());

@@ -1,4 +1,4 @@
-//! Whether the counters equal what they count, and what nobody does that somebody has to.
+//! Whether the counters equal what they count, and which queues, sensors and leases no service looks after.
 
 use serde_json::json;
 use stationmaster::TaskState;
@@ -26,13 +26,13 @@ pub fn show(store: &dyn Store, screen: &mut Screen) -> Found {
     Ok(found.is_empty())
 }
 
-/// Says what waits for somebody. It is not wrong, so it does not count as found.
+/// Names queues, sensors and leases that no service looks after. The store is right, so they do not count as found.
 fn missing(store: &dyn Store, screen: &mut Screen) -> Result<(), super::Stop> {
     let now = screen.now;
     let (queues, (pokers, _)) = store.read(|tx| Ok((tx.queues()?, tx.sensor_workers(now)?)))?;
     let (counts, next) = store.read(|tx| Ok((tx.count_tasks(1)?, tx.next_expiry()?)))?;
     for queue in &queues {
-        if queue.waiting > 0 && queue.served_until.is_none_or(|until| until <= now) {
+        if queue.waiting > 0 && !queue.is_served(now) {
             let (name, waiting) = (visible(&queue.name), queue.waiting);
             screen.say(&format!("Queue {name}: no one serves it, and {waiting} wait in it."));
         }

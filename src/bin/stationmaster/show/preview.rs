@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use stationmaster::Timestamp;
-use stationmaster::admission::{QueueRecord, Refusal};
+use stationmaster::admission::Refusal;
 use stationmaster::id::QueueName;
 use stationmaster::ops::AdmitRequest;
 use stationmaster::store::Store;
@@ -53,8 +53,7 @@ pub fn show(
         let rows = preview.granted.iter().map(|task| vec![key(&task.key), needs(&task.lane)]);
         screen.table(&["task", "needs"], rows);
         let used: BTreeSet<&QueueName> = preview.granted.iter().map(|task| &task.lane.queue).collect();
-        let is_served = |queue: &QueueRecord| queue.served_until.is_some_and(|until| at < until);
-        for queue in queues.iter().filter(|queue| used.contains(&queue.name) && !is_served(queue)) {
+        for queue in queues.iter().filter(|queue| used.contains(&queue.name) && !queue.is_served(at)) {
             screen.say(&format!(
                 "Queue {}: no one serves it, so nothing of it is admitted.",
                 visible(&queue.name)

@@ -1,4 +1,4 @@
-//! What a poker asks for, what it is told, and what follows for the sensors.
+//! What a poker asks, the answers it gets, and what follows for the sensors.
 
 use std::sync::Arc;
 use std::time::Duration;

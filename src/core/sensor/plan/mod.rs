@@ -1,6 +1,6 @@
 //! What a poker does when: a value without threads, clock or store.
 //!
-//! It is told what the store says of sensors ([`Plan::learn`], [`Plan::forget`]), which shards the worker holds
+//! Its inputs are the state of sensors in the store ([`Plan::learn`], [`Plan::forget`]), which shards the worker holds
 //! ([`Plan::hold`]), and how pokes went ([`Plan::answered`]). It says which groups to poke now ([`Plan::due`]),
 //! which sensors end ([`Plan::ends`]), and when it has something to do next ([`Plan::next_due`]).
 

@@ -59,7 +59,7 @@ impl Plan {
         for row in rows.iter().filter(|row| row.until.is_none()) {
             stored.stored.insert(row.fingerprint, row.since);
             stored.over.remove(&row.fingerprint);
-            // If no sensor waits for the target any more, the store is told so.
+            // If no sensor waits for the target any more, the store learns that the outage is over.
             stored.differing.insert(row.fingerprint);
         }
     }
@@ -85,7 +85,7 @@ impl Plan {
         rows
     }
 
-    /// Notes that the store has accepted these rows. What was not among them is told again.
+    /// Notes that the store has accepted these rows. The next renewal sends the others again.
     pub(crate) fn outages_stored(&mut self, rows: &[OutageRow]) {
         for OutageRow { fingerprint, since, until } in rows {
             let stored = &mut self.groups.stored;
