@@ -67,6 +67,13 @@ impl Fault {
         let (fault, bent) = (*self, Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&bent);
         let edit = move |sql: &str| {
+            // What a tick of a few does instead is not done.
+            if fault.file == "tx/fold.sql" && sql.ends_with("._fold_few()") {
+                return Some(format!("{sql} WHERE false"));
+            }
+            if fault.file == "tx/tick/grant.sql" && sql.starts_with("SELECT") && sql.contains("._take_few(") {
+                return Some(format!("{sql} WHERE 1 / 0 IS NULL"));
+            }
             let sent = fault.bend(sql);
             count.fetch_add(usize::from(sent.is_some()), Ordering::Relaxed);
             sent

@@ -4,13 +4,30 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::store::TxMode;
 
-/// For how many transactions no commit is sent along after one that was too early.
+/// For how many transactions what failed is not tried again.
 const PAUSE: u32 = 64;
+
+/// For how many more transactions something is not tried.
+#[derive(Debug, Default)]
+struct Pause(AtomicU32);
+
+impl Pause {
+    /// Returns true if the pause is over. Otherwise, one transaction of it has passed.
+    fn is_over(&self) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+    }
+
+    fn begin(&self) {
+        self.0.store(PAUSE, Ordering::Relaxed);
+    }
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Habits {
-    /// For how many more transactions no commit is sent along.
-    commits_apart: AtomicU32,
+    /// No commit is sent along.
+    commits_apart: Pause,
+    /// Folds are expected to be of many deltas.
+    folds_many: Pause,
     /// Whether ready lanes carried limits.
     has_limits: AtomicBool,
 }
@@ -21,14 +38,22 @@ impl Habits {
     /// If a verb has to go on after a commit was sent along, it is undone, and run again. If that happens to one verb,
     /// such as the ends of tasks whose attempts are recorded as runs, it will happen to the next ones.
     pub(super) fn commits_along(&self, mode: TxMode) -> bool {
-        let apart = &self.commits_apart;
-        mode == TxMode::Write
-            && apart.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+        mode == TxMode::Write && self.commits_apart.is_over()
     }
 
     /// Notes that a commit that was sent along was too early.
     pub(super) fn committed_too_soon(&self) {
-        self.commits_apart.store(PAUSE, Ordering::Relaxed);
+        self.commits_apart.begin();
+    }
+
+    /// Returns true if a tick should expect a few deltas of lanes without limits.
+    pub(super) fn folds_few(&self) -> bool {
+        !self.has_limits() && self.folds_many.is_over()
+    }
+
+    /// Notes that a fold was of more than it was expected to be.
+    pub(super) fn folded_many(&self) {
+        self.folds_many.begin();
     }
 
     /// Returns true if a tick should ask for limits before it knows whether a lane carries one.
@@ -52,5 +77,16 @@ mod tests {
         habits.committed_too_soon();
         assert_eq!((0..1_000).position(|_| habits.commits_along(TxMode::Write)), Some(64));
         assert!(habits.commits_along(TxMode::Write));
+    }
+
+    #[test]
+    fn folds_are_of_many_for_a_while_after_one_and_wherever_lanes_carry_limits() {
+        let habits = Habits::default();
+        habits.met_limits(true);
+        assert!(!habits.folds_few());
+        habits.met_limits(false);
+        assert!(habits.folds_few());
+        habits.folded_many();
+        assert_eq!((0..1_000).position(|_| habits.folds_few()), Some(64));
     }
 }

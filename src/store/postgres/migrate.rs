@@ -55,6 +55,9 @@ const INITIAL: Migration = Migration {
              BIGINT[], TEXT[], TEXT[], BIGINT[], BIGINT[]) RETURNS TABLE (place BIGINT, is_told BOOLEAN)",
             "move.sql"
         ),
+        include_str!("migrations/0001_initial/functions/fold_few.sql"),
+        include_str!("migrations/0001_initial/functions/end_one.sql"),
+        include_str!("migrations/0001_initial/functions/take_few.sql"),
         include_str!("migrations/0001_initial/functions/enqueue.sql"),
         include_str!("migrations/0001_initial/functions/attempts.sql"),
         include_str!("migrations/0001_initial/functions/cancel.sql"),

@@ -25,11 +25,11 @@ faults! {
     "a move gives back twice what it ended", "tx/move.sql":
         "sum(held - kept)::bigint AS slots" => "2 * sum(held - kept)::bigint AS slots",
         "stepped::ends::all_orders_of_two_ends" says "left == right";
-    "an end gives back twice", "tx/end_one.sql":
-        "SELECT lane, 0, -1, slots, 1, 0 FROM gone" => "SELECT lane, 0, -1, 2 * slots, 1, 0 FROM gone",
+    "an end gives back twice", "migrations/0001_initial/functions/end_one.sql":
+        "VALUES (gone.lane, 0, -1, gone.slots, 1, 0)" => "VALUES (gone.lane, 0, -1, 2 * gone.slots, 1, 0)",
         "stepped::ends::all_orders_of_two_ends" says "left == right";
-    "an end has no fence of the epoch", "tx/end_one.sql":
-        "AND lease.epoch = $2::bigint" => "AND lease.epoch >= $2::bigint",
+    "an end has no fence of the epoch", "migrations/0001_initial/functions/end_one.sql":
+        "AND epoch = lease_epoch" => "AND epoch >= lease_epoch",
         "stepped::beats::a_stale_holder_beside_the_new_one" says "Ended(Success)";
     "a delta is lost", "tx/move.sql":
         "OR sums.slots <> 0 OR sums.leases <> 0" => "OR sums.came > 1",
@@ -66,6 +66,25 @@ faults! {
         "SELECT digest, max(now_ready) AS now_ready, max(now_tasks) AS now_tasks, max(early) || array_agg(no) FILTER (WHERE nth <= 32) AS early"
             => "SELECT digest, max(now_ready) AS now_ready, max(now_tasks) AS now_tasks, max(early) AS early",
         "stepped::bounds::what_comes_before_a_bound_is_found" says "left == right";
+    "a short fold gives back twice", "migrations/0001_initial/functions/fold_few.sql":
+        "was_used - given_back)" => "was_used - 2 * given_back)",
+        "stepped::fold::an_effect_is_folded_before_its_cause" says "as a few, and as many";
+    "a short fold passes over what was open during the last one", "migrations/0001_initial/functions/fold_few.sql":
+        "delta.xid = late.xid" => "delta.xid = -late.xid",
+        "stepped::fold::what_commits_late_is_folded" says "[\"late\"]";
+    "a short fold has seen what its second look found", "migrations/0001_initial/functions/fold_few.sql":
+        "SELECT deltas || array_agg(found.delta), places || array_agg(found.at) INTO deltas, places"
+            => "SELECT deltas || array_agg(found.delta), places || array_agg(found.at), txid_current_snapshot() INTO deltas, places, noticed",
+        "stepped::fold::what_commits_between_the_looks_of_a_short_fold_is_folded" says "left";
+    "after a short fold the bound of due instants does not fall", "migrations/0001_initial/functions/fold_few.sql":
+        "earliest := least(earliest, one.due);" => "",
+        "stepped::bounds::a_locked_due_task_that_is_rolled_back" says "[\"earlier\"]";
+    "after a short fold the bound does not fall", "migrations/0001_initial/functions/fold_few.sql":
+        "bound := least(bound, place);" => "bound := bound;",
+        "stepped::bounds::what_comes_before_a_bound_is_found" says "5 given back";
+    "a short fold remembers no early task", "migrations/0001_initial/functions/fold_few.sql":
+        "use.early := use.early || one.no;" => "NULL;",
+        "stepped::bounds::what_comes_before_a_bound_is_found" says "left == right";
     "a grant forgets early tasks", "tx/tick/grant.sql":
         "ELSE coalesce(part.early, '{}') END AS early" => "ELSE '{}' END AS early",
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "before the bound of its lane";
@@ -77,6 +96,23 @@ faults! {
         "AND ready.map_index = coalesce(given.map_index, task.map_index) AND ready.no = given.no FOR UPDATE SKIP LOCKED) ready"
             => "AND ready.map_index = coalesce(given.map_index, task.map_index) AND ready.no = given.no FOR UPDATE) ready",
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "Conflict";
+    "a short grant waits for rows", "tx/tick/grant_few.sql":
+        "AND ready.map_index = given.map_index AND ready.no = given.no FOR UPDATE SKIP LOCKED) ready"
+            => "AND ready.map_index = given.map_index AND ready.no = given.no FOR UPDATE) ready",
+        "stepped::bounds::a_locked_head_that_is_rolled_back" says "Conflict";
+    "a short grant forgets early tasks", "migrations/0001_initial/functions/take_few.sql":
+        "use.early := lane_early;" => "use.early := '{}';",
+        "stepped::bounds::a_locked_head_that_is_rolled_back" says "before the bound of its lane";
+    "a short grant raises no bound", "migrations/0001_initial/functions/take_few.sql":
+        "coalesce(lane_bound[1], use.rank), coalesce(lane_bound[2], use.logical_date), coalesce(lane_bound[3], use.map_index), coalesce(lane_bound[4], use.no)"
+            => "use.rank, use.logical_date, use.map_index, use.no",
+        "stepped::bounds::a_page_reads_no_dead_rows" says "buffers behind the bound";
+    "a short grant counts no slots", "migrations/0001_initial/functions/take_few.sql":
+        "cardinality(nos) * needs.slots" => "0 * needs.slots",
+        "bounds::ticks_grant_what_a_look_at_all_rows_says" says "Pool";
+    "a short grant takes the half of a plan", "migrations/0001_initial/functions/take_few.sql":
+        "cardinality(new_epochs) IS DISTINCT FROM cardinality(nos) OR" => "",
+        "stepped::bounds::a_locked_head_that_is_rolled_back" says "audit";
     "a second plan waits for rows", "tx/tick/candidates_locked.sql":
         "LIMIT page.most FOR UPDATE SKIP LOCKED) ready" => "LIMIT page.most FOR UPDATE) ready",
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "Conflict";

@@ -25,7 +25,9 @@ pub(super) const NOTE: &str = statement!("note.sql");
 pub(super) const CANCEL: &str = statement!("cancel.sql");
 pub(super) const MOVE: &str = statement!("move.sql");
 pub(super) const END: &str = statement!("end.sql");
-pub(super) const END_ONE: &str = statement!("end_one.sql");
+/// [`END`] of one lease.
+pub(super) const END_ONE: &str = "SELECT place, is_recorded, is_told FROM sm._end_one(\
+  $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint)";
 pub(super) const LOCK_EXPIRED: &str = statement!("lock_expired.sql");
 pub(super) const STILL_EXPIRED: &str = statement!("still_expired.sql");
 pub(super) const LOCK_TASKS: &str = statement!("lock_tasks.sql");

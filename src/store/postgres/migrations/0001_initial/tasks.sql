@@ -129,7 +129,9 @@ CREATE TABLE sm.tick (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 INSERT INTO sm.tick VALUES (1, '1:1:', -9223372036854775808, ARRAY[]::BIGINT[]);
 
--- What transactions change about counters, until a tick folds it: one row per call and lane. Never updated.
+-- What transactions change about counters, until a tick folds it: one row per call and lane. Never updated. The server
+-- prepares a CHECK anew for each statement that inserts, so here, as in task, only those who write see to it that slots
+-- are positive.
 -- ready, tasks: how many more. slots, leases: what comes back. came: how many became ready; rank to no: the
 -- least place of these. due: the least instant waited for. pool, lane_slots, limits, queue: the lane's needs, where
 -- tasks began to count; first: the number of the lane, if it is new.
@@ -139,8 +141,8 @@ CREATE TABLE sm.delta (
     lane         UUID NOT NULL,
     ready        BIGINT NOT NULL,
     tasks        BIGINT NOT NULL,
-    slots        BIGINT NOT NULL CHECK (slots >= 0),
-    leases       BIGINT NOT NULL CHECK (leases >= 0),
+    slots        BIGINT NOT NULL,
+    leases       BIGINT NOT NULL,
     came         BIGINT NOT NULL,
     rank         BIGINT,
     logical_date BIGINT,
@@ -148,7 +150,7 @@ CREATE TABLE sm.delta (
     no           BIGINT,
     due          BIGINT,
     first        BIGINT,
-    lane_slots   BIGINT CHECK (lane_slots > 0),
+    lane_slots   BIGINT,
     pool         TEXT COLLATE "C",
     limits       TEXT COLLATE "C",
     queue        TEXT COLLATE "C",
@@ -210,7 +212,7 @@ CREATE TABLE sm.task (
     logical_date BIGINT NOT NULL,
     map_index    BIGINT NOT NULL,
     priority     BIGINT NOT NULL,
-    slots        BIGINT NOT NULL CHECK (slots > 0),
+    slots        BIGINT NOT NULL,
     enqueued_at  BIGINT NOT NULL,
     lease_loss   BIGINT,
     attempt_runs BIGINT NOT NULL,

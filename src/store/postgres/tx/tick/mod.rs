@@ -1,5 +1,6 @@
 //! An admission tick: what it plans with, what may be admitted, and what it commits. Each is one round trip.
 
+pub(super) mod few;
 mod reach;
 pub(super) mod share;
 
@@ -199,9 +200,15 @@ impl Db<'_> {
                 ]
             }
         };
-        let fold = if query.promote.is_some() { ask!(fold::FOLD, fold::MOST) } else { ask!(UNFOLDED) };
+        let is_tick = query.promote.is_some();
+        let few = is_tick && self.habits.folds_few();
+        let fold = match (is_tick, few) {
+            (true, true) => ask!(fold::FOLD_FEW),
+            (true, false) => ask!(fold::FOLD, fold::MOST),
+            (false, _) => ask!(UNFOLDED),
+        };
         let [lanes, pools, limits, shares, next_due] = plans_with();
-        let (request, is_tick) = (ask!(REQUEST, request), query.promote.is_some());
+        let request = ask!(REQUEST, request);
         // A task with a share carries its key, so without limits there are no shares.
         let [folded, granted, lanes, pools, limits, shares, next_due] = if is_tick
             && !self.habits.has_limits()
@@ -215,6 +222,10 @@ impl Db<'_> {
         } else {
             self.at_tick(locks, [fold, request, lanes, pools, limits, shares, next_due])?
         };
+        if few && folded.is_empty() {
+            self.habits.folded_many();
+            return self.ask_survey(query, locks);
+        }
         if is_tick {
             self.habits.met_limits(!limits.is_empty());
         }
@@ -397,13 +408,15 @@ impl Db<'_> {
         let raised = self.reaches.raised(&ids);
         let stand = self.reaches.places(&ids).unwrap_or_default();
         let keeping = if stand.is_empty() { ids.clone() } else { self.reaches.keeping(&ids) };
+        let plain = !stand.is_empty() && !self.reaches.carry_limits();
+        let keeping_none = keeping.is_empty();
         let place = |at: usize| stand.iter().map(|(_, place)| place.0[at]).collect::<Vec<i64>>();
         let bound = |at: usize| raised.iter().map(|lane| lane.bound.0[at]).collect::<Vec<i64>>();
         let (early_lanes, early): (Vec<Digest>, Vec<i64>) =
             raised.iter().flat_map(|lane| lane.early.iter().map(|no| (lane.digest, *no))).unzip();
         let grant = ask!(
-            if stand.is_empty() || self.reaches.carry_limits() { GRANT } else { GRANT_PLAIN },
-            ids,
+            if plain { GRANT_PLAIN } else { GRANT },
+            ids.clone(),
             batch.holder.as_str(),
             batch.expires_at.as_micros(),
             batch.now.as_micros(),
@@ -425,9 +438,16 @@ impl Db<'_> {
             keeping,
             i64::from(is_last),
         );
-        let statements = [grant, ask!(FORGET_REQUESTS, before, limit, most)];
-        let [grants, forgotten] =
-            if is_last { self.all_last(statements)? } else { self.at_tick(true, statements)? };
+        let forget = ask!(FORGET_REQUESTS, before, limit, most);
+        let few = few::Few::new(&ids, &stand, &raised).filter(|_| is_last && keeping_none && plain);
+        let [grants, forgotten] = match few {
+            Some(few) => {
+                let [grants, _, forgotten] = self.all_last([few.grant(batch), few.take(batch), forget])?;
+                [grants, forgotten]
+            }
+            None if is_last => self.all_last([grant, forget])?,
+            None => self.at_tick(true, [grant, forget])?,
+        };
         self.hands_out |= !grants.is_empty();
         // Not along with the grant: if that finds a task locked, the tokens are for another plan.
         if !grants.is_empty() && !batch.rates.is_empty() {

@@ -1,0 +1,143 @@
+-- What fold.sql does where a few deltas are all that there is, and none of their lanes carries limits. It sets up only
+-- the plans that it needs, which is most of what a short fold costs. Returns the same, or no row if fold.sql must do
+-- it; then it wrote nothing.
+CREATE FUNCTION sm._fold_few() RETURNS TABLE (count BIGINT, whole BOOLEAN, damage TEXT[]) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  most CONSTANT BIGINT := 16;
+  most_early CONSTANT BIGINT := 32;
+  last RECORD;
+  deltas sm.delta[];
+  places TID[];
+  noticed TXID_SNAPSHOT;
+  digests UUID[] := '{}';
+  one_digest UUID;
+  one sm.delta;
+  lane sm.lane;
+  needs sm.lane;
+  use sm.lane_use;
+  was_counted BOOLEAN;
+  place BIGINT[];
+  bound BIGINT[];
+  given_back BIGINT;
+  was_used BIGINT;
+  earliest BIGINT;
+  own BIGINT;
+BEGIN
+  -- As in fold.sql: what was seen says nothing if it is of another server, and a fold that was not whole may have
+  -- left lanes empty.
+  SELECT no, due, early, CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot())
+    AND (xmin::text::bigint - txid_snapshot_xmax(seen)) & 4294967295 < 2147483648 THEN seen
+    ELSE '1:1:'::txid_snapshot END AS seen, EXISTS (SELECT FROM sm.lane_use WHERE tasks = 0 AND ready = 0) AS has_empty
+  INTO last FROM sm.tick ORDER BY no DESC LIMIT 1;
+  IF last.has_empty IS NOT FALSE THEN
+    RETURN;
+  END IF;
+  -- Each statement of a function has a snapshot of its own. What the first one noticed counts as seen. The second one
+  -- may find more, and the next fold then finds nothing there.
+  SELECT array_agg(found.delta), array_agg(found.at), txid_current_snapshot() INTO deltas, places, noticed
+  FROM (
+    SELECT delta, ctid AS at FROM sm.delta WHERE xid >= txid_snapshot_xmax(last.seen)
+    ORDER BY xid, id LIMIT most + 1
+  ) found;
+  IF split_part(last.seen::text, ':', 3) <> '' THEN
+    SELECT deltas || array_agg(found.delta), places || array_agg(found.at) INTO deltas, places
+    FROM (
+      SELECT found.* FROM txid_snapshot_xip(last.seen) late (xid) CROSS JOIN LATERAL (
+        SELECT delta, ctid AS at FROM sm.delta WHERE delta.xid = late.xid OFFSET 0) found
+      LIMIT most + 1
+    ) found;
+  END IF;
+  count := coalesce(cardinality(deltas), 0);
+  whole := true;
+  damage := '{}';
+  IF count = 0 AND last.seen::text <> '1:1:' THEN
+    RETURN NEXT;
+    RETURN;
+  ELSIF count > most THEN
+    RETURN;
+  END IF;
+  deltas := coalesce(deltas, '{}');
+  FOREACH one IN ARRAY deltas LOOP
+    IF one.limits <> '[]' THEN
+      RETURN;
+    ELSIF one.lane <> ALL (digests) THEN
+      digests := digests || one.lane;
+    END IF;
+  END LOOP;
+  IF EXISTS (SELECT FROM sm.lane WHERE digest = ANY (digests) AND limits <> '[]') THEN
+    RETURN;
+  END IF;
+  DELETE FROM sm.delta WHERE ctid = ANY (places);
+  earliest := last.due;
+  FOREACH one_digest IN ARRAY digests LOOP
+    SELECT * INTO lane FROM sm.lane WHERE digest = one_digest;
+    DELETE FROM sm.lane_use WHERE ctid = (
+      SELECT ctid FROM sm.lane_use WHERE digest = one_digest ORDER BY version DESC LIMIT 1)
+    RETURNING * INTO use;
+    was_counted := FOUND;
+    bound := CASE WHEN was_counted THEN ARRAY[use.rank, use.logical_date, use.map_index, use.no] END;
+    use.ready := coalesce(use.ready, 0);
+    use.tasks := coalesce(use.tasks, 0);
+    use.early := coalesce(use.early, '{}');
+    needs := NULL;
+    given_back := 0;
+    FOREACH one IN ARRAY deltas LOOP
+      CONTINUE WHEN one.lane <> one_digest;
+      use.ready := use.ready + one.ready;
+      use.tasks := use.tasks + one.tasks;
+      given_back := given_back + one.slots;
+      earliest := least(earliest, one.due);
+      IF one.pool IS NOT NULL THEN
+        needs := (one_digest, least(needs.no, one.first), one.lane_slots, one.pool, one.limits, one.queue);
+      END IF;
+      IF one.came > 0 THEN
+        place := ARRAY[one.rank, one.logical_date, one.map_index, one.no];
+        -- What became ready alone and stands before the bound is remembered; the bound falls for the rest.
+        IF NOT was_counted OR place < bound AND (one.came > 1 OR cardinality(use.early) >= most_early) THEN
+          bound := least(bound, place);
+        ELSIF place < bound AND one.no <> ALL (use.early) THEN
+          use.early := use.early || one.no;
+        END IF;
+      END IF;
+    END LOOP;
+    IF needs.digest IS NULL AND lane.digest IS NULL
+      OR needs.digest IS NOT NULL AND lane.digest IS NOT NULL
+        AND (lane.pool, lane.slots, lane.limits, coalesce(lane.queue, ''))
+          <> (needs.pool, needs.slots, needs.limits, coalesce(needs.queue, '')) THEN
+      damage := damage || ('lane ' || one_digest);
+    END IF;
+    IF use.tasks <> 0 OR use.ready <> 0 THEN
+      IF lane.digest IS NULL THEN
+        INSERT INTO sm.lane SELECT needs.*;
+      END IF;
+      INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no, early)
+      VALUES (one_digest, nextval('sm.version'), use.ready, use.tasks, coalesce(bound[1], -9223372036854775808),
+        coalesce(bound[2], -9223372036854775808), coalesce(bound[3], -9223372036854775808),
+        coalesce(bound[4], -9223372036854775808), use.early);
+    ELSIF lane.digest IS NOT NULL THEN
+      DELETE FROM sm.lane WHERE digest = one_digest;
+    END IF;
+    IF given_back > 0 THEN
+      DELETE FROM sm.pool_use WHERE ctid = (
+        SELECT ctid FROM sm.pool_use WHERE name = coalesce(lane.pool, needs.pool) ORDER BY version DESC LIMIT 1)
+      RETURNING used INTO was_used;
+      IF NOT FOUND OR was_used < given_back THEN
+        damage := damage || ('pool ' || coalesce(lane.pool, needs.pool));
+      ELSIF was_used > given_back THEN
+        INSERT INTO sm.pool_use (name, version, used)
+        VALUES (coalesce(lane.pool, needs.pool), nextval('sm.version'), was_used - given_back);
+      END IF;
+    END IF;
+  END LOOP;
+  -- As in fold.sql: what is noted as seen ends with the number of this transaction.
+  own := txid_current();
+  IF own < txid_snapshot_xmax(noticed) THEN
+    noticed := concat(least(own, txid_snapshot_xmin(noticed)), ':', own, ':', (
+      SELECT string_agg(open.xid::text, ',' ORDER BY open.xid)
+      FROM txid_snapshot_xip(noticed) open (xid) WHERE open.xid < own))::txid_snapshot;
+  END IF;
+  DELETE FROM sm.tick WHERE no = last.no;
+  INSERT INTO sm.tick (no, seen, due, early) VALUES (last.no + 1, noticed, earliest, last.early);
+  RETURN NEXT;
+END $$;
