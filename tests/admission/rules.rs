@@ -180,7 +180,7 @@ fn a_task_of_two_paused_subjects_waits_for_both() {
         let [key, prefix] = [Subject::Key(limit("t/a")), Subject::Family(limit("t/"))];
         scene.store.write(|tx| tx.pause(&[prefix.clone(), key.clone()])).unwrap();
         assert_eq!(names(&scene.admits(1)), ["b"], "the other goes on");
-        assert_eq!(scene.why("a"), "limit t/a: paused");
+        assert_eq!(scene.why("a"), "limit t/a: paused; also limits t/*: paused");
         scene.store.write(|tx| tx.resume(std::slice::from_ref(&key))).unwrap();
         assert_eq!(scene.why("a"), "limits t/*: paused");
         scene.store.write(|tx| tx.resume(std::slice::from_ref(&prefix))).unwrap();

@@ -73,6 +73,17 @@ fn every_page_says_what_is_in_the_store() {
         &["pool db: 0 open of 2, needs 1", "57 ready tasks"],
     );
     says(&task_page("retries"), &["no route to host", "up for retry", "not before"]);
+    // All that stands before it is listed, as data.
+    let pauses = [Subject::Queue("default".parse().unwrap()), Subject::Family("free:".parse().unwrap())];
+    world.store.write(|tx| tx.pause(&pauses)).unwrap();
+    says(
+        &task_page("load-59"),
+        &[
+            "<ul class=\"reasons\"><li>queue default: paused</li><li>limits free:*: paused</li>",
+            "<li>pool db: 0 open of 2, needs 1</li></ul>",
+        ],
+    );
+    world.store.write(|tx| tx.resume(&pauses)).unwrap();
     says(&task_page("senses"), &["file_exists", "Poked every", "30s"]);
     says("/runs?zoom=24h", &["prod/open", "prod/ended", "2 runs were active"]);
     says("/runs?zoom=7d", &["3 runs were active"]);

@@ -78,10 +78,11 @@ fn reasons(all: u64, sample: &[TaskRecord], why: &[Explanation]) -> Markup {
     let mut found: BTreeMap<String, (usize, &TaskKey)> = BTreeMap::new();
     for (task, why) in sample.iter().zip(why) {
         let text = match why {
-            Explanation::NotBefore(_) if task.state == TaskState::UpForRetry => {
+            Explanation::NotBefore { .. } if task.state == TaskState::UpForRetry => {
                 "waits to be tried again".into()
             }
-            Explanation::NotBefore(_) => "waits for an instant".into(),
+            Explanation::NotBefore { .. } => "waits for an instant".into(),
+            Explanation::Refused { reason, .. } => reason.to_string(),
             why => why.to_string(),
         };
         found.entry(text).or_insert((0, &task.key)).0 += 1;
