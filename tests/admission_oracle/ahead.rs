@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use stationmaster::id::QueueName;
 use stationmaster::ops::{Admission, AdmitRequest, Explanation, Position};
 use stationmaster::store::Tx;
+use stationmaster::store::contract::ShareUse;
 use stationmaster::testing::raw;
 use stationmaster::{Result, TaskId, TaskKey, TaskRecord, Timestamp};
 
-use crate::oracle::{Turns, obstacles};
-use crate::world::World;
+use crate::oracle::{Turns, obstacles, rule};
+use crate::world::{Pair, World};
 
 /// Makes a tick, and compares it with its preview.
 pub(crate) fn admit(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest) -> Result<Admission> {
@@ -66,6 +67,30 @@ pub(crate) fn check_explanations(
         let json = serde_json::to_string(told).unwrap();
         assert_eq!(serde_json::from_str::<Explanation>(&json).unwrap(), *told, "{json}");
     }
+    Ok(())
+}
+
+/// Compares what is told of shares with what plain loops count.
+pub(crate) fn check_shares(tx: &mut Tx<'_>, world: &World, is_ready: impl Fn(usize) -> bool) -> Result<()> {
+    let noted = Turns::new(world).all();
+    let mut expected = BTreeMap::new();
+    let ready =
+        world.waiting.iter().enumerate().filter(|(at, _)| is_ready(*at)).filter_map(|(_, task)| task.pair());
+    let leased = world.leased.iter().filter_map(|lane| Some((lane.pool.clone(), lane.share.clone()?)));
+    for (pair, waits) in ready.map(|pair| (pair, 1)).chain(leased.map(|pair| (pair, 0))) {
+        *expected.entry(pair).or_insert(0) += waits;
+    }
+    let share = |((pool, share), waiting): (Pair, u64)| {
+        let weight = rule(world, &share).and_then(|spec| spec.weight).unwrap_or(1);
+        let found = noted.iter().find(|used| (&used.pool, &used.share) == (&pool, &share));
+        let held = world.held(&(pool.clone(), share.clone()));
+        let mut used =
+            found.cloned().unwrap_or_else(|| ShareUse::new(pool, share, held, 2 * world.grants, 0));
+        (used.weight, used.waiting) = (weight, waiting);
+        used
+    };
+    let expected: Vec<ShareUse> = expected.into_iter().map(share).collect();
+    assert_eq!(tx.shares()?, expected, "{world:?}");
     Ok(())
 }
 

@@ -229,7 +229,7 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
 }
 
 /// The definition that holds for a key: its own, or that of the family with the longest prefix.
-fn rule<'a>(world: &'a World, key: &LimitKey) -> Option<&'a LimitSpec> {
+pub(crate) fn rule<'a>(world: &'a World, key: &LimitKey) -> Option<&'a LimitSpec> {
     let own = world.limits.iter().find(|spec| !spec.is_family && spec.key == *key);
     let matches = |spec: &&LimitSpec| spec.is_family && is_of(key, &spec.key);
     own.or_else(|| world.limits.iter().filter(matches).max_by_key(|spec| spec.key.as_str().len()))

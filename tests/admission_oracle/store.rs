@@ -134,6 +134,7 @@ fn run(store: &dyn Store, world: &World, fused: bool) -> Vec<TaskRecord> {
         }
         let mut notes = vec![(None, world.now), (Some(world.serve_others.clone()), world.now + lease / 2)];
         ahead::check_explanations(tx, world, &numbers, &notes, |at| !world.is_overdue(at))?;
+        ahead::check_shares(tx, world, |at| !world.is_overdue(at))?;
         let first = tick(tx, world, &numbers, "first", fused, &mut granted)?;
         notes.push((world.serves.clone(), world.now + 2 * lease));
         let is_left = |at: &usize| !first.admitted.contains(at);
@@ -149,6 +150,7 @@ fn run(store: &dyn Store, world: &World, fused: bool) -> Vec<TaskRecord> {
         (after.stamps, after.grants) = (first.stamps, first.grants);
         let left: Vec<TaskId> = left.iter().map(|at| numbers[*at]).collect();
         ahead::check_explanations(tx, &after, &left, &notes, |_| true)?;
+        ahead::check_shares(tx, &after, |_| true)?;
         tick(tx, &after, &left, "second", fused, &mut granted)?;
         assert_eq!(tx.audit()?, []);
         Err(stationmaster::Error::abort("done"))

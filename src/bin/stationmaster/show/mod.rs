@@ -9,6 +9,7 @@ mod preview;
 mod queues;
 mod runs;
 mod sensors;
+mod shares;
 mod task;
 mod tasks;
 mod workers;
@@ -90,6 +91,7 @@ impl<'a> View<'a> {
             Command::Pools { names } => pools::show(store, screen, names),
             Command::Queues { names } => queues::show(store, screen, names),
             Command::Limits { keys } => limits::show(store, screen, keys),
+            Command::Shares { keys, limit } => shares::show(store, screen, keys, *limit),
             Command::Explain(_) => explain::show(store, screen, &self.tasks),
             Command::Preview { budget, serves, at } => {
                 preview::show(store, screen, *budget, serves, at.at(screen.now))
