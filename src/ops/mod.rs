@@ -19,7 +19,7 @@
 //! | runs | `record_runs`, `stop_runs`, `close_runs`, `beat_runs`, `close_silent_runs`, `runs`, `active_runs`, `active_run_places`, `count_active_runs`, `run_series` |
 //! | taking turns | `serialize` |
 //! | feed | `feed`, `consumers`, `delete_consumers` |
-//! | upkeep | `forget_ended`, `delete_consumers`, `forget_stopped_runs`, `delete_runs`, `audit`, `repair_counters` |
+//! | upkeep | `forget_ended`, `delete_consumers`, `forget_stopped_runs`, `delete_runs`, `audit`, `repair_counters`, `sizes` |
 
 mod admit;
 mod attempt;

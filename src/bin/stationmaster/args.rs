@@ -119,6 +119,9 @@ pub enum Command {
         #[arg(long, default_value_t = 50, value_parser = limit)]
         limit: usize,
     },
+    /// Shows what the store takes on disk, the largest part first
+    #[command(after_help = "Example:\n  stationmaster --db jobs.db sizes")]
+    Sizes,
     /// Says all that keeps tasks from running
     #[command(
         after_help = "Examples:\n  stationmaster --db jobs.db explain prod nightly 2026-01-31 load\n  \

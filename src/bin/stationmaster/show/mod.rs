@@ -10,6 +10,7 @@ mod queues;
 mod runs;
 mod sensors;
 mod shares;
+mod sizes;
 mod task;
 mod tasks;
 mod workers;
@@ -92,6 +93,7 @@ impl<'a> View<'a> {
             Command::Queues { names } => queues::show(store, screen, names),
             Command::Limits { keys } => limits::show(store, screen, keys),
             Command::Shares { keys, limit } => shares::show(store, screen, keys, *limit),
+            Command::Sizes => sizes::show(store, screen),
             Command::Explain(_) => explain::show(store, screen, &self.tasks),
             Command::Preview { budget, serves, at } => {
                 preview::show(store, screen, *budget, serves, at.at(screen.now))
