@@ -141,7 +141,7 @@ impl ReadTx<'_> {
         let pools: Vec<_> = self.raw().pools(&pools)?.into_iter().flatten().collect();
         let (rates, clock) = self.raw().rates(&limits)?;
         let clock = clock.map_or(now, |last| last.max(now));
-        let limits: Vec<_> = self.limits(&limits)?.into_iter().flatten().collect();
+        let limits: Vec<_> = self.limits_without_tokens(&limits)?.into_iter().flatten().collect();
         let paused = self.raw().paused()?;
         let unserved = self.unserved(now, lanes.iter().map(|lane| lane.key.queue.clone()).collect())?;
         // Each lane is one task, as if it were the only one that waits.

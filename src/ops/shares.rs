@@ -55,7 +55,7 @@ impl ReadTx<'_> {
         let mut known: BTreeMap<_, _> =
             known.into_iter().map(|used| ((used.pool.clone(), used.share.clone()), used)).collect();
         let keys: BTreeSet<&LimitKey> = pairs.iter().map(|(_, share)| share).collect();
-        let limits = self.limits(&keys.into_iter().cloned().collect::<Vec<_>>())?;
+        let limits = self.limits_without_tokens(&keys.into_iter().cloned().collect::<Vec<_>>())?;
         let weights = limits.into_iter().flatten().filter_map(|limit| Some((limit.key, limit.weight?)));
         let weights: BTreeMap<LimitKey, u32> = weights.collect();
         let told = |((pool, share), waiting): ((PoolName, LimitKey), u64)| {

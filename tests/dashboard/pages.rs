@@ -63,6 +63,8 @@ fn every_page_says_what_is_in_the_store() {
             "waits to be tried again",
             "worker-1",
             "3 in 1m",
+            "data-head=\"Token\">",
+            "tasks?state=leased&amp;pool=db\">2</a> of 2",
         ],
     );
     says("/tasks?state=failed", &["prod/<wbr>nightly/<wbr>2026-01-31/<wbr>fails", " on this page, the last"]);

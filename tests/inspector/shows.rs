@@ -89,7 +89,11 @@ const CASES: &[Case] = &[
     (
         &["limits"],
         0,
-        &[&["LIMIT", "USED", "MAX", "RATE"], &["api", "80 in 1m, 1 at once"], &["tenant/*", "2"]],
+        &[
+            &["LIMIT", "USED", "MAX", "RATE", "TOKEN"],
+            &["api", "80 in 1m, 1 at once", "now"],
+            &["tenant/*", "2"],
+        ],
     ),
     (
         &["limits", "tenant/acme", "none"],

@@ -136,7 +136,7 @@ fn pools_of(
                 @if is_paused { " " span.tag.warn { "paused" } }
             },
             bar(&slots, total),
-            html! { (number(pool.used)) " of " @match total { Some(total) => (number(total)), None => "unlimited" } },
+            html! { a href=(link("tasks", [("state", "leased"), ("pool", name.as_str())])) { (number(pool.used)) } " of " @match total { Some(total) => (number(total)), None => "unlimited" } },
             html! { @match pool.open() { Some(open) => (number(open)), None => "–" } },
             html! { (number(waits)) },
             pause(look, "pool", name.as_str(), is_paused),
@@ -254,6 +254,7 @@ fn limits_of(
             html! { "each key of the family" },
             html! { @match spec.max { Some(max) => { "at most " (number(max)) }, None => "–" } },
             rate(spec.rate),
+            html! { "–" },
             pause(look, "family", spec.key.as_str(), is_paused),
         ]
     };
@@ -268,12 +269,19 @@ fn limits_of(
             html! { @if let Some(max) = limit.max { (bar(&used, Some(max.into()))) } },
             html! { (number(limit.used)) @if let Some(max) = limit.max { " of " (number(max)) } },
             rate(limit.rate),
+            html! {
+                @match (limit.rate, limit.token_at.filter(|at| *at > look.now)) {
+                    (None, _) => "–",
+                    (Some(_), None) => "now",
+                    (Some(_), Some(at)) => (when(at, look.now)),
+                }
+            },
             pause(look, "limit", limit.key.as_str(), is_paused),
         ]
     };
     let rows: Vec<_> = families.iter().map(family).chain(limits.iter().map(single)).take(MOST).collect();
     html! {
-        (table("Limits, the tightest first", &["Limit", "In use", "Used", "Rate", ""], rows, "No limit is defined."))
+        (table("Limits, the tightest first", &["Limit", "In use", "Used", "Rate", "Token", ""], rows, "No limit is defined."))
         @if all > MOST { p.note { "There are " (number(all - MOST)) " limits more." } }
     }
 }
