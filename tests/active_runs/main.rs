@@ -149,6 +149,9 @@ fn heavy_tailed_lengths() {
     check(&spans, &windows);
 }
 
+/// Whether a run passes a filter.
+type Holds = fn(&RunRecord) -> bool;
+
 /// Filters by user, start method and status read as many rows as the same window without them, and never more. There is no
 /// index by them: docs/active-runs.md §4 says what that costs.
 #[test]
@@ -161,7 +164,7 @@ fn filters_read_no_more_than_their_window() {
     let runs: Vec<RunRecord> = spans.iter().enumerate().map(run).collect();
     let (begin, end) = (NOW - 7 * DAY, NOW);
     let window = ActiveQuery::new(instant(begin), instant(end));
-    let filters: [(ActiveQuery, fn(&RunRecord) -> bool); 3] = [
+    let filters: [(ActiveQuery, Holds); 3] = [
         (window.clone().user("user-7"), |run| run.user.as_deref() == Some("user-7")),
         (window.clone().method(StartMethod::Manual), |run| run.method == StartMethod::Manual),
         (window.clone().status(RunStatus::Failed), |run| run.status == RunStatus::Failed),

@@ -49,11 +49,7 @@ fn sharing(sensors: &[SensorRecord]) -> String {
     }
     let (alone, shared) = (sensors.iter().map(hourly).sum::<f64>(), together.values().sum::<f64>());
     let saved = 100.0 * (1.0 - shared / alone.max(1e-9));
-    format!(
-        "Sensors: {}, for {} different things. Pokes an hour: {shared:.0}, instead of {alone:.0}: sharing saves {saved:.0} %.",
-        sensors.len(),
-        together.len()
-    )
+    format!("Sharing saves {saved:.0} % of pokes: {shared:.0} an hour, not {alone:.0}.")
 }
 
 pub fn of(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
