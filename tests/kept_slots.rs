@@ -94,7 +94,10 @@ fn a_pool_that_is_full_of_resumed_tasks_drains() {
 
         let names = ["urgent", "a", "b"].map(key);
         let why = store.read(|tx| tx.explain(at(4), &names)).unwrap();
-        assert!(matches!(&why[0], Explanation::Refused(Reason::PoolFull { open: 0, .. })), "{why:?}");
+        assert!(
+            matches!(&why[0], Explanation::Refused { reason: Reason::PoolFull { open: 0, .. }, .. }),
+            "{why:?}"
+        );
         assert_eq!(why[1..], [Explanation::Fits, Explanation::Fits]);
         let places = store.read(|tx| tx.positions(&names, 9)).unwrap();
         assert_eq!(places, [Position::Before(0), Position::Before(1), Position::Before(2)]);

@@ -87,7 +87,7 @@ fn a_failing_task_is_retried_by_its_policy_and_then_fails() {
         assert_eq!(used(&store, "default_pool"), 0);
         assert_eq!(task(&store, "t").state, TaskState::UpForRetry);
         let why = store.read(|tx| tx.explain(at(1), &[key("t")])).unwrap().remove(0);
-        assert_eq!(why, Explanation::NotBefore(at(31)));
+        assert_eq!(why, Explanation::NotBefore { due: at(31), also: vec![] });
         assert!(run(&store, 30).is_empty());
         let second = run(&store, 31)[0];
         assert_eq!(second.epoch, first.epoch + 1);

@@ -80,6 +80,16 @@ pub(super) fn number(number: impl Display) -> String {
     shown
 }
 
+/// Returns a size in its largest unit of 1,024.
+pub(super) fn bytes(size: u64) -> String {
+    match size {
+        0..1_024 => format!("{size} B"),
+        1_024..1_048_576 => format!("{:.1} KiB", size as f64 / 1_024.0),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", size as f64 / 1_048_576.0),
+        _ => format!("{:.1} GiB", size as f64 / 1_073_741_824.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +102,12 @@ mod tests {
         );
         let shown = |seconds| short(Duration::from_secs(seconds));
         assert_eq!([59, 60, 61, 3_600, 90_061].map(shown), ["59s", "1m", "1m 1s", "1h", "1d 1h"]);
+    }
+
+    #[test]
+    fn sizes_have_a_unit() {
+        let shown = [0, 1_023, 1_024, 1_572_864, 3 << 30].map(bytes);
+        assert_eq!(shown, ["0 B", "1023 B", "1.0 KiB", "1.5 MiB", "3.0 GiB"]);
     }
 
     #[test]

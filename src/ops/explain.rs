@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::admission::{Lane, LaneId, Need, Paused, Planner, Reason, served_until};
+use crate::admission::{Lane, LaneId, Planner, Reason, served_until};
 use crate::error::Result;
 use crate::id::{LimitKey, PoolName, QueueName, TaskKey};
 use crate::store::ReadTx;
@@ -21,10 +21,23 @@ pub enum Explanation {
     Unknown,
     /// It does not wait for admission and is in this state.
     NotWaiting(TaskState),
-    /// It may not start before this instant. If that has passed, one of the next ticks makes it ready.
-    NotBefore(Timestamp),
+    /// It may not start yet.
+    NotBefore {
+        /// When it may start. If that has passed, one of the next ticks makes it ready.
+        due: Timestamp,
+        /// What would refuse it if it were ready now.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        also: Vec<Reason>,
+    },
     /// It is refused regardless of its place in the order.
-    Refused(Reason),
+    Refused {
+        /// The reason that a tick gives.
+        #[serde(flatten)]
+        reason: Reason,
+        /// What would refuse it if that were over, in the order of [`Reason`].
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        also: Vec<Reason>,
+    },
     /// It fits into what is open now. The next tick admits it, unless earlier tasks in the order use that
     /// capacity first or the tick's policy holds it back.
     Fits,
@@ -32,21 +45,41 @@ pub enum Explanation {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("there is no such task"),
-            Self::NotWaiting(state) => write!(f, "it does not wait for admission: it is {state}"),
-            Self::NotBefore(due) => write!(f, "not before {due}"),
-            Self::Refused(reason) => reason.fmt(f),
-            Self::Fits => f.write_str(
-                "it fits; the next tick for its queue admits it, unless tasks before it need what is open",
-            ),
-        }
+        let also = match self {
+            Self::Unknown => return f.write_str("there is no such task"),
+            Self::NotWaiting(state) => return write!(f, "it does not wait for admission: it is {state}"),
+            Self::Fits => {
+                return f.write_str(
+                    "it fits; the next tick for its queue admits it, unless tasks before it need what is open",
+                );
+            }
+            Self::NotBefore { due, also } => write!(f, "not before {due}").map(|()| also)?,
+            Self::Refused { reason, also } => reason.fmt(f).map(|()| also)?,
+        };
+        also.iter().try_for_each(|reason| write!(f, "; also {reason}"))
     }
 }
 
 impl Explanation {
-    /// Returns the instant at which the explanation changes on its own, at the next tick from then on. Returns `None`
-    /// if it changes only with other work.
+    /// Returns every reason that refuses the task now, the one that a tick gives first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::ops::Explanation;
+    /// assert_eq!(Explanation::Fits.reasons().count(), 0);
+    /// ```
+    pub fn reasons(&self) -> impl Iterator<Item = &Reason> {
+        let (first, also) = match self {
+            Self::Refused { reason, also } => (Some(reason), also.as_slice()),
+            Self::NotBefore { also, .. } => (None, also.as_slice()),
+            Self::Unknown | Self::NotWaiting(_) | Self::Fits => (None, [].as_slice()),
+        };
+        first.into_iter().chain(also)
+    }
+
+    /// Returns the earliest instant at which the explanation changes on its own, at the next tick from then on. Returns
+    /// `None` if it changes only with other work.
     ///
     /// # Examples
     ///
@@ -55,20 +88,20 @@ impl Explanation {
     /// use stationmaster::ops::Explanation;
     ///
     /// let due = Timestamp::from_micros(5);
-    /// assert_eq!(Explanation::NotBefore(due).changes_at(), Some(due));
+    /// assert_eq!(Explanation::NotBefore { due, also: vec![] }.changes_at(), Some(due));
     /// assert_eq!(Explanation::Fits.changes_at(), None);
     /// ```
     pub fn changes_at(&self) -> Option<Timestamp> {
-        match self {
-            Self::NotBefore(due) => Some(*due),
-            Self::Refused(reason) => reason.changes_at(),
-            Self::Unknown | Self::NotWaiting(_) | Self::Fits => None,
-        }
+        let due = match self {
+            Self::NotBefore { due, .. } => Some(*due),
+            _ => None,
+        };
+        self.reasons().filter_map(Reason::changes_at).chain(due).min()
     }
 }
 
 impl ReadTx<'_> {
-    /// Returns what keeps each of these tasks from running at this instant.
+    /// Returns all that keeps each of these tasks from running at this instant.
     ///
     /// A task of a queue that no one serves is refused with that reason, once any admitter has recorded which queues it
     /// serves.
@@ -95,35 +128,32 @@ impl ReadTx<'_> {
     /// ```
     pub fn explain(&mut self, now: impl Into<Timestamp>, keys: &[TaskKey]) -> Result<Vec<Explanation>> {
         let now = now.into();
-        let found: Vec<Result<Lane, Explanation>> =
-            self.raw().tasks(keys)?.into_iter().map(waits_in).collect();
-        let lanes = || found.iter().flatten().map(|lane| &lane.key);
+        let tasks = self.raw().tasks(keys)?;
+        let waiting = tasks.iter().flatten().filter(|task| waits(task));
+        let lane =
+            |task: &TaskRecord| Lane::new(LaneId(0), task.lane.clone(), 1).keeps_slots(task.keeps_slots());
+        let lanes: Vec<Lane> = waiting.map(lane).collect();
         let pools: BTreeSet<&PoolName> =
-            lanes().flat_map(|lane| lane.pools()).map(|(pool, _)| pool).collect();
-        let limits: BTreeSet<&LimitKey> = lanes().flat_map(|lane| &lane.limits).collect();
+            lanes.iter().flat_map(|lane| lane.key.pools()).map(|(pool, _)| pool).collect();
+        let limits: BTreeSet<&LimitKey> = lanes.iter().flat_map(|lane| &lane.key.limits).collect();
         let (pools, limits): (Vec<_>, Vec<_>) =
             (pools.into_iter().cloned().collect(), limits.into_iter().cloned().collect());
-        let pools = by_name(self.raw().pools(&pools)?, |pool| pool.spec.name.clone());
+        let pools: Vec<_> = self.raw().pools(&pools)?.into_iter().flatten().collect();
         let (rates, clock) = self.raw().rates(&limits)?;
         let clock = clock.map_or(now, |last| last.max(now));
-        let limits = by_name(self.limits(&limits)?, |limit| limit.key.clone());
+        let limits: Vec<_> = self.limits_without_tokens(&limits)?.into_iter().flatten().collect();
         let paused = self.raw().paused()?;
-        let what_is_paused = Paused::new(&paused);
-        let unserved = self.unserved(now, lanes().map(|lane| lane.queue.clone()).collect())?;
-        let explained = |waits: Lane| {
-            let lane = &waits.key;
-            if let Some(subject) = what_is_paused.of(lane) {
-                return Explanation::Refused(Reason::Paused { subject });
-            }
-            if let Some(waiting) = unserved.get(&lane.queue) {
-                let reason = Reason::Unserved { queue: lane.queue.clone(), waiting: *waiting };
-                return Explanation::Refused(reason);
-            }
-            let pools: Vec<_> = lane.pools().filter_map(|(name, _)| pools.get(name)).cloned().collect();
-            let limits: Vec<_> = lane.limits.iter().filter_map(|key| limits.get(key)).cloned().collect();
-            fits(waits, |planner| planner.feed_capacity(&pools, &limits, &rates, clock))
+        let unserved = self.unserved(now, lanes.iter().map(|lane| lane.key.queue.clone()).collect())?;
+        // Each lane is one task, as if it were the only one that waits.
+        let mut planner = Planner::new(1, lanes).paused(&paused).unserved(&unserved);
+        planner.feed_capacity(&pools, &limits, &rates, clock);
+        let mut lane = 0..;
+        let explained = |task: Option<TaskRecord>| match task {
+            None => Explanation::Unknown,
+            Some(task) if !waits(&task) => Explanation::NotWaiting(task.state),
+            Some(task) => explanation(task.due, lane.next().into_iter().flat_map(|at| planner.obstacles(at))),
         };
-        Ok(found.into_iter().map(|lane| lane.map_or_else(|why| why, explained)).collect())
+        Ok(tasks.into_iter().map(explained).collect())
     }
 
     /// Returns those of these queues that no one serves, with what waits in each.
@@ -142,35 +172,21 @@ impl ReadTx<'_> {
     }
 }
 
-fn by_name<K: Ord, R>(found: Vec<Option<R>>, name: impl Fn(&R) -> K) -> BTreeMap<K, R> {
-    found.into_iter().flatten().map(|record| (name(&record), record)).collect()
-}
-
-/// Returns the lane in which a task waits for admission, as if it were alone there, or why it does not wait there.
-fn waits_in(task: Option<TaskRecord>) -> Result<Lane, Explanation> {
-    let Some(task) = task else { return Err(Explanation::Unknown) };
-    match (task.state, task.due) {
-        (TaskState::Scheduled | TaskState::UpForRetry, Some(due)) => Err(Explanation::NotBefore(due)),
-        (TaskState::Scheduled, None) => {
-            let keeps_slots = task.keeps_slots();
-            Ok(Lane::new(LaneId(0), task.lane, 1).keeps_slots(keeps_slots))
-        }
-        (state, _) => Err(Explanation::NotWaiting(state)),
+/// Returns true for a task that waits for admission, or for the instant from which it does.
+fn waits(task: &TaskRecord) -> bool {
+    match task.state {
+        TaskState::Scheduled => true,
+        TaskState::UpForRetry => task.due.is_some(),
+        _ => false,
     }
 }
 
-/// Runs the planner of a tick as if this task were the only one waiting.
-fn fits(lane: Lane, feed: impl FnOnce(&mut Planner)) -> Explanation {
-    let mut planner = Planner::new(1, vec![lane]);
-    if let Need::Capacity = planner.need() {
-        feed(&mut planner);
+fn explanation(due: Option<Timestamp>, mut obstacles: impl Iterator<Item = Reason>) -> Explanation {
+    if let Some(due) = due {
+        return Explanation::NotBefore { due, also: obstacles.collect() };
     }
-    match planner.need() {
-        Need::Candidates(_) => Explanation::Fits,
-        _ => planner
-            .finish()
-            .refusals
-            .pop()
-            .map_or(Explanation::Fits, |refused| Explanation::Refused(refused.reason)),
+    match obstacles.next() {
+        Some(reason) => Explanation::Refused { reason, also: obstacles.collect() },
+        None => Explanation::Fits,
     }
 }

@@ -11,7 +11,7 @@
 //! | family | verbs |
 //! |---|---|
 //! | tasks | `enqueue`, `enqueue_ageing`, `tasks`, `tasks_by_id`, `list_tasks`, `hold_tasks`, `count_tasks`, `attempts`, `cancel`, `change`, `change_ageing`, `clear`, `delete`, `mark` |
-//! | admission | `admit`, `preview`, `explain`, `positions`, `queues`, `serving` |
+//! | admission | `admit`, `preview`, `explain`, `positions`, `queues`, `serving`, `shares` |
 //! | attempts | `start`, `renew`, `finish`, `reap`, `next_expiry`, `leases_of` |
 //! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `sensor_log`, `sensor_workers` |
 //! | pools and limits | `define`, `undefine`, `pools`, `all_pools`, `pool_stats`, `limits`, `all_limits`, `families` |
@@ -19,7 +19,7 @@
 //! | runs | `record_runs`, `stop_runs`, `close_runs`, `beat_runs`, `close_silent_runs`, `runs`, `active_runs`, `active_run_places`, `count_active_runs`, `run_series` |
 //! | taking turns | `serialize` |
 //! | feed | `feed`, `consumers`, `delete_consumers` |
-//! | upkeep | `forget_ended`, `delete_consumers`, `forget_stopped_runs`, `delete_runs`, `audit`, `repair_counters` |
+//! | upkeep | `forget_ended`, `delete_consumers`, `forget_stopped_runs`, `delete_runs`, `audit`, `repair_counters`, `sizes` |
 
 mod admit;
 mod attempt;
@@ -48,6 +48,7 @@ mod runs;
 mod sense;
 mod sensor_log;
 mod serialize;
+mod shares;
 mod stale_to_error;
 mod workers;
 

@@ -40,12 +40,34 @@ impl ReadTx<'_> {
     }
 
     /// Returns the limits of these keys, including keys that only tasks mentioned; `None` for an unknown key. A
-    /// key that is not defined itself has the maximum, the rate and the cap of its family.
+    /// key that is not defined itself has the maximum, the rate and the cap of its family. Of a rate it says from when on
+    /// there is a token.
     ///
     /// # Errors
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn limits(&mut self, keys: &[LimitKey]) -> Result<Vec<Option<LimitRecord>>> {
+        let mut limits = self.limits_without_tokens(keys)?;
+        self.name_tokens(limits.iter_mut().flatten())?;
+        Ok(limits)
+    }
+
+    /// Says of limits with a rate from when on there is a token.
+    fn name_tokens<'l>(&mut self, limits: impl Iterator<Item = &'l mut LimitRecord>) -> Result<()> {
+        let mut rated: Vec<&mut LimitRecord> = limits.filter(|limit| limit.rate.is_some()).collect();
+        if rated.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<LimitKey> = rated.iter().map(|limit| limit.key.clone()).collect();
+        let owed: BTreeMap<_, _> =
+            self.raw().rates(&keys)?.0.into_iter().map(|used| (used.key.clone(), used)).collect();
+        for limit in &mut rated {
+            limit.token_at = limit.rate.and_then(|rate| Some(owed.get(&limit.key)?.next(rate)));
+        }
+        Ok(())
+    }
+
+    pub(super) fn limits_without_tokens(&mut self, keys: &[LimitKey]) -> Result<Vec<Option<LimitRecord>>> {
         let mut limits = self.raw().limits(keys)?;
         let families = self.raw().families()?;
         let families = Families::new(&families);
@@ -69,7 +91,7 @@ impl ReadTx<'_> {
         Ok(self.raw().families()?.into_iter().map(capped).collect())
     }
 
-    /// Returns all keys that are defined themselves, by key.
+    /// Returns all keys that are defined themselves, by key, as [`Self::limits`] does.
     ///
     /// # Errors
     ///
@@ -78,7 +100,9 @@ impl ReadTx<'_> {
         let caps = self.caps()?;
         let cap = |limit: &LimitRecord| caps.get(&Subject::Key(limit.key.clone())).copied();
         let capped = |limit: LimitRecord| LimitRecord { cap: cap(&limit), ..limit };
-        Ok(self.raw().all_limits()?.into_iter().map(capped).collect())
+        let mut limits: Vec<LimitRecord> = self.raw().all_limits()?.into_iter().map(capped).collect();
+        self.name_tokens(limits.iter_mut())?;
+        Ok(limits)
     }
 
     pub(super) fn caps(&mut self) -> Result<BTreeMap<Subject, WaitingCap>> {

@@ -29,6 +29,18 @@ impl ReadTx<'_> {
         Ok(self.raw().tasks_by_id(ids)?)
     }
 
+    /// Returns what the store's data takes on disk: the name of each part and its bytes, the largest first.
+    ///
+    /// On PostgreSQL each table is a part, with its indexes. On SQLite the parts are what is in use in the file, with what
+    /// else is there, and its free pages. The memory store has none.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    pub fn sizes(&mut self) -> Result<Vec<(String, u64)>> {
+        Ok(self.raw().sizes()?)
+    }
+
     /// Returns when the next lease expires; `None` if there is no lease. A host that calls
     /// [`Tx::reap`](crate::store::Tx::reap) itself waits until then.
     ///

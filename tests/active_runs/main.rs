@@ -13,7 +13,7 @@ mod stores;
 
 use data::{BASE, DAY, NOW, POINT, Random, Span, instant, namespace};
 use stationmaster::id::Namespace;
-use stationmaster::run::{ActiveQuery, RunRecord};
+use stationmaster::run::{ActiveQuery, RunRecord, RunStatus, StartMethod};
 use stationmaster::store::Store;
 use stationmaster::store::contract::MOST_SEEKS;
 use stationmaster::store::contract::RunPlace;
@@ -147,6 +147,51 @@ fn heavy_tailed_lengths() {
         ]);
     }
     check(&spans, &windows);
+}
+
+/// Whether a run passes a filter.
+type Holds = fn(&RunRecord) -> bool;
+
+/// Filters by user, start method and status read as many rows as the same window without them, and never more. There is no
+/// index by them: docs/active-runs.md §4 says what that costs.
+#[test]
+fn filters_read_no_more_than_their_window() {
+    let spans = data::heavy_tailed(size(8_000, 300_000));
+    let run = |(rank, span): (usize, &Span)| {
+        let run = span.record(rank).user(format!("user-{}", rank % 100));
+        if rank % 2 == 0 { run.method(StartMethod::Manual) } else { run }
+    };
+    let runs: Vec<RunRecord> = spans.iter().enumerate().map(run).collect();
+    let (begin, end) = (NOW - 7 * DAY, NOW);
+    let window = ActiveQuery::new(instant(begin), instant(end));
+    let filters: [(ActiveQuery, Holds); 3] = [
+        (window.clone().user("user-7"), |run| run.user.as_deref() == Some("user-7")),
+        (window.clone().method(StartMethod::Manual), |run| run.method == StartMethod::Manual),
+        (window.clone().status(RunStatus::Failed), |run| run.status == RunStatus::Failed),
+    ];
+    for kind in kinds() {
+        let (name, store) = (kind.name, kind.shared());
+        for chunk in runs.chunks(10_000) {
+            store.write(|tx| Ok(raw(tx).put_runs(chunk)?)).expect("written");
+        }
+        let read =
+            |query: &ActiveQuery| count_run_reads(|| store.read(|tx| tx.active_runs(query)).expect("read"));
+        let (all, whole) = read(&window);
+        assert_eq!(whole.rows, all.len());
+        for (query, holds) in &filters {
+            let (found, reads) = read(query);
+            assert!(found.iter().eq(all.iter().filter(|run| holds(run))), "{name}: {query:?}");
+            println!("{name}: {} of {} runs, {} rows read", found.len(), all.len(), reads.rows);
+            assert!(
+                reads.rows <= whole.rows && reads.seeks <= whole.seeks,
+                "{name}: {reads:?} and {whole:?}"
+            );
+            // A page ends where it is full.
+            let (page, reads) = read(&query.clone().limit(5));
+            assert_eq!(page, found[..page.len()], "{name}: {query:?}");
+            assert!(page.len() == 5.min(found.len()) && reads.rows <= whole.rows + 1, "{name}: {reads:?}");
+        }
+    }
 }
 
 #[test]

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use stationmaster::admission::{AirflowWindow, Policy};
+use stationmaster::admission::limits::{LimitSpec, Rate};
+use stationmaster::admission::{AirflowWindow, IfExists, Policy, Reason, Subject};
 use stationmaster::error::{Invalid, StoreErrorKind};
-use stationmaster::id::QueueName;
+use stationmaster::id::{LimitKey, QueueName};
 use stationmaster::ops::Position::{Before, MoreThan, NotReady, Unknown};
-use stationmaster::ops::{AdmitRequest, Position};
+use stationmaster::ops::{AdmitRequest, Explanation, Position};
 use stationmaster::pool::Slots;
 use stationmaster::store::{ReadTx, Store};
 use stationmaster::testing::{Fault, FaultStore, When};
 use stationmaster::{Error, Result, TaskKey};
 
-use super::{Scene, at, db, key, names, on_every_store};
+use super::{Scene, at, db, key, names, on_every_store, secs};
 use crate::stores::stores;
 
 /// How many calls of the store a transaction that reads makes, its begin and its commit included.
@@ -47,6 +48,47 @@ fn explaining_many_tasks_takes_as_many_calls_as_explaining_one() {
         let of = |keys: &[TaskKey]| calls(&store, |tx| tx.explain(at(0), keys).map(drop));
         assert_eq!((of(&keys[..1]), of(&keys)), (11, 11), "nine, a begin and a commit");
     }
+}
+
+/// Four things stand before a task at once. Each of them is told, and goes when it is over, whatever the others do.
+#[test]
+fn all_that_stands_before_a_task_is_explained_at_once() {
+    on_every_store(|scene| {
+        let (api, tenant): (LimitKey, LimitKey) = ("api".try_into().unwrap(), "t".try_into().unwrap());
+        let rate = Rate::new(6, secs(60)).unwrap();
+        scene.pool("db", Slots::Limited(1));
+        let limits = [LimitSpec::of(api.clone()).rate(rate), LimitSpec::new(tenant.clone(), 1).unwrap()];
+        let queue = [Subject::Queue(QueueName::default_queue())];
+        let of = |name: &str| db(name, 1).limit(api.clone()).limit(tenant.clone());
+        scene.store.write(|tx| tx.define(limits.clone(), IfExists::Leave)).unwrap();
+        scene.put(0, &[of("runs"), of("waits").priority(-1), of("later").not_before(at(7))]);
+        let runs = scene.admit(0, &scene.order(9)).granted.remove(0);
+        scene.store.write(|tx| tx.pause(&queue)).unwrap();
+
+        let explain = |now: i64, name: &str| {
+            scene.store.read(|tx| tx.explain(at(now), &[key(name)])).unwrap().remove(0)
+        };
+        let names = |why: &Explanation| why.reasons().map(Reason::name).collect::<Vec<_>>();
+        let all = ["paused", "pool_full", "limit_reached", "rate_spent"];
+        let why = explain(1, "waits");
+        assert_eq!((names(&why), why.changes_at()), (all.to_vec(), Some(at(10))));
+        assert_eq!(
+            why.to_string(),
+            "queue default: paused; also pool db: 0 open of 1, needs 1; also limit t: 1 of 1; also limit api: \
+             6 starts in 60 s used up, the next at 1970-01-01 00:00:10 UTC"
+        );
+        let later = explain(1, "later");
+        assert_eq!((names(&later), later.changes_at()), (all.to_vec(), Some(at(7))));
+        assert!(
+            later.to_string().starts_with("not before 1970-01-01 00:00:07 UTC; also queue default: paused")
+        );
+
+        scene.store.write(|tx| tx.resume(&queue)).unwrap();
+        assert_eq!(names(&explain(1, "waits")), all[1..]);
+        scene.succeed(2, &runs);
+        assert_eq!(names(&explain(2, "waits")), all[3..]);
+        assert_eq!(explain(10, "waits"), Explanation::Fits);
+    });
 }
 
 impl Scene<'_> {

@@ -38,18 +38,20 @@ fn a_task_takes_all_of_its_pools_or_none() {
 }
 
 #[test]
-fn the_first_pool_that_refuses_is_told() {
+fn every_pool_that_refuses_is_told() {
     on_every_store(|scene| {
         scene.pool("db", Slots::Limited(0));
         scene.put(0, &[both("a", 1, 3)]);
-        assert_eq!(scene.why("a"), "pool licence: does not exist", "before one that is too small");
+        let small = "pool db: has 0 slots in all, needs 1";
+        assert_eq!(scene.why("a"), format!("pool licence: does not exist; also {small}"), "that comes first");
         scene.pool("licence", Slots::Limited(2));
-        assert_eq!(scene.why("a"), "pool db: has 0 slots in all, needs 1", "its own pool comes first");
+        let both = format!("{small}; also pool licence: has 2 slots in all, needs 3");
+        assert_eq!(scene.why("a"), both, "its own pool comes first");
         scene.pool("db", Slots::Unlimited);
         assert_eq!(scene.why("a"), "pool licence: has 2 slots in all, needs 3");
         let licence = Subject::Pool("licence".try_into().unwrap());
         scene.store.write(|tx| tx.pause(std::slice::from_ref(&licence))).unwrap();
-        assert_eq!(scene.why("a"), "pool licence: paused");
+        assert_eq!(scene.why("a"), "pool licence: paused; also pool licence: has 2 slots in all, needs 3");
     });
 }
 

@@ -20,7 +20,8 @@ fn a_tick_makes_a_part_ready_and_is_due_again_at_once() {
         let first = scene.tick(20, &Policy::Backfill);
         assert_eq!((first.promoted, first.next_due), (MOST, Some(at(20))), "there is more to do at once");
         assert_eq!(names(&first.granted), ["1", "2"]);
-        assert_eq!(scene.why("0"), "not before 1970-01-01 00:00:11 UTC", "due last, so not ready yet");
+        let last = "not before 1970-01-01 00:00:11 UTC; also pool db: 0 open of 2, needs 1";
+        assert_eq!(scene.why("0"), last, "due last, so not ready yet");
         let second = scene.tick(21, &Policy::Backfill);
         assert_eq!((second.promoted, second.next_due), (MOST, Some(at(21))));
         let third = scene.tick(22, &Policy::Backfill);

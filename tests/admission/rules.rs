@@ -180,7 +180,7 @@ fn a_task_of_two_paused_subjects_waits_for_both() {
         let [key, prefix] = [Subject::Key(limit("t/a")), Subject::Family(limit("t/"))];
         scene.store.write(|tx| tx.pause(&[prefix.clone(), key.clone()])).unwrap();
         assert_eq!(names(&scene.admits(1)), ["b"], "the other goes on");
-        assert_eq!(scene.why("a"), "limit t/a: paused");
+        assert_eq!(scene.why("a"), "limit t/a: paused; also limits t/*: paused");
         scene.store.write(|tx| tx.resume(std::slice::from_ref(&key))).unwrap();
         assert_eq!(scene.why("a"), "limits t/*: paused");
         scene.store.write(|tx| tx.resume(std::slice::from_ref(&prefix))).unwrap();
@@ -200,10 +200,15 @@ fn each_start_takes_a_token_and_none_comes_back_but_with_time() {
         let spent = Reason::RateSpent { limit: limit("api"), rate, next: at(10) };
         assert_eq!((&tick.refusals[0].reason, tick.next_due), (&spent, Some(at(10))));
         assert_eq!(spent.changes_at(), Some(at(10)));
+        let token_at =
+            || scene.store.read(|tx| tx.limits(&[limit("api")])).unwrap().remove(0).unwrap().token_at;
+        assert_eq!(token_at(), Some(at(10)));
+        assert_eq!(scene.store.read(|tx| tx.all_limits()).unwrap()[0].token_at, token_at());
         // What is given back has taken its token, and takes another one.
         scene.store.write(|tx| tx.finish(at(1), &[Finish::given_back(tick.granted[0].lease_ref())])).unwrap();
         assert_eq!(names(&scene.admits(9)), [""; 0]);
         assert_eq!(names(&scene.admits(10)), ["a"]);
+        assert_eq!(token_at(), Some(at(20)));
         // A clock that steps back makes none.
         for now in [0, 5, 19] {
             let tick = scene.tick(now, &Policy::Backfill);

@@ -69,11 +69,13 @@ fn the_example_of_the_documentation() {
         scene.succeed(5, &first.granted[0]);
         assert_eq!(names(&scene.tick(5, &Policy::Backfill).granted), ["b2"]);
         assert_eq!(names(&scene.tick(10, &Policy::Backfill).granted), ["a2"]);
-        assert_eq!(waits(scene, &["a3"]), ["pool gpu: 0 open of 10, needs 1"]);
+        let rate = "limit api: 6 starts in 60 s used up, the next at 1970-01-01 00:00:20 UTC";
+        let full = format!("pool gpu: 0 open of 10, needs 1; also {rate}");
+        assert_eq!(waits(scene, &["a3"]), [full.as_str()]);
 
         let tenants = [Subject::Family("tenant/".try_into().unwrap())];
         scene.store.write(|tx| tx.pause(&tenants)).unwrap();
-        assert_eq!(scene.why("a3"), "limits tenant/*: paused");
+        assert_eq!(scene.why("a3"), format!("limits tenant/*: paused; also {full}"));
         assert_eq!(scene.store.read(|tx| tx.drain(&tenants)).unwrap(), [Drain::Draining { leases: 7 }]);
     });
 }

@@ -1,12 +1,17 @@
-//! What is told of a tick before it comes: its plan, and how many tasks go before another.
+//! What is told of a tick before it comes: its plan, all that keeps a task from its start, and how many tasks go before
+//! another.
 
-use stationmaster::ops::{Admission, AdmitRequest, Position};
+use std::collections::{BTreeMap, BTreeSet};
+
+use stationmaster::id::QueueName;
+use stationmaster::ops::{Admission, AdmitRequest, Explanation, Position};
 use stationmaster::store::Tx;
+use stationmaster::store::contract::ShareUse;
 use stationmaster::testing::raw;
 use stationmaster::{Result, TaskId, TaskKey, TaskRecord, Timestamp};
 
-use crate::oracle::Turns;
-use crate::world::World;
+use crate::oracle::{Turns, obstacles, rule};
+use crate::world::{Pair, World};
 
 /// Makes a tick, and compares it with its preview.
 pub(crate) fn admit(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest) -> Result<Admission> {
@@ -23,6 +28,70 @@ pub(crate) fn admit(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest) -> Re
     assert_eq!((&preview.refusals, &preview.missing), (&tick.refusals, &tick.missing));
     assert_eq!((preview.promoted, preview.next_due), (tick.promoted, tick.next_due));
     Ok(tick)
+}
+
+/// Queues that somebody serves until an instant; `None` for all.
+pub(crate) type Note = (Option<BTreeSet<QueueName>>, Timestamp);
+
+/// Compares what is told of all waiting tasks with what plain loops find.
+pub(crate) fn check_explanations(
+    tx: &mut Tx<'_>,
+    world: &World,
+    numbers: &[TaskId],
+    notes: &[Note],
+    is_ready: impl Fn(usize) -> bool,
+) -> Result<()> {
+    let mut unserved = BTreeMap::<QueueName, u64>::new();
+    for task in &world.waiting {
+        let queue = &task.lane.queue;
+        let serves =
+            |queues: &Option<BTreeSet<QueueName>>| queues.as_ref().is_none_or(|all| all.contains(queue));
+        if !notes.iter().any(|(queues, until)| world.now < *until && serves(queues)) {
+            *unserved.entry(queue.clone()).or_default() += 1;
+        }
+    }
+    let tasks = raw(tx).tasks_by_id(numbers)?;
+    let keys: Vec<TaskKey> = tasks.into_iter().flatten().map(|task| task.key).collect();
+    for (at, (told, all)) in tx.explain(world.now, &keys)?.iter().zip(obstacles(world, &unserved)).enumerate()
+    {
+        assert_eq!(told.reasons().collect::<Vec<_>>(), all.iter().collect::<Vec<_>>(), "{at} of {world:?}");
+        let due = world.waiting[at].ready_at;
+        let mut ends: Vec<Timestamp> = all.iter().filter_map(|reason| reason.changes_at()).collect();
+        match told {
+            Explanation::NotBefore { due: told, .. } => assert_eq!((is_ready(at), *told), (false, due)),
+            Explanation::Refused { .. } => assert!(is_ready(at) && !all.is_empty()),
+            other => assert!(is_ready(at) && all.is_empty(), "{other}"),
+        }
+        ends.extend((!is_ready(at)).then_some(due));
+        assert_eq!(told.changes_at(), ends.into_iter().min(), "{at} of {world:?}");
+        let json = serde_json::to_string(told).unwrap();
+        assert_eq!(serde_json::from_str::<Explanation>(&json).unwrap(), *told, "{json}");
+    }
+    Ok(())
+}
+
+/// Compares what is told of shares with what plain loops count.
+pub(crate) fn check_shares(tx: &mut Tx<'_>, world: &World, is_ready: impl Fn(usize) -> bool) -> Result<()> {
+    let noted = Turns::new(world).all();
+    let mut expected = BTreeMap::new();
+    let ready =
+        world.waiting.iter().enumerate().filter(|(at, _)| is_ready(*at)).filter_map(|(_, task)| task.pair());
+    let leased = world.leased.iter().filter_map(|lane| Some((lane.pool.clone(), lane.share.clone()?)));
+    for (pair, waits) in ready.map(|pair| (pair, 1)).chain(leased.map(|pair| (pair, 0))) {
+        *expected.entry(pair).or_insert(0) += waits;
+    }
+    let share = |((pool, share), waiting): (Pair, u64)| {
+        let weight = rule(world, &share).and_then(|spec| spec.weight).unwrap_or(1);
+        let found = noted.iter().find(|used| (&used.pool, &used.share) == (&pool, &share));
+        let held = world.held(&(pool.clone(), share.clone()));
+        let mut used =
+            found.cloned().unwrap_or_else(|| ShareUse::new(pool, share, held, 2 * world.grants, 0));
+        (used.weight, used.waiting) = (weight, waiting);
+        used
+    };
+    let expected: Vec<ShareUse> = expected.into_iter().map(share).collect();
+    assert_eq!(tx.shares()?, expected, "{world:?}");
+    Ok(())
 }
 
 /// Compares the positions of all waiting tasks with those that a sorted list gives.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use stationmaster::admission::limits::{LimitSpec, Rate};
 use stationmaster::admission::{Policy, Reason, Subject};
-use stationmaster::id::{LimitKey, PoolName};
+use stationmaster::id::{LimitKey, PoolName, QueueName};
 use stationmaster::pool::Slots;
 use stationmaster::store::contract::{LaneKey, OrderKey, RateUse, ShareUse};
 use stationmaster::{TaskId, Timestamp};
@@ -96,20 +96,62 @@ struct Walk<'a> {
     kept: HashMap<&'a PoolName, (i64, TaskId)>,
 }
 
+/// All that keeps each waiting task from its start before any walk, where so many tasks wait in these queues that no one
+/// serves.
+pub(crate) fn obstacles(world: &World, unserved: &BTreeMap<QueueName, u64>) -> Vec<Vec<Reason>> {
+    let walk = Walk::begin(world);
+    let of = |task: &Waiting| {
+        let mut all = Vec::new();
+        for subject in subjects(&task.lane).into_iter().filter(|subject| world.paused.contains(subject)) {
+            let reason = Reason::Paused { subject };
+            if !all.contains(&reason) {
+                all.push(reason);
+            }
+        }
+        if let Some(waiting) = unserved.get(&task.lane.queue) {
+            all.push(Reason::Unserved { queue: task.lane.queue.clone(), waiting: *waiting });
+        }
+        // What refuses a task that needs one pool alone, and carries one key alone, one after another.
+        let alone = |lane: &LaneKey| Waiting { lane: lane.clone(), ..task.clone() };
+        let (mut by_pools, mut by_limits, mut by_rates) = (Vec::new(), Vec::new(), Vec::new());
+        for (pool, slots) in needs_of(&task.lane) {
+            by_pools.extend(walk.pool(&alone(&LaneKey::new(pool.clone(), slots, vec![]))));
+        }
+        for kind in ["pool_unknown", "never_fits", "pool_full"] {
+            all.extend(by_pools.iter().filter(|reason| reason.name() == kind).cloned());
+        }
+        for key in &task.lane.limits {
+            let count = count_of(&task.lane, key);
+            let lane =
+                LaneKey::new(task.lane.pool.clone(), 1, vec![key.clone()]).counts([(key.clone(), count)]);
+            by_limits.extend(walk.limit(&lane));
+            by_rates.extend(walk.rate(&lane));
+        }
+        all.extend(by_limits);
+        all.extend(by_rates);
+        let first = all.iter().find(|reason| reason.name() != "unserved").cloned();
+        assert_eq!(first, walk.refusal(task), "a tick gives the first: {world:?}");
+        all
+    };
+    world.waiting.iter().map(of).collect()
+}
+
+/// What may be paused of a task: the queue, the pools, then each key and its families, the shortest prefix first.
+fn subjects(lane: &LaneKey) -> Vec<Subject> {
+    let mut subjects = vec![Subject::Queue(lane.queue.clone())];
+    subjects.extend(needs_of(lane).into_iter().map(|(pool, _)| Subject::Pool(pool.clone())));
+    for key in &lane.limits {
+        subjects.push(Subject::Key(key.clone()));
+        for end in 1..key.as_str().len() {
+            subjects.push(Subject::Family(LimitKey::new(&key.as_str()[..end]).unwrap()));
+        }
+    }
+    subjects
+}
+
 /// What the tick must answer, where the waiting task at place `n` has the number `numbers[n]`.
 pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
-    let open = world.pools.iter().map(|(name, slots)| (name, slots.open(world.used_slots(name))));
-    let keys: BTreeSet<&LimitKey> = world.waiting.iter().flat_map(|task| &task.lane.limits).collect();
-    let used = keys.iter().map(|key| (*key, world.used_limit(key)));
-    let owed = keys.iter().filter_map(|key| Some((*key, (owed(world, key, rule(world, key)?.rate?), false))));
-    let mut walk = Walk {
-        world,
-        open: open.collect(),
-        used: used.collect(),
-        owed: owed.collect(),
-        reserved: HashMap::new(),
-        kept: HashMap::new(),
-    };
+    let mut walk = Walk::begin(world);
     let mut turns = Turns::new(world);
     let begun = turns.clone();
     let mut had_turns: BTreeSet<Pair> = BTreeSet::new();
@@ -187,7 +229,7 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
 }
 
 /// The definition that holds for a key: its own, or that of the family with the longest prefix.
-fn rule<'a>(world: &'a World, key: &LimitKey) -> Option<&'a LimitSpec> {
+pub(crate) fn rule<'a>(world: &'a World, key: &LimitKey) -> Option<&'a LimitSpec> {
     let own = world.limits.iter().find(|spec| !spec.is_family && spec.key == *key);
     let matches = |spec: &&LimitSpec| spec.is_family && is_of(key, &spec.key);
     own.or_else(|| world.limits.iter().filter(matches).max_by_key(|spec| spec.key.as_str().len()))
@@ -217,6 +259,22 @@ fn owed_at(world: &World, key: &LimitKey, rate: Rate, at: Timestamp) -> i128 {
 }
 
 impl<'a> Walk<'a> {
+    fn begin(world: &'a World) -> Self {
+        let open = world.pools.iter().map(|(name, slots)| (name, slots.open(world.used_slots(name))));
+        let keys: BTreeSet<&LimitKey> = world.waiting.iter().flat_map(|task| &task.lane.limits).collect();
+        let used = keys.iter().map(|key| (*key, world.used_limit(key)));
+        let owed =
+            keys.iter().filter_map(|key| Some((*key, (owed(world, key, rule(world, key)?.rate?), false))));
+        Self {
+            world,
+            open: open.collect(),
+            used: used.collect(),
+            owed: owed.collect(),
+            reserved: HashMap::new(),
+            kept: HashMap::new(),
+        }
+    }
+
     fn take(&mut self, task: &'a Waiting) {
         let lane = &task.lane;
         for (pool, slots) in task.misses() {
@@ -282,17 +340,8 @@ impl<'a> Walk<'a> {
         paused.or_else(|| self.pool(task)).or_else(|| self.limit(lane)).or_else(|| self.rate(lane))
     }
 
-    /// The queue, the pools, then each key and its families, the shortest prefix first.
     fn paused(&self, lane: &LaneKey) -> Option<Subject> {
-        let mut subjects = vec![Subject::Queue(lane.queue.clone())];
-        subjects.extend(needs_of(lane).into_iter().map(|(pool, _)| Subject::Pool(pool.clone())));
-        for key in &lane.limits {
-            subjects.push(Subject::Key(key.clone()));
-            for end in 1..key.as_str().len() {
-                subjects.push(Subject::Family(LimitKey::new(&key.as_str()[..end]).unwrap()));
-            }
-        }
-        subjects.into_iter().find(|subject| self.world.paused.contains(subject))
+        subjects(lane).into_iter().find(|subject| self.world.paused.contains(subject))
     }
 
     fn rate(&self, lane: &LaneKey) -> Option<Reason> {

@@ -132,7 +132,11 @@ fn run(store: &dyn Store, world: &World, fused: bool) -> Vec<TaskRecord> {
         for told in [gone, others] {
             raw(tx).put_serving(&told, Timestamp::UNIX_EPOCH)?;
         }
+        let mut notes = vec![(None, world.now), (Some(world.serve_others.clone()), world.now + lease / 2)];
+        ahead::check_explanations(tx, world, &numbers, &notes, |at| !world.is_overdue(at))?;
+        ahead::check_shares(tx, world, |at| !world.is_overdue(at))?;
         let first = tick(tx, world, &numbers, "first", fused, &mut granted)?;
+        notes.push((world.serves.clone(), world.now + 2 * lease));
         let is_left = |at: &usize| !first.admitted.contains(at);
         let mut after = world.clone();
         after.leased.extend(first.admitted.iter().map(|at| world.waiting[*at].lane.clone()));
@@ -145,6 +149,8 @@ fn run(store: &dyn Store, world: &World, fused: bool) -> Vec<TaskRecord> {
         after.owed.extend(first.owed);
         (after.stamps, after.grants) = (first.stamps, first.grants);
         let left: Vec<TaskId> = left.iter().map(|at| numbers[*at]).collect();
+        ahead::check_explanations(tx, &after, &left, &notes, |_| true)?;
+        ahead::check_shares(tx, &after, |_| true)?;
         tick(tx, &after, &left, "second", fused, &mut granted)?;
         assert_eq!(tx.audit()?, []);
         Err(stationmaster::Error::abort("done"))

@@ -63,6 +63,8 @@ fn every_page_says_what_is_in_the_store() {
             "waits to be tried again",
             "worker-1",
             "3 in 1m",
+            "data-head=\"Token\">",
+            "tasks?state=leased&amp;pool=db\">2</a> of 2",
         ],
     );
     says("/tasks?state=failed", &["prod/<wbr>nightly/<wbr>2026-01-31/<wbr>fails", " on this page, the last"]);
@@ -73,6 +75,17 @@ fn every_page_says_what_is_in_the_store() {
         &["pool db: 0 open of 2, needs 1", "57 ready tasks"],
     );
     says(&task_page("retries"), &["no route to host", "up for retry", "not before"]);
+    // All that stands before it is listed, as data.
+    let pauses = [Subject::Queue("default".parse().unwrap()), Subject::Family("free:".parse().unwrap())];
+    world.store.write(|tx| tx.pause(&pauses)).unwrap();
+    says(
+        &task_page("load-59"),
+        &[
+            "<ul class=\"reasons\"><li>queue default: paused</li><li>limits free:*: paused</li>",
+            "<li>pool db: 0 open of 2, needs 1</li></ul>",
+        ],
+    );
+    world.store.write(|tx| tx.resume(&pauses)).unwrap();
     says(&task_page("senses"), &["file_exists", "Poked every", "30s"]);
     says("/runs?zoom=24h", &["prod/open", "prod/ended", "2 runs were active"]);
     says("/runs?zoom=7d", &["3 runs were active"]);
@@ -90,8 +103,40 @@ fn every_page_says_what_is_in_the_store() {
     says("/runs?zoom=24h&method=scheduled", &["1 run was active", "prod/ended"]);
     says("/runs?zoom=24h&method=scheduled&user=bob", &["0 runs were active"]);
     says("/sensors", &["file_exists", "worker-1", "all queues", "no worker pokes them"]);
+    says("/health", &["On disk", "free pages", " KiB</td>"]);
     says("/health", &["sqlite", "load-00", "Ready tasks", "Sensors</a> wait, and no worker pokes them"]);
     says("/audit", &["Every counter is equal"]);
+}
+
+#[test]
+fn shares_say_who_holds_what_and_what_its_part_is() {
+    let world = World::new();
+    let server = read_only(&world);
+    assert!(!server.get("/overview").body.contains("Shares"), "there is none");
+    world.shared_pool();
+    let body = server.get("/overview?n=1").body;
+    let row = |share: &str, fields: [&str; 4]| {
+        let heads = ["Holds", "Part", "Weight", "Ready"];
+        let fields =
+            heads.iter().zip(fields).map(|(head, field)| format!("<td data-head=\"{head}\">{field}</td>"));
+        let fields: String = fields.collect();
+        let of =
+            body.split(&format!("limit_key={share}")).nth(1).unwrap_or_else(|| panic!("{share}: {body}"));
+        assert!(of.split("</tr>").next().unwrap().contains(&fields), "{share}: {fields} {of}");
+    };
+    row("team%2Fbig", ["3", "3.0", "3", "5"]);
+    row("%3Cscript", ["1", "1.0", "1", "7"]);
+    assert!(!body.contains("<script>window") && !body.contains("shares more"), "{body}");
+    for n in 0..45 {
+        world.share(&format!("team/{n}"), 1);
+    }
+    let body = server.get("/overview?n=2").body;
+    assert_eq!(
+        body.matches("data-head=\"Of its part\"").count(),
+        40,
+        "20 that hold the most, and 20 more that wait"
+    );
+    assert!(body.contains("There are 7 shares more"), "{body}");
 }
 
 /// Both ends may be typed, to the second.

@@ -128,6 +128,30 @@ impl World {
         self.store.write(|tx| tx.admit(SystemClock.now(), &order)).unwrap().granted
     }
 
+    /// Four slots that two shares hold as their weights of 3 and 1 say, and of each more that waits.
+    pub fn shared_pool(&self) {
+        self.store
+            .write(|tx| {
+                tx.define([PoolSpec::new("gpu", Slots::Limited(4))?], IfExists::Replace)?;
+                tx.define([LimitSpec::of("team/big".parse()?).weight(3)], IfExists::Replace)
+            })
+            .unwrap();
+        self.share("team/big", 8);
+        self.share(HOSTILE, 8);
+        assert_eq!(self.admit(100).len(), 4);
+    }
+
+    /// Enqueues so many tasks of this share.
+    pub fn share(&self, share: &str, tasks: usize) {
+        let task = |at: usize| {
+            NewTask::new(key(&format!("{share}-{at}")))
+                .pool("gpu".parse().unwrap())
+                .share(share.parse().unwrap())
+        };
+        let tasks: Vec<NewTask> = (0..tasks).map(task).collect();
+        self.store.write(|tx| tx.enqueue(SystemClock.now(), &tasks)).unwrap();
+    }
+
     pub fn enqueue(&self, name: &str) {
         let task = NewTask::new(key(name)).pool("db".parse().unwrap());
         self.store.write(|tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&task))).unwrap();

@@ -141,7 +141,21 @@ fn subjects_are_paused_and_resumed() {
         assert_eq!((&line["subject"]["queue"], &line["drain"]), (&"gpu".into(), &"drained".into()));
         assert_eq!(world.store.read(|tx| tx.paused()).unwrap().len(), 5);
         let shown = world.show(&["explain", "prod", "nightly", "r1", "check"]).ends(0);
-        assert!(shown.contains("pool db: paused"), "{shown}");
+        let all = [
+            "prod/nightly/r1/check  pool db: paused; first in its pool's order",
+            "limit tenant/acme: paused",
+            "limits tenant/*: paused",
+            "pool db: 0 open of 1, needs 1",
+        ];
+        let lines: Vec<&str> = shown.lines().skip(1).map(str::trim).collect();
+        assert_eq!(lines, all, "{shown}");
+        let sheet = world.show(&["task", "prod", "nightly", "r1", "check"]).ends(0);
+        assert_eq!(sheet.matches("waits for").count(), 4, "{sheet}");
+        let told = world.json(&["explain", "prod", "nightly", "r1", "check"]).line(0);
+        assert_eq!(
+            (&told["why"]["refused"]["reason"], &told["why"]["refused"]["also"][2]["reason"]),
+            (&"paused".into(), &"pool_full".into())
+        );
         let shown = world.show(&["pools", "db"]).ends(0);
         assert!(shown.contains("PAUSED") && shown.contains("yes"), "{shown}");
         let shown = world.show(&["limits"]).ends(0);

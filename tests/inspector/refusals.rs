@@ -142,7 +142,7 @@ fn each_command_has_an_example() {
         .filter_map(|line| line.split_whitespace().next())
         .filter(|name| *name != "help")
         .collect();
-    assert_eq!(named.len(), 19 + usize::from(cfg!(feature = "dashboard")), "{named:?}");
+    assert_eq!(named.len(), 21 + usize::from(cfg!(feature = "dashboard")), "{named:?}");
     for name in named {
         let help = alone(&[name, "--help"]).ends(0);
         let (_, example) = help.split_once("Example").unwrap_or_else(|| panic!("{name} has no example"));

@@ -1,6 +1,8 @@
 //! Each command that shows something, as tables and as JSON.
 
-use crate::world::{HOSTILE, Shown, World, hostile, worlds};
+use stationmaster::NewTask;
+
+use crate::world::{HOSTILE, Shown, World, hostile, key, worlds};
 
 /// The arguments, the code, and what lines of a wide table have, in this order.
 type Case = (&'static [&'static str], i32, &'static [&'static [&'static str]]);
@@ -87,7 +89,11 @@ const CASES: &[Case] = &[
     (
         &["limits"],
         0,
-        &[&["LIMIT", "USED", "MAX", "RATE"], &["api", "80 in 1m, 1 at once"], &["tenant/*", "2"]],
+        &[
+            &["LIMIT", "USED", "MAX", "RATE", "TOKEN"],
+            &["api", "80 in 1m, 1 at once", "now"],
+            &["tenant/*", "2"],
+        ],
     ),
     (
         &["limits", "tenant/acme", "none"],
@@ -375,6 +381,36 @@ fn a_hostile_key_is_found_as_it_is_typed() {
         assert_eq!(told["key"], again["key"]);
         let run = world.json(&["runs", "prod", HOSTILE]).line(0);
         assert_eq!(run["user"], HOSTILE);
+    }
+}
+
+#[test]
+fn shares_and_sizes_are_listed() {
+    for world in worlds() {
+        let shown = world.show(&["shares"]).ends(1);
+        assert!(shown.contains("No task of such a share is ready or leased."), "{shown}");
+        let of = |share: &str, name: &str| {
+            NewTask::new(key(name)).pool("db".try_into().unwrap()).share(share.try_into().unwrap())
+        };
+        let tasks = [of("tenant/acme", "a"), of("tenant/acme", "b"), of(HOSTILE, "c")];
+        world.store.write(|tx| tx.enqueue(world.now, &tasks)).unwrap();
+        let shown = world.show(&["shares"]).ends(0);
+        let row = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let lines: Vec<Vec<String>> = shown.lines().map(row).collect();
+        assert_eq!(lines[0], ["SHARE", "POOL", "HELD", "PART", "WEIGHT", "READY"]);
+        assert_eq!(lines[1], ["tenant/acme", "db", "0", "0.0", "1", "2"]);
+        assert!(lines[2].ends_with(&["db", "0", "0.0", "1", "1"].map(str::to_owned)), "{shown}");
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+        let shown = world.show(&["shares", "--limit", "1"]).ends(0);
+        assert!(shown.contains("There are 1 more: add --limit 2."), "{shown}");
+        let line = world.json(&["shares", "tenant/acme"]).line(0);
+        assert_eq!((&line["waiting"], &line["part"]), (&2.into(), &0.0.into()));
+
+        let sizes = world.json(&["sizes"]).lines(0);
+        let bytes: Vec<u64> = sizes.iter().map(|part| part["bytes"].as_u64().unwrap()).collect();
+        assert!(bytes[0] > 8_000 && bytes.is_sorted_by(|large, small| large >= small), "{sizes:?}");
+        let part = if world.name == "sqlite" { "in use" } else { "task" };
+        assert!(sizes.iter().any(|size| size["part"] == part), "{sizes:?}");
     }
 }
 

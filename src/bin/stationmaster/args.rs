@@ -110,7 +110,19 @@ pub enum Command {
         /// These keys, defined or not; all that are defined if none is named
         keys: Vec<LimitKey>,
     },
-    /// Says why tasks do not run
+    /// Lists what each share holds of its pools, the part that it should hold, and what waits
+    #[command(after_help = "Example:\n  stationmaster --db jobs.db shares tenant/acme")]
+    Shares {
+        /// These keys; all shares with ready or leased tasks if none is named
+        keys: Vec<LimitKey>,
+        /// How many to list, those that hold the most slots first
+        #[arg(long, default_value_t = 50, value_parser = limit)]
+        limit: usize,
+    },
+    /// Shows what the store takes on disk, the largest part first
+    #[command(after_help = "Example:\n  stationmaster --db jobs.db sizes")]
+    Sizes,
+    /// Says all that keeps tasks from running
     #[command(
         after_help = "Examples:\n  stationmaster --db jobs.db explain prod nightly 2026-01-31 load\n  \
         stationmaster --db jobs.db --json tasks --state waiting | stationmaster --db jobs.db explain -"

@@ -23,6 +23,7 @@ use crate::base::setters;
 use crate::bounds::MAX_SLOTS;
 use crate::error::Invalid;
 use crate::id::{LimitKey, MAX_BYTES, Namespace, TaskKey, WorkflowId};
+use crate::time::Timestamp;
 
 /// Returns the key that counts the tasks of a workflow, over all its runs.
 ///
@@ -272,19 +273,32 @@ pub struct LimitRecord {
     pub is_defined: bool,
     /// The number of tasks with a lease that carry the key.
     pub used: i64,
+    /// From when on its rate has a token, unless another start takes it: that may be in the past. `None` without a rate,
+    /// and if nothing is owed. Stores leave it out; [`ReadTx::limits`](crate::store::ReadTx::limits) sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_at: Option<Timestamp>,
 }
 
 impl LimitRecord {
     /// Creates the record of a key that has a maximum, or that tasks only carry. For stores.
     pub fn new(key: LimitKey, max: Option<u32>, used: i64) -> Self {
-        Self { key, max, rate: None, weight: None, cap: None, is_defined: max.is_some(), used }
+        Self {
+            key,
+            max,
+            rate: None,
+            weight: None,
+            cap: None,
+            is_defined: max.is_some(),
+            used,
+            token_at: None,
+        }
     }
 
     /// Creates the record of a key with its own definition, if it has one. For stores.
     pub fn defined(key: LimitKey, spec: Option<LimitSpec>, used: i64) -> Self {
         let is_defined = spec.is_some();
         let (max, rate, weight) = spec.map_or((None, None, None), |spec| (spec.max, spec.rate, spec.weight));
-        Self { key, max, rate, weight, cap: None, is_defined, used }
+        Self { key, max, rate, weight, cap: None, is_defined, used, token_at: None }
     }
 
     /// Returns the definition that holds for the key, if one does, without its cap.

@@ -48,6 +48,5 @@ pub use policy::{AirflowWindow, Policy};
 pub use queue::QueueRecord;
 pub(crate) use queue::{Serving, leave_unserved, served_until};
 pub(crate) use share::ShareUse;
-pub(crate) use subject::Paused;
 pub use subject::{Drain, Subject};
 pub use verdict::{Reason, Refusal};

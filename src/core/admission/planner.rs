@@ -1,7 +1,7 @@
 //! The planner: a state machine that requests what it needs and ends with a plan.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use super::contenders::{Contenders, Heap, Next, Place, Turn};
@@ -77,8 +77,10 @@ pub(super) struct LaneWork {
     is_left: bool,
     /// Whether somebody else serves its queue. Its first task may reserve its pool, and none is admitted.
     is_foreign: bool,
-    /// What of it is paused, if anything is.
-    paused: Option<Subject>,
+    /// What of it is paused.
+    paused: Vec<Subject>,
+    /// How many tasks wait in its queue, if that is known to be served by no one.
+    unserved: Option<u64>,
     /// Whose turns its tasks take, if they are of a share.
     contender: Option<usize>,
     /// Of which shares of pools each of its tasks takes how many slots.
@@ -132,7 +134,8 @@ impl Planner {
                 is_drained: false,
                 is_left: false,
                 is_foreign: false,
-                paused: None,
+                paused: Vec::new(),
+                unserved: None,
             })
             .collect();
         Self {
@@ -168,6 +171,15 @@ impl Planner {
         let paused = Paused::new(paused);
         for work in &mut self.lanes {
             work.paused = paused.of(&work.lane.key);
+        }
+        self
+    }
+
+    /// Refuses the tasks of these queues, which no one serves. With how many tasks wait in each.
+    #[must_use]
+    pub(crate) fn unserved(mut self, waiting: &BTreeMap<QueueName, u64>) -> Self {
+        for work in &mut self.lanes {
+            work.unserved = waiting.get(&work.lane.key.queue).copied();
         }
         self
     }
@@ -510,7 +522,7 @@ impl Planner {
             Rule::Window(window) => {
                 let lane = &self.lanes[at];
                 // Airflow's query leaves out what is paused.
-                lane.paused.is_none() && !window.is_barred(lane, &self.pools, &self.limits)
+                lane.paused.is_empty() && !window.is_barred(lane, &self.pools, &self.limits)
             }
         }
     }
@@ -547,18 +559,27 @@ impl Planner {
 
     /// Returns why the next task of this lane cannot be admitted; `None` if it can.
     fn refusal(&self, at: usize) -> Option<Reason> {
+        self.obstacles(at).next()
+    }
+
+    /// Returns everything that stands between the next task of the lane at this place and its start, the reason of its
+    /// refusal first.
+    pub(crate) fn obstacles(&self, at: usize) -> impl Iterator<Item = Reason> {
         let work = &self.lanes[at];
-        if let Some(subject) = &work.paused {
-            return Some(Reason::Paused { subject: subject.clone() });
-        }
         let pools = || work.pools.iter().map(|(pool, slots)| (&self.pools[*pool], *slots));
         let limits = || work.limits.iter().map(|(limit, count)| (&self.limits[*limit], *count));
-        pools()
-            .find_map(|(pool, _)| pool.unknown_to())
-            .or_else(|| pools().find_map(|(pool, slots)| pool.too_small(slots)))
-            .or_else(|| pools().find_map(|(pool, slots)| pool.full(slots)))
-            .or_else(|| limits().find_map(|(limit, count)| limit.refusal(count)))
-            .or_else(|| limits().find_map(|(limit, _)| limit.spent()))
+        let paused = work.paused.iter().map(|subject| Reason::Paused { subject: subject.clone() });
+        let queue = &work.lane.key.queue;
+        let unserved = work.unserved.map(|waiting| Reason::Unserved { queue: queue.clone(), waiting });
+        // What a pool that is too small has open says nothing more.
+        let large = pools().filter(|(pool, slots)| pool.too_small(*slots).is_none());
+        paused
+            .chain(unserved)
+            .chain(pools().filter_map(|(pool, _)| pool.unknown_to()))
+            .chain(pools().filter_map(|(pool, slots)| pool.too_small(slots)))
+            .chain(large.filter_map(|(pool, slots)| pool.full(slots)))
+            .chain(limits().filter_map(|(limit, count)| limit.refusal(count)))
+            .chain(limits().filter_map(|(limit, _)| limit.spent()))
     }
 }
 

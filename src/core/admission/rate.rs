@@ -173,7 +173,7 @@ impl RateUse {
     }
 
     /// Returns the first instant at which there is a token for `rate`, if no other start takes it.
-    fn next(&self, rate: Rate) -> Timestamp {
+    pub(crate) fn next(&self, rate: Rate) -> Timestamp {
         let missing = i128::from(self.owed) - (i128::from(rate.burst) - 1) * self.token();
         instant(i128::from(self.at.as_micros()) + div_ceil(missing.max(0), self.starts.max(1).into()))
     }

@@ -12,7 +12,7 @@ const SLOT: i64 = 1 << 20;
 /// 2^20 divided by the golden ratio: consecutive dithers are spread evenly over one slot.
 const STEP: i64 = 648_056;
 
-/// What the tasks of a share hold of a pool, and when it had its turns there. For stores.
+/// What the tasks of a share hold of a pool, and when it had its turns there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShareUse {
@@ -26,17 +26,49 @@ pub struct ShareUse {
     pub stamp: i64,
     /// The part of a slot, of 2^20, that is added to what it holds.
     pub dither: i64,
+    /// Its weight. Stores leave it 1; [`ReadTx::shares`](crate::store::ReadTx::shares) sets it.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// How many of its ready tasks have the pool for their own. Stores leave it 0, as for the weight.
+    #[serde(default)]
+    pub waiting: u64,
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl ShareUse {
     /// Creates what a store keeps of a share.
     pub fn new(pool: PoolName, share: LimitKey, held: i64, stamp: i64, dither: i64) -> Self {
-        Self { pool, share, held, stamp, dither }
+        Self { pool, share, held, stamp, dither, weight: 1, waiting: 0 }
     }
 
     /// Creates that of a share which comes after so many grants to tasks of any share.
     pub fn newcomer(pool: PoolName, share: LimitKey, grants: i64) -> Self {
         Self::new(pool, share, 0, grants.saturating_mul(2), 0)
+    }
+
+    /// Returns how many slots of its pool the share should hold: by its weight, of all that those of `shares` hold there
+    /// that have ready tasks. Priorities are not told apart. Returns `None` if it has no ready task.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::store::contract::ShareUse;
+    /// let mut shares = ["a", "b"].map(|key| ShareUse::new("db".try_into().unwrap(), key.try_into().unwrap(), 3, 0, 0));
+    /// shares[0].waiting = 9;
+    /// assert_eq!((shares[0].part(&shares), shares[1].part(&shares)), (Some(3.0), None));
+    /// shares[1].waiting = 1;
+    /// shares[1].weight = 2;
+    /// assert_eq!((shares[0].part(&shares), shares[1].part(&shares)), (Some(2.0), Some(4.0)));
+    /// ```
+    pub fn part(&self, shares: &[Self]) -> Option<f64> {
+        let rivals = shares.iter().filter(|other| other.pool == self.pool && other.waiting > 0);
+        let (held, weight) = rivals.fold((0.0, 0.0), |(held, weight), other| {
+            (held + other.held as f64, weight + f64::from(other.weight))
+        });
+        (self.waiting > 0).then(|| held * f64::from(self.weight) / weight.max(1.0))
     }
 
     /// Counts slots that its tasks were given or gave back since so many grants. If none are left, it goes behind

@@ -91,22 +91,26 @@ impl Paused {
         Self { subjects: paused.iter().cloned().collect(), families }
     }
 
-    /// Returns the first paused subject of tasks with these needs: their queue, their pools, then for each key,
+    /// Returns the paused subjects of tasks with these needs, each once: their queue, their pools, then for each key,
     /// in the order of their bytes, the key itself and its families, the shortest first.
-    pub(crate) fn of(&self, lane: &LaneKey) -> Option<Subject> {
+    pub(crate) fn of(&self, lane: &LaneKey) -> Vec<Subject> {
+        let mut found = Vec::new();
         if self.subjects.is_empty() {
-            return None;
+            return found;
         }
-        let pools = lane.pools().map(|(pool, _)| Subject::Pool(pool.clone()));
-        let mut own = std::iter::once(Subject::Queue(lane.queue.clone())).chain(pools);
-        if let Some(paused) = own.find(|subject| self.subjects.contains(subject)) {
-            return Some(paused);
+        let mut add = |subject: Subject| {
+            if self.subjects.contains(&subject) && !found.contains(&subject) {
+                found.push(subject);
+            }
+        };
+        add(Subject::Queue(lane.queue.clone()));
+        lane.pools().for_each(|(pool, _)| add(Subject::Pool(pool.clone())));
+        for key in &lane.limits {
+            add(Subject::Key(key.clone()));
+            let families = self.families.iter().filter(|prefix| is_of_family(key, prefix));
+            families.for_each(|prefix| add(Subject::Family(prefix.clone())));
         }
-        lane.limits.iter().find_map(|key| {
-            let itself = Some(Subject::Key(key.clone())).filter(|subject| self.subjects.contains(subject));
-            let family = || self.families.iter().find(|prefix| is_of_family(key, prefix));
-            itself.or_else(|| family().cloned().map(Subject::Family))
-        })
+        found
     }
 }
 

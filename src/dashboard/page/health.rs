@@ -6,7 +6,7 @@ use super::parts::{holder, section, sheet, state, table, task, when};
 use super::{Look, Page};
 use crate::dashboard::params::link;
 use crate::dashboard::trouble::Trouble;
-use crate::dashboard::words::{number, visible};
+use crate::dashboard::words::{bytes, number, visible};
 use crate::store::contract::Discrepancy;
 use crate::task::{TaskCount, TaskQuery, TaskRecord, TaskState};
 use crate::time::Timestamp;
@@ -17,9 +17,9 @@ const SHOWN: usize = 20;
 
 pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     let (leased, waiting) = (TaskQuery::leased().limit(SAMPLE), TaskQuery::waiting().limit(SAMPLE));
-    let (counts, next, mut leased, mut waiting) = look.store.read(|tx| {
-        let counts = tx.count_tasks(super::overview::COUNTED)?;
-        Ok((counts, tx.next_expiry()?, tx.list_tasks(&leased)?.tasks, tx.list_tasks(&waiting)?.tasks))
+    let (counts, sizes, next, mut leased, mut waiting) = look.store.read(|tx| {
+        let (counts, sizes) = (tx.count_tasks(super::overview::COUNTED)?, tx.sizes()?);
+        Ok((counts, sizes, tx.next_expiry()?, tx.list_tasks(&leased)?.tasks, tx.list_tasks(&waiting)?.tasks))
     })?;
     let missing = missing(look, &counts, next)?;
     let (of_leased, of_waiting) = (leased.len(), waiting.len());
@@ -38,6 +38,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         (section("missing", "What is missing", &missing))
         (section("facts", "Store", &facts))
         (section("states", "Tasks by state", &super::overview::states(&counts)))
+        @if !sizes.is_empty() { (section("sizes", "On disk", &on_disk(&sizes))) }
         (section("expiring", "Leases that end next", &expiring(look, &leased, of_leased)))
         (section("oldest", "Longest ready", &oldest(look, &waiting, of_waiting)))
     };
@@ -73,6 +74,17 @@ fn missing(look: &Look<'_>, counts: &[TaskCount], next: Option<Timestamp>) -> Re
             p.note { "Every queue in which tasks wait is served, sensors are poked, and no lease is overdue." }
         }
     })
+}
+
+/// The largest parts of the store.
+fn on_disk(sizes: &[(String, u64)]) -> Markup {
+    let row = |(name, size): &(String, u64)| vec![html! { (visible(name)) }, html! { (bytes(*size)) }];
+    let rest: u64 = sizes.iter().skip(SHOWN).map(|(_, size)| size).sum();
+    let rows = sizes.iter().take(SHOWN).map(row).collect();
+    html! {
+        (table("Parts of the store, the largest first", &["Part", "Size"], rows, ""))
+        @if sizes.len() > SHOWN { p.note { (number(sizes.len() - SHOWN)) " more take " (bytes(rest)) "." } }
+    }
 }
 
 fn note(of: usize, what: &str) -> Markup {

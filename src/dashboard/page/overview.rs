@@ -1,5 +1,6 @@
 //! What runs, what waits, and why.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
 use maud::{Markup, html};
@@ -14,6 +15,7 @@ use crate::dashboard::words::{number, short, visible};
 use crate::id::{PoolName, TaskKey};
 use crate::ops::Explanation;
 use crate::pool::{PoolRecord, PoolStats};
+use crate::store::contract::ShareUse;
 use crate::task::{TaskCount, TaskQuery, TaskRecord, TaskState};
 
 /// How many waiting tasks are asked why they wait.
@@ -34,15 +36,16 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         let why = if keys.is_empty() { Vec::new() } else { tx.explain(look.now, &keys)? };
         Ok((counts, leased, sample, why))
     })?;
-    let (pools, stats, queues, limits, families, paused) = look.store.read(|tx| {
+    let (pools, stats, queues, limits, families, paused, shares) = look.store.read(|tx| {
         let mut pools = tx.all_pools()?;
         if pools.len() > MOST {
-            pools.sort_by_key(|pool| std::cmp::Reverse(pool.used));
+            pools.sort_by_key(|pool| Reverse(pool.used));
             pools.truncate(MOST);
         }
         let names: Vec<PoolName> = pools.iter().map(|pool| pool.spec.name.clone()).collect();
         let stats = tx.pool_stats(&names)?;
-        Ok((pools, stats, tx.queues()?, tx.all_limits()?, tx.families()?, tx.paused()?))
+        let (queues, limits, families) = (tx.queues()?, tx.all_limits()?, tx.families()?);
+        Ok((pools, stats, queues, limits, families, tx.paused()?, tx.shares()?))
     })?;
     let paused: HashSet<Subject> = paused.into_iter().collect();
     let all = queues.iter().map(|queue| queue.waiting).sum();
@@ -50,6 +53,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         (section("states", "Tasks", &states(&counts)))
         (section("why", "Why tasks wait", &reasons(all, &sample, &why)))
         (section("pools", "Pools", &pools_of(look, &pools, &stats, &paused)))
+        @if !shares.is_empty() { (section("shares", "Shares", &shares_of(look, &shares, &paused))) }
         (section("queues", "Queues", &queues_of(look, queues, &paused)))
         (section("limits", "Limits and rates", &limits_of(look, limits, &families, &paused)))
         (section("running", "Granted and running", &leases(look, &leased)))
@@ -78,10 +82,11 @@ fn reasons(all: u64, sample: &[TaskRecord], why: &[Explanation]) -> Markup {
     let mut found: BTreeMap<String, (usize, &TaskKey)> = BTreeMap::new();
     for (task, why) in sample.iter().zip(why) {
         let text = match why {
-            Explanation::NotBefore(_) if task.state == TaskState::UpForRetry => {
+            Explanation::NotBefore { .. } if task.state == TaskState::UpForRetry => {
                 "waits to be tried again".into()
             }
-            Explanation::NotBefore(_) => "waits for an instant".into(),
+            Explanation::NotBefore { .. } => "waits for an instant".into(),
+            Explanation::Refused { reason, .. } => reason.to_string(),
             why => why.to_string(),
         };
         found.entry(text).or_insert((0, &task.key)).0 += 1;
@@ -131,7 +136,7 @@ fn pools_of(
                 @if is_paused { " " span.tag.warn { "paused" } }
             },
             bar(&slots, total),
-            html! { (number(pool.used)) " of " @match total { Some(total) => (number(total)), None => "unlimited" } },
+            html! { a href=(link("tasks", [("state", "leased"), ("pool", name.as_str())])) { (number(pool.used)) } " of " @match total { Some(total) => (number(total)), None => "unlimited" } },
             html! { @match pool.open() { Some(open) => (number(open)), None => "–" } },
             html! { (number(waits)) },
             pause(look, "pool", name.as_str(), is_paused),
@@ -145,9 +150,46 @@ fn pools_of(
     }
 }
 
+/// The shares that hold the most, and those of which the most waits.
+fn shares_of(look: &Look<'_>, shares: &[ShareUse], paused: &HashSet<Subject>) -> Markup {
+    let mut shown: Vec<&ShareUse> = shares.iter().collect();
+    shown.sort_by_key(|used| Reverse((used.held, used.waiting)));
+    let mut waits = shown.split_off(SHOWN.min(shown.len()));
+    waits.sort_by_key(|used| Reverse(used.waiting));
+    waits.truncate(SHOWN);
+    shown.extend(waits.into_iter().filter(|used| used.waiting > 0));
+    let row = |used: &ShareUse| {
+        let name = used.share.as_str();
+        let is_paused = paused.contains(&Subject::Key(used.share.clone()));
+        let held = [Part { class: "running", name: "held", count: used.held }];
+        let part = used.part(shares);
+        vec![
+            html! {
+                a href=(link("tasks", [("limit_key", name)])) { (visible(name)) }
+                @if is_paused { " " span.tag.warn { "paused" } }
+            },
+            html! { a href=(link("tasks", [("pool", used.pool.as_str())])) { (visible(&used.pool)) } },
+            bar(&held, part.map(|part| part.ceil() as i64)),
+            html! { (number(used.held)) },
+            html! { @match part { Some(part) => (format!("{part:.1}")), None => "–" } },
+            html! { (number(used.weight)) },
+            html! { (number(used.waiting)) },
+            pause(look, "limit", name, is_paused),
+        ]
+    };
+    let rows = shown.iter().map(|used| row(used)).collect();
+    let heads = ["Share", "Pool", "Of its part", "Holds", "Part", "Weight", "Ready", ""];
+    html! {
+        (table("Shares, in slots, those that hold the most first", &heads, rows, ""))
+        @if shares.len() > shown.len() {
+            p.note { "There are " (number(shares.len() - shown.len())) " shares more, which hold less, and of which less waits." }
+        }
+    }
+}
+
 fn queues_of(look: &Look<'_>, mut queues: Vec<QueueRecord>, paused: &HashSet<Subject>) -> Markup {
     let all = queues.len();
-    queues.sort_by_key(|queue| std::cmp::Reverse(queue.waiting + queue.leased));
+    queues.sort_by_key(|queue| Reverse(queue.waiting + queue.leased));
     queues.truncate(MOST);
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let row = |queue: &QueueRecord| {
@@ -212,6 +254,7 @@ fn limits_of(
             html! { "each key of the family" },
             html! { @match spec.max { Some(max) => { "at most " (number(max)) }, None => "–" } },
             rate(spec.rate),
+            html! { "–" },
             pause(look, "family", spec.key.as_str(), is_paused),
         ]
     };
@@ -226,12 +269,19 @@ fn limits_of(
             html! { @if let Some(max) = limit.max { (bar(&used, Some(max.into()))) } },
             html! { (number(limit.used)) @if let Some(max) = limit.max { " of " (number(max)) } },
             rate(limit.rate),
+            html! {
+                @match (limit.rate, limit.token_at.filter(|at| *at > look.now)) {
+                    (None, _) => "–",
+                    (Some(_), None) => "now",
+                    (Some(_), Some(at)) => (when(at, look.now)),
+                }
+            },
             pause(look, "limit", limit.key.as_str(), is_paused),
         ]
     };
     let rows: Vec<_> = families.iter().map(family).chain(limits.iter().map(single)).take(MOST).collect();
     html! {
-        (table("Limits, the tightest first", &["Limit", "In use", "Used", "Rate", ""], rows, "No limit is defined."))
+        (table("Limits, the tightest first", &["Limit", "In use", "Used", "Rate", "Token", ""], rows, "No limit is defined."))
         @if all > MOST { p.note { "There are " (number(all - MOST)) " limits more." } }
     }
 }

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use super::parts::{maybe_when, payload, section, sheet, state, table, when};
 use super::{Look, Page};
+use crate::admission::Reason;
 use crate::dashboard::params::{link, of_task};
 use crate::dashboard::trouble::Trouble;
 use crate::dashboard::words::{number, short, visible, visible_lines};
@@ -13,6 +14,8 @@ use crate::sensor::SensorRecord;
 use crate::task::{PastAttempt, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
+/// How many reasons are listed: a task has at most 8 pools, and of its limits there may be many.
+const REASONS: usize = 50;
 /// How far the tasks before it are counted.
 const BEFORE: u64 = 1_000;
 /// How many runs of its attempts are read.
@@ -75,10 +78,25 @@ fn run_keys(task: &TaskRecord) -> crate::Result<Vec<RunKey>> {
 }
 
 fn waits(look: &Look<'_>, why: &Explanation) -> Markup {
+    let first = match why {
+        Explanation::NotBefore { due, .. } => Some(html! { "not before " (when(*due, look.now)) }),
+        Explanation::Refused { .. } => None,
+        why => Some(html! { (visible(why)) }),
+    };
+    let reason = |reason: &Reason| {
+        html! {
+            (visible(reason))
+            @if let Some(at) = reason.changes_at() { " (" (when(at, look.now)) ")" }
+        }
+    };
+    let all: Vec<Markup> = first.into_iter().chain(why.reasons().map(reason)).collect();
     html! {
-        @match why {
-            Explanation::NotBefore(due) => { "not before " (when(*due, look.now)) },
-            why => (visible(why)),
+        @match all.as_slice() {
+            [one] => (one),
+            _ => {
+                ul.reasons { @for one in all.iter().take(REASONS) { li { (one) } } }
+                @if all.len() > REASONS { p.note { (number(all.len() - REASONS)) " more." } }
+            },
         }
     }
 }

@@ -443,6 +443,10 @@ pub trait TaskTx {
     /// until [`Self::hold_expired`] was called with it.
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>>;
 
+    /// Returns what the data takes on disk: the name of each part and its bytes, the largest first. Empty for a store
+    /// that keeps nothing on disk.
+    fn sizes(&mut self) -> StoreResult<Vec<(String, u64)>>;
+
     /// Waits until no other transaction that has given one of these names is open. From then on the transaction
     /// sees what they committed, and others that give one of them wait for its end. The names are sorted, and
     /// each is named once. A store with one writer at a time has nothing to wait for, and keeps the default.

@@ -405,6 +405,10 @@ impl TaskTx for Transaction<'_> {
         Ok(self.state.tasks.expired(now).take(limit).cloned().collect())
     }
 
+    fn sizes(&mut self) -> StoreResult<Vec<(String, u64)>> {
+        Ok(Vec::new())
+    }
+
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>> {
         Ok(self.state.tasks.next_expiry())
     }

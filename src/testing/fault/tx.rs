@@ -97,6 +97,7 @@ impl TaskTx for FaultTx<'_> {
         fn walk_tasks(walk: &TaskWalk<'_>) -> Walked;
         fn count_tasks(cap: usize) -> TaskSums;
         fn next_expiry() -> Option<Timestamp>;
+        fn sizes() -> Vec<(String, u64)>;
         fn serialize(names: &[&str]) -> ();
         fn leases_of(holder: &Holder, after: Option<TaskId>, limit: usize) -> Vec<TaskRecord>;
         fn forget_ended(state: TaskState, before: Timestamp, sensors_before: Timestamp, limit: usize) -> usize;

@@ -209,6 +209,7 @@ impl TaskTx for BentTx<'_> {
         fn tasks_by_id(ids: &[TaskId]) -> Vec<Option<TaskRecord>>;
         fn serving() -> Vec<Serving>;
         fn next_expiry() -> Option<Timestamp>;
+        fn sizes() -> Vec<(String, u64)>;
     }
 
     fn tasks(&mut self, keys: &[TaskKey]) -> StoreResult<Vec<Option<TaskRecord>>> {

@@ -1,12 +1,12 @@
 //! Why tasks do not run.
 
 use serde_json::json;
-use stationmaster::TaskKey;
 use stationmaster::ops::{Explanation, Position};
 use stationmaster::store::Store;
+use stationmaster::{TaskKey, Timestamp};
 
 use super::Found;
-use crate::screen::{Screen, field, key as key_field};
+use crate::screen::{Screen, field, maybe};
 
 /// Up to how many tasks before a task are counted.
 pub const MOST_BEFORE: u64 = 100;
@@ -32,23 +32,39 @@ pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
         }
         return Ok(found);
     }
-    let row = |(key, (reason, position)): (&TaskKey, &(Explanation, Position))| {
-        let changes = screen.maybe_when(reason.changes_at());
-        vec![key_field(key), field(why(reason, *position)), changes]
-    };
-    let rows: Vec<_> = keys.iter().zip(&told).map(row).collect();
+    let mut rows = Vec::with_capacity(keys.len());
+    for (key, (why, position)) in keys.iter().zip(&told) {
+        for (at, (text, changes)) in lines(why, *position).into_iter().enumerate() {
+            let key = maybe(Some(key).filter(|_| at == 0));
+            rows.push(vec![key, field(text), screen.maybe_when(changes)]);
+        }
+    }
     screen.table(&["task", "why", "changes"], rows);
     Ok(found)
 }
 
-/// Returns the reason, and how many tasks stand before it, for people.
-pub fn why(why: &Explanation, position: Position) -> String {
-    let place = match position {
-        Position::Before(0) => "; first in its pool's order",
-        Position::Before(1) => "; 1 task of its pool goes before it",
-        Position::Before(before) => return format!("{why}; {before} tasks of its pool go before it"),
-        Position::MoreThan(most) => return format!("{why}; more than {most} tasks of its pool go before it"),
-        _ => "",
+/// Returns all that a task waits for, for people: each reason, and when it may end on its own. The first also says how
+/// many tasks stand before it.
+pub fn lines(why: &Explanation, position: Position) -> Vec<(String, Option<Timestamp>)> {
+    let first = match why {
+        Explanation::NotBefore { due, .. } => Some((format!("not before {due}"), Some(*due))),
+        Explanation::Refused { .. } => None,
+        why => Some((why.to_string(), None)),
     };
-    format!("{why}{place}")
+    let reasons = why.reasons().map(|reason| (reason.to_string(), reason.changes_at()));
+    let mut lines: Vec<_> = first.into_iter().chain(reasons).collect();
+    if let Some((text, _)) = lines.first_mut() {
+        text.push_str(&place(position));
+    }
+    lines
+}
+
+fn place(position: Position) -> String {
+    match position {
+        Position::Before(0) => "; first in its pool's order".into(),
+        Position::Before(1) => "; 1 task of its pool goes before it".into(),
+        Position::Before(before) => format!("; {before} tasks of its pool go before it"),
+        Position::MoreThan(most) => format!("; more than {most} tasks of its pool go before it"),
+        _ => String::new(),
+    }
 }

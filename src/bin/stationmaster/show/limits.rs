@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use comfy_table::Color;
 use serde_json::{Value, json};
+use stationmaster::Timestamp;
 use stationmaster::admission::Subject;
 use stationmaster::admission::limits::{LimitRecord, LimitSpec, Rate};
 use stationmaster::id::LimitKey;
@@ -12,7 +13,7 @@ use stationmaster::store::Store;
 use super::{Found, nothing};
 use crate::screen::{Screen, field, maybe, number};
 use crate::text::visible;
-use crate::times::short;
+use crate::times::{short, when};
 
 pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[LimitKey]) -> Found {
     let (limits, families, paused) = store.read(|tx| {
@@ -22,6 +23,7 @@ pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[LimitKey]) -> Found 
         };
         Ok((limits, families, tx.paused()?))
     })?;
+    let now = screen.now;
     let paused: HashSet<Subject> = paused.into_iter().collect();
     let is_paused = |key: &LimitKey| paused.contains(&Subject::Key(key.clone()));
     let family_is_paused = |prefix: &LimitKey| paused.contains(&Subject::Family(prefix.clone()));
@@ -46,6 +48,7 @@ pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[LimitKey]) -> Found 
                 number(limit.used).tint(is_full.then_some(Color::Yellow)),
                 limit.max.map_or_else(|| field(""), number),
                 maybe(limit.rate.as_ref().map(rate)),
+                maybe(limit.rate.map(|_| token(limit, now))),
                 yes(is_paused(&limit.key)),
             ]
         };
@@ -55,17 +58,23 @@ pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[LimitKey]) -> Found 
                 field(""),
                 family.max.map_or_else(|| field(""), number),
                 maybe(family.rate.as_ref().map(rate)),
+                field(""),
                 yes(family_is_paused(&family.key)),
             ]
         };
         let rows: Vec<_> = limits.iter().map(limit).chain(families.iter().map(family)).collect();
-        screen.table(&["limit", "used", "max", "rate", "paused"], rows);
+        screen.table(&["limit", "used", "max", "rate", "token", "paused"], rows);
     }
     let missing: Vec<_> = keys.iter().filter(|key| !limits.iter().any(|limit| limit.key == **key)).collect();
     if !screen.is_json() {
         missing.iter().for_each(|key| screen.say(&format!("limit {}: no one mentioned it.", visible(key))));
     }
     Ok(found > 0 && missing.is_empty())
+}
+
+/// Returns when a task that carries the key may start, as far as its rate is concerned.
+fn token(limit: &LimitRecord, now: Timestamp) -> String {
+    limit.token_at.filter(|at| *at > now).map_or_else(|| "now".into(), |at| when(at, now))
 }
 
 fn rate(rate: &Rate) -> String {

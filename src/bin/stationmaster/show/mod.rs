@@ -9,6 +9,8 @@ mod preview;
 mod queues;
 mod runs;
 mod sensors;
+mod shares;
+mod sizes;
 mod task;
 mod tasks;
 mod workers;
@@ -90,6 +92,8 @@ impl<'a> View<'a> {
             Command::Pools { names } => pools::show(store, screen, names),
             Command::Queues { names } => queues::show(store, screen, names),
             Command::Limits { keys } => limits::show(store, screen, keys),
+            Command::Shares { keys, limit } => shares::show(store, screen, keys, *limit),
+            Command::Sizes => sizes::show(store, screen),
             Command::Explain(_) => explain::show(store, screen, &self.tasks),
             Command::Preview { budget, serves, at } => {
                 preview::show(store, screen, *budget, serves, at.at(screen.now))

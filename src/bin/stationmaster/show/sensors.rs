@@ -1,5 +1,7 @@
 //! Tasks that wait as sensors.
 
+use std::collections::BTreeMap;
+
 use stationmaster::TaskKey;
 use stationmaster::sensor::SensorRecord;
 use stationmaster::store::Store;
@@ -26,6 +28,7 @@ pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Pa
         return nothing(screen, "No task waits as a sensor like this.");
     }
     table(screen, &sensors)?;
+    screen.say(&sharing(&sensors));
     let now = screen.now;
     if !screen.is_json() && store.read(|tx| tx.sensor_workers(now))?.0.is_empty() {
         screen.say("No worker pokes them.");
@@ -34,6 +37,19 @@ pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Pa
         goes_on(screen, &next);
     }
     Ok(!sensors.is_empty())
+}
+
+/// Says what these sensors save because those that wait for the same thing share a poke, as often as the most eager asks.
+fn sharing(sensors: &[SensorRecord]) -> String {
+    let hourly = |sensor: &SensorRecord| 3_600.0 / sensor.settings.interval.as_secs_f64().max(0.001);
+    let mut together = BTreeMap::new();
+    for sensor in sensors {
+        let shared = together.entry(sensor.fingerprint).or_insert(0.0_f64);
+        *shared = shared.max(hourly(sensor));
+    }
+    let (alone, shared) = (sensors.iter().map(hourly).sum::<f64>(), together.values().sum::<f64>());
+    let saved = 100.0 * (1.0 - shared / alone.max(1e-9));
+    format!("Sharing saves {saved:.0} % of pokes: {shared:.0} an hour, not {alone:.0}.")
 }
 
 pub fn of(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {

@@ -7,7 +7,7 @@ use stationmaster::store::Store;
 use stationmaster::task::PastAttempt;
 use stationmaster::{TaskKey, TaskRecord, Timestamp};
 
-use super::explain::{MOST_BEFORE, why};
+use super::explain::{MOST_BEFORE, lines as reasons};
 use super::sensors::sheet as sensor_sheet;
 use super::tasks::needs;
 use super::{Found, output};
@@ -70,14 +70,17 @@ fn sheet(screen: &mut Screen, life: &Life) {
     let task = &life.task;
     let lease = task.lease.as_ref();
     let payload = screen.shows_payloads();
-    // The state and the instant below say the rest.
-    let is_asked = matches!(life.why, Explanation::Refused(_) | Explanation::Fits);
-    let lines = [
+    let mut lines = vec![
         ("task", field(&task.key)),
         ("typed as", json_field(&typed(&task.key))),
         ("number", field(task.id.0)),
         ("state", state(task.state)),
-        ("waits for", maybe(is_asked.then(|| why(&life.why, life.position)))),
+    ];
+    // The state above and the instant below say the rest.
+    let said = matches!(life.why, Explanation::NotBefore { .. } | Explanation::NotWaiting(_));
+    let reasons = reasons(&life.why, life.position).into_iter().skip(said.into());
+    lines.extend(reasons.map(|(text, _)| ("waits for", field(text))));
+    lines.extend([
         ("message", maybe(task.message.as_ref())),
         ("needs", needs(&task.lane)),
         ("priority", field(task.priority)),
@@ -94,7 +97,7 @@ fn sheet(screen: &mut Screen, life: &Life) {
         ("ended", screen.maybe_when(task.ended_at)),
         ("payload", maybe(Some(&task.payload).filter(|_| payload))),
         ("value", maybe(task.value.as_ref().filter(|_| payload))),
-    ];
+    ]);
     screen.sheet(lines);
     if !life.attempts.is_empty() {
         screen.say("\nAttempts that did not succeed:");

@@ -35,6 +35,7 @@ pub(super) const LOCK_FREE_TASKS: &str = statement!("lock_free_tasks.sql");
 pub(super) const SERIALIZE: &str = statement!("serialize.sql");
 pub(super) const LEASES_OF: &str = statement!("leases_of.sql");
 pub(super) const NEXT_EXPIRY: &str = statement!("next_expiry.sql");
+const SIZES: &str = statement!("sizes.sql");
 
 const BEFORE_LOCKS: &str = "SAVEPOINT stationmaster_locks";
 const GIVE_UP_LOCKS: &str = "ROLLBACK TO SAVEPOINT stationmaster_locks";
@@ -321,6 +322,11 @@ impl Db<'_> {
                 self.forget_names_last(&old_names, NAMES_FORGOTTEN)
             }
         }
+    }
+
+    pub(super) fn sizes(&mut self) -> Outcome<Vec<(String, u64)>> {
+        let size = |row: &Row| Ok((row::value(row, 0)?, row::value::<i64>(row, 1)?.max(0).unsigned_abs()));
+        self.one(ask!(SIZES))?.iter().map(size).collect()
     }
 
     /// Upkeep asks this in each tick, and so forgets what hosts that never call [`Self::serialize`] in a

@@ -162,6 +162,10 @@ impl TaskTx for PostgresBackend<'_> {
         self.write(|db| db.hold_expired(now, limit))
     }
 
+    fn sizes(&mut self) -> StoreResult<Vec<(String, u64)>> {
+        self.read(|db| db.sizes())
+    }
+
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>> {
         let writes = self.mode == TxMode::Write;
         self.read(|db| db.next_expiry(writes))

@@ -48,6 +48,9 @@ pub(super) const EXPIRED: &str = concat!(
     row::task_columns!(),
     " FROM sm_task WHERE expires_at IS NOT NULL AND expires_at <= ?1 ORDER BY expires_at, no LIMIT ?2"
 );
+/// The bytes of the file, and those of it that are free for reuse.
+const SIZES: &str = "SELECT page_count * page_size, freelist_count * page_size \
+     FROM pragma_page_count, pragma_page_size, pragma_freelist_count";
 pub(super) const NEXT_EXPIRY: &str =
     "SELECT expires_at FROM sm_task WHERE expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
 
@@ -233,6 +236,15 @@ impl Db<'_> {
         ids.sort_unstable();
         ids.truncate(limit);
         Ok(self.tasks_by_id(&ids)?.into_iter().flatten().collect())
+    }
+
+    pub(super) fn sizes(&mut self) -> Outcome<Vec<(String, u64)>> {
+        let (all, free): (i64, i64) =
+            self.prepare(SIZES)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let part = |name: &str, bytes: i64| (name.to_owned(), bytes.max(0).unsigned_abs());
+        let mut parts = vec![part("in use", all - free), part("free pages", free)];
+        parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        Ok(parts)
     }
 
     pub(super) fn next_expiry(&mut self) -> Outcome<Option<Timestamp>> {

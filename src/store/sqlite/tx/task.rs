@@ -117,6 +117,10 @@ impl TaskTx for SqliteBackend<'_> {
         self.read(|db| db.count_tasks(cap))
     }
 
+    fn sizes(&mut self) -> StoreResult<Vec<(String, u64)>> {
+        self.read(|db| db.sizes())
+    }
+
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>> {
         self.read(|db| db.next_expiry())
     }
