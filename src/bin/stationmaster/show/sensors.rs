@@ -1,8 +1,12 @@
 //! Tasks that wait as sensors.
 
+use std::collections::BTreeMap;
+
 use stationmaster::TaskKey;
+use stationmaster::id::SensorKind;
 use stationmaster::sensor::SensorRecord;
 use stationmaster::store::Store;
+use stationmaster::store::contract::Worker;
 use stationmaster::task::TaskQuery;
 
 use super::tasks::walk;
@@ -27,13 +31,28 @@ pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Pa
     }
     table(screen, &sensors)?;
     let now = screen.now;
-    if !screen.is_json() && store.read(|tx| tx.sensor_workers(now))?.0.is_empty() {
-        screen.say("No worker pokes them.");
+    if !screen.is_json() {
+        missing(screen, &store.read(|tx| tx.sensor_workers(now))?.0, &sensors);
     }
     if let Some(next) = next {
         goes_on(screen, &next);
     }
     Ok(!sensors.is_empty())
+}
+
+/// Names the kinds that no worker serves.
+pub fn missing(screen: &mut Screen, workers: &[Worker], sensors: &[SensorRecord]) {
+    if workers.is_empty() && !sensors.is_empty() {
+        screen.say("No worker pokes them.");
+        return;
+    }
+    let mut unserved: BTreeMap<&SensorKind, usize> = BTreeMap::new();
+    for sensor in sensors.iter().filter(|sensor| !workers.iter().any(|worker| worker.serves(&sensor.kind))) {
+        *unserved.entry(&sensor.kind).or_default() += 1;
+    }
+    for (kind, sensors) in unserved {
+        screen.say(&format!("No worker serves kind {}: {sensors} of these are not poked.", visible(kind)));
+    }
 }
 
 pub fn of(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
