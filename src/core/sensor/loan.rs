@@ -85,19 +85,19 @@ impl<'a> Lending<'a> {
     /// Returns the writes. A new loan has the epoch 1.
     pub(crate) fn writes(&self) -> Vec<ShardWrite> {
         let mut writes = self.of_borrowed();
-        let to_lend = self.to_lend();
+        let lendable = self.lendable();
         let mut burden = self.burden();
         let mut theirs: BTreeMap<(u32, &SensorKind), &ShardLease> = BTreeMap::new();
         for (loan, kind) in
             self.loans().filter(|(loan, _)| self.held.contains(&loan.shard) && !self.is_mine(loan))
         {
             theirs.insert((loan.shard, kind), loan);
-            if loan.is_free(self.now) && !to_lend.contains(kind) {
+            if loan.is_free(self.now) && !lendable.contains(kind) {
                 writes.push(ended(loan));
             }
         }
         for shard in self.held {
-            for kind in &to_lend {
+            for kind in &lendable {
                 let was = match theirs.get(&(*shard, *kind)) {
                     Some(loan) if !loan.is_free(self.now) => continue,
                     Some(loan) => loan.epoch,
@@ -180,7 +180,7 @@ impl<'a> Lending<'a> {
     }
 
     /// Returns the kinds that others serve and this worker does not.
-    fn to_lend(&self) -> BTreeSet<&'a SensorKind> {
+    fn lendable(&self) -> BTreeSet<&'a SensorKind> {
         let of_others = self.live.iter().filter_map(|worker| worker.kinds.as_ref()).flatten();
         of_others.filter(|kind| !self.me.serves(kind)).collect()
     }

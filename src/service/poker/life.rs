@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::poke::PokeLog;
-use super::shards::Gained;
+use super::shards::{Gained, Scopes};
 use super::worker::Poker;
 use crate::error::Result;
 use crate::fingerprint::Fingerprint;
@@ -47,6 +47,17 @@ pub(super) struct Shared {
     told: Vec<OutageRow>,
     /// Who held the shards gained before this worker, as far as it is remembered.
     former: FormerHolders,
+}
+
+/// What a renewal changed.
+#[derive(Clone, Copy)]
+pub(super) struct Changed<'a> {
+    /// The renewals, loans and releases that took effect.
+    pub(super) writes: &'a [ShardWrite],
+    pub(super) held: &'a Scopes,
+    pub(super) gained: &'a Gained,
+    /// The shards that no one has looked after for longer than a takeover takes, with the instant since which.
+    pub(super) left_alone: &'a Gained,
 }
 
 /// Who held a shard, or a kind of it, before this worker.
@@ -104,18 +115,15 @@ impl Poker {
     }
 
     /// Tells the store which shards this worker took, and of outages in the shards that it held. Reads what is
-    /// known of those that it gained. `writes` are the renewals, loans and releases that took effect, `left_alone` the shards
-    /// that no one has looked after for longer than a takeover takes, with the instant since which.
+    /// known of those that it gained.
     pub(super) fn share(
         &self,
         tx: &mut Tx<'_>,
         me: &Worker,
         now: Timestamp,
-        writes: &[ShardWrite],
-        mine: &BTreeMap<u32, Scope<SensorKind>>,
-        gained: &Gained,
-        left_alone: &Gained,
+        changed: Changed<'_>,
     ) -> Result<Shared> {
+        let Changed { writes, held: mine, gained, left_alone } = changed;
         let (codes, shards) = (self.options.shard_codes, self.options.shards);
         let held = self.plan.held();
         let mut told = self.plan.outages_to_store(now, self.rules());

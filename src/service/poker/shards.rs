@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::kinds::Kinds;
-use super::life::Shared;
+use super::life::{Changed, Shared};
 use super::options::Options;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
@@ -25,6 +25,9 @@ const WORKERS_FORGOTTEN: usize = 100;
 /// Shards that a worker took, or kinds of them, each with the instant since which no one has looked after it.
 pub(super) type Gained = BTreeMap<u32, Timestamp>;
 
+/// The kinds that a worker looks after, by shard.
+pub(super) type Scopes = BTreeMap<u32, Scope<SensorKind>>;
+
 /// Waits for other pokers of this name that renew or leave: each decides by which of them was there last.
 pub(super) fn take_turns(tx: &mut Tx<'_>, name: &Holder) -> Result<()> {
     tx.raw().serialize(&[&format!("stationmaster poker {name}")])?;
@@ -40,7 +43,7 @@ enum Renewed {
 
 /// What a worker holds after a renewal.
 struct Holding {
-    shards: BTreeMap<u32, Scope<SensorKind>>,
+    shards: Scopes,
     gained: Gained,
     /// When the next lease of another worker ends.
     freed: Option<Timestamp>,
@@ -135,7 +138,8 @@ impl Poker {
             };
             let alone: Gained =
                 leases.iter().filter(alone).map(|lease| (lease.shard, lease.expires_at.min(now))).collect();
-            let shared = self.share(tx, &me, now, &writes, &held, &gained, &alone)?;
+            let changed = Changed { writes: &writes, held: &held, gained: &gained, left_alone: &alone };
+            let shared = self.share(tx, &me, now, changed)?;
             let others = |lease: &&ShardLease| lease.holder.as_ref() != Some(name) && !lease.is_free(now);
             let freed = leases.iter().chain(&loans).filter(others).map(|lease| lease.expires_at).min();
             let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards).count();
@@ -147,12 +151,7 @@ impl Poker {
 
     /// Returns the shards of which this worker looks after more than it does in memory, each with the instant since
     /// which no one has looked after it.
-    fn gained(
-        &self,
-        held: &BTreeMap<u32, Scope<SensorKind>>,
-        leases: &[ShardLease],
-        now: Timestamp,
-    ) -> Gained {
+    fn gained(&self, held: &Scopes, leases: &[ShardLease], now: Timestamp) -> Gained {
         let mut gained = Gained::new();
         for (shard, scope) in held {
             let before = self.plan.held().get(shard);
@@ -191,10 +190,7 @@ fn those_written(writes: Vec<ShardWrite>, written: &[bool]) -> Vec<ShardWrite> {
 }
 
 /// Lends kinds, and takes back what was lent. Returns what the worker looks after, and the writes that took effect.
-fn lend(
-    tx: &mut Tx<'_>,
-    lending: Lending<'_>,
-) -> Result<(BTreeMap<u32, Scope<SensorKind>>, Vec<ShardWrite>)> {
+fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite>)> {
     let mut writes = lending.writes();
     if writes.is_empty() {
         return Ok((lending.scopes(&[], &[]), writes));
