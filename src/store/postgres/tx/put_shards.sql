@@ -45,4 +45,5 @@ SELECT place FROM put
 UNION ALL
 SELECT place FROM gone
 UNION ALL
-SELECT given.place FROM given JOIN new ON new.shard = given.shard AND new.kind = given.kind WHERE given.was = 0
+SELECT given.place FROM given
+WHERE given.was = 0 AND ((given.shard, given.kind) IN (SELECT shard, kind FROM new)) IS TRUE
