@@ -108,10 +108,14 @@ impl Life {
     fn took(&mut self, sensor: &SensorRecord, takes: &[ShardTake], until: Timestamp) {
         let covers = |take: &&ShardTake| {
             let code = code(sensor.fingerprint, take.codes);
-            range(take.codes, take.shards, take.shard).contains(&code)
+            take.kind.as_ref().is_none_or(|kind| *kind == sensor.kind)
+                && range(take.codes, take.shards, take.shard).contains(&code)
         };
         let mut mine: Vec<&ShardTake> = takes.iter().filter(covers).filter(|take| take.at <= until).collect();
         mine.sort_by_key(|take| (take.at, take.epoch));
+        // Once the kind was lent, all that changes its worker is noted of the kind.
+        let lent = mine.iter().find(|take| take.kind.is_some()).map(|take| take.at);
+        mine.retain(|take| take.kind.is_some() || lent.is_none_or(|lent| take.at < lent));
         let began = sensor.registered_at;
         let mut workers = BTreeMap::new();
         for (place, take) in mine.iter().enumerate() {

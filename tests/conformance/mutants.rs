@@ -7,7 +7,7 @@ use crate::memory;
 use stationmaster::conformance::{self, Capabilities, Case};
 use stationmaster::store::Store;
 
-const MUTANTS: [(Fault, &str); 110] = [
+const MUTANTS: [(Fault, &str); 115] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -103,6 +103,11 @@ const MUTANTS: [(Fault, &str); 110] = [
     (Fault::ChangesLeaveOutWhatEnded, "sensors::followers_can_leave_out_what_ended"),
     (Fault::ShardsUnderAnyEpoch, "workers::a_stale_epoch_changes_nothing"),
     (Fault::RemembersOneTakeOfAShard, "workers::it_is_remembered_who_took_a_shard"),
+    (Fault::WorkersPokeAllKinds, "workers::a_worker_says_which_kinds_it_pokes"),
+    (Fault::LoansAreOfTheShard, "workers::a_kind_of_a_shard_has_a_lease_of_its_own"),
+    (Fault::KeepsLoansThatEnded, "workers::a_loan_without_a_holder_is_gone"),
+    (Fault::DeletedWorkersKeepTheirLoans, "workers::a_deleted_worker_loses_its_loans"),
+    (Fault::ForgetsTakesOfAnyKind, "workers::takes_of_a_kind_are_apart"),
     (Fault::OutagesNeverEnd, "workers::outages_that_go_on_are_found"),
     (Fault::KeepsOldOutages, "workers::old_outages_are_forgotten"),
     (Fault::DeletedWorkersKeepTheirShards, "workers::a_deleted_worker_releases_its_shards"),

@@ -10,7 +10,7 @@ use stationmaster::canonical::PokeContext;
 use stationmaster::error::Result;
 use stationmaster::ops::Mark;
 use stationmaster::sensor::{EndReason, NewSensor, PokeOutcome, SensorRecord, Settings};
-use stationmaster::service::{Admitter, PokeLog, PokeRequest, Poker, Service};
+use stationmaster::service::{Admitter, PokeLog, PokeReport, PokeRequest, Poker, Service};
 use stationmaster::store::{MemoryStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::Feed;
 use stationmaster::testing::FaultStore;
@@ -18,6 +18,7 @@ use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 use stores::{kinds, stores, told};
 
+mod kinds_served;
 mod names;
 mod outages;
 mod retention;

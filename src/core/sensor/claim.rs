@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::setters;
-use crate::id::Holder;
+use crate::id::{Holder, SensorKind};
 use crate::time::Timestamp;
 
 /// A process that pokes sensors.
@@ -36,18 +36,28 @@ pub struct Worker {
     pub shards: NonZeroU32,
     /// Until when it counts as alive.
     pub expires_at: Timestamp,
+    /// The kinds of sensors that it pokes; `None` for all kinds.
+    #[serde(default)]
+    pub kinds: Option<BTreeSet<SensorKind>>,
 }
 
 impl Worker {
-    /// Creates a worker that splits `codes` into `shards` and counts as alive until this instant. Its
-    /// incarnation is 0.
+    /// Creates a worker that splits `codes` into `shards` and counts as alive until this instant. It pokes all
+    /// kinds, and its incarnation is 0.
     pub fn new(name: Holder, codes: NonZeroU32, shards: NonZeroU32, expires_at: Timestamp) -> Self {
-        Self { name, incarnation: 0, codes, shards, expires_at }
+        Self { name, incarnation: 0, codes, shards, expires_at, kinds: None }
     }
 
     setters! {
         /// Sets the number that distinguishes it from others of its name.
         incarnation: u64;
+        /// Sets the only kinds that it pokes.
+        kinds: Some(BTreeSet<SensorKind>);
+    }
+
+    /// Returns true if it pokes sensors of this kind.
+    pub fn serves(&self, kind: &SensorKind) -> bool {
+        self.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind))
     }
 
     /// Returns until when another incarnation of its name counts as alive. Returns `None` if these workers
@@ -58,7 +68,8 @@ impl Worker {
     }
 }
 
-/// The lease of one shard: which worker pokes its sensors.
+/// The lease of one shard: which worker pokes its sensors. Or a loan: the lease of one kind of a shard, whose holder does
+/// not serve that kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShardLease {
@@ -70,12 +81,20 @@ pub struct ShardLease {
     pub epoch: i64,
     /// When the lease expires.
     pub expires_at: Timestamp,
+    /// The kind, if it is a loan; `None` if it is the lease of the shard, for all kinds that are not lent.
+    #[serde(default)]
+    pub kind: Option<SensorKind>,
 }
 
 impl ShardLease {
-    /// Creates a lease as a store read it.
+    /// Creates the lease of a shard as a store read it.
     pub fn new(shard: u32, holder: Option<Holder>, epoch: i64, expires_at: Timestamp) -> Self {
-        Self { shard, holder, epoch, expires_at }
+        Self { shard, holder, epoch, expires_at, kind: None }
+    }
+
+    setters! {
+        /// Sets the kind that is lent.
+        kind: Some(SensorKind);
     }
 
     /// Returns true if no worker holds it at this instant.
@@ -84,11 +103,12 @@ impl ShardLease {
     }
 }
 
-/// A write that replaces the lease of a shard, if the lease still has the epoch that it was read with.
+/// A write that replaces a lease, if the lease still has the epoch that it was read with. A loan without a holder is
+/// deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShardWrite {
-    /// The epoch it must have; 0 for a shard that was never held.
+    /// The epoch it must have; 0 for a shard that was never held, and for a loan that does not exist.
     pub was: i64,
     /// The lease to write. A change of holder has a larger epoch; a renewal keeps it.
     pub lease: ShardLease,
@@ -101,7 +121,7 @@ impl ShardWrite {
     }
 }
 
-/// A shard that a worker took: one of the changes of holder that a store remembers.
+/// A shard that a worker took, or a kind of it: one of the changes of holder that a store remembers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShardTake {
@@ -117,13 +137,17 @@ pub struct ShardTake {
     pub codes: NonZeroU32,
     /// The number of shards into which it splits the codes.
     pub shards: NonZeroU32,
+    /// The kind, if only sensors of this kind changed hands.
+    #[serde(default)]
+    pub kind: Option<SensorKind>,
 }
 
 impl ShardTake {
     /// Returns what to remember of this lease, which this worker took at this instant.
     pub fn new(lease: &ShardLease, worker: &Worker, at: Timestamp) -> Self {
         let Worker { name: holder, codes, shards, .. } = worker.clone();
-        Self { shard: lease.shard, epoch: lease.epoch, holder, at, codes, shards }
+        let (shard, epoch, kind) = (lease.shard, lease.epoch, lease.kind.clone());
+        Self { shard, epoch, holder, at, codes, shards, kind }
     }
 }
 
@@ -181,8 +205,8 @@ pub(crate) struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Returns the writes, from all shards that were ever held and all live workers, with or without this
-    /// one.
+    /// Returns the writes, from the leases of all shards that were ever held, without loans, and all live
+    /// workers, with or without this one.
     pub(crate) fn writes(&self, leases: &[ShardLease], live: &[Worker]) -> Vec<ShardWrite> {
         let Self { me, now, shards, .. } = *self;
         let mut names: Vec<&Holder> = live.iter().map(|worker| &worker.name).chain([me]).collect();

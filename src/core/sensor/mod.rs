@@ -9,6 +9,7 @@ pub(crate) mod claim;
 mod config;
 pub(crate) mod life;
 pub(crate) mod lifecycle;
+mod loan;
 pub(crate) mod outage;
 pub(crate) mod plan;
 mod schedule;
@@ -18,6 +19,7 @@ pub(crate) use claim::{Claim, Comeback, ShardLease, ShardTake, ShardWrite, Worke
 pub use config::{Ineligible, SmartSensorConfig};
 pub use lifecycle::{EndReason, PokeOutcome};
 pub(crate) use lifecycle::{Ending, SensorState, Terms, settle};
+pub(crate) use loan::{Lending, Scope};
 pub(crate) use outage::{Outage, OutageRow, backed_off, give_up};
 pub(crate) use schedule::{interval_at, next_poke};
 pub(crate) use spec::SensorInsert;

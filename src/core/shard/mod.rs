@@ -58,6 +58,11 @@ pub fn range(limit: NonZeroU32, n: NonZeroU32, index: u32) -> Range<u32> {
     cut(u64::from(index))..cut(u64::from(index) + 1)
 }
 
+/// Returns the index of the range that contains this code.
+pub(crate) fn of(code: u32, limit: NonZeroU32, n: NonZeroU32) -> u32 {
+    (u64::from(code) * u64::from(n.get()) / u64::from(limit.get())) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +73,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_code_is_in_the_range_that_is_said(limit in numbers(), n in numbers(), code in any::<u32>()) {
+            let code = code % limit.get();
+            prop_assert!(range(limit, n, of(code, limit, n)).contains(&code));
+        }
+
         #[test]
         fn ranges_cover_every_code_once_and_evenly(limit in numbers(), n in 1u32..3_000) {
             let n = NonZeroU32::new(n).unwrap();

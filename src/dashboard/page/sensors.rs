@@ -12,7 +12,8 @@ use crate::dashboard::trouble::Trouble;
 use crate::dashboard::words::{number, short, visible};
 use crate::feed::Consumer;
 use crate::fingerprint::Fingerprint;
-use crate::sensor::SensorRecord;
+use crate::id::SensorKind;
+use crate::sensor::{SensorRecord, Worker};
 use crate::task::{TaskQuery, TaskState};
 
 /// How many sensors are looked at for the figures by kind.
@@ -41,6 +42,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     let held = |name: &crate::id::Holder| {
         shards
             .iter()
+            .filter(|shard| shard.kind.is_none())
             .filter(|shard| shard.holder.as_ref() == Some(name) && look.now < shard.expires_at)
             .count()
     };
@@ -48,18 +50,30 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         vec![
             html! { (visible(&worker.name)) },
             html! { (held(&worker.name)) " of " (worker.shards) },
+            html! { (kinds(worker)) },
             when(worker.expires_at, look.now),
         ]
     });
-    let orphans =
-        shards.iter().filter(|shard| shard.holder.is_none() || shard.expires_at <= look.now).count();
+    let orphans = shards.iter().filter(|shard| shard.kind.is_none() && shard.is_free(look.now)).count();
+    let mut unserved: BTreeMap<&SensorKind, usize> = BTreeMap::new();
+    for sensor in sensors.iter().filter(|sensor| !pokers.iter().any(|worker| worker.serves(&sensor.kind))) {
+        *unserved.entry(&sensor.kind).or_default() += 1;
+    }
     let pokers_of = html! {
-        (table("Workers of sensors", &["Worker", "Shards", "Lease ends"], rows.collect(),
+        (table("Workers of sensors", &["Worker", "Shards", "Kinds", "Lease ends"], rows.collect(),
                "No worker pokes sensors."))
         @if pokers.is_empty() && all > 0 {
             p.notice { "Sensors wait, and no worker pokes them." }
         } @else if orphans > 0 && all > 0 {
             p.notice { (number(orphans)) " shards have no worker: their sensors are not poked." }
+        }
+        @if !pokers.is_empty() {
+            @for (kind, sensors) in unserved.iter().take(SHOWN) {
+                p.notice {
+                    "No worker serves kind " (visible(kind)) ": of those looked at, "
+                    (number(*sensors)) @if *sensors == 1 { " sensor is" } @else { " sensors are" } " not poked."
+                }
+            }
         }
     };
     let main = html! {
@@ -70,6 +84,13 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         (section("consumers", "Consumers of the feed", &consumers_of(look, &consumers)))
     };
     Ok(Page { title: "Sensors".into(), under: "sensors", is_live: true, main })
+}
+
+fn kinds(worker: &Worker) -> String {
+    worker.kinds.as_ref().map_or_else(
+        || "all kinds".to_owned(),
+        |kinds| kinds.iter().map(visible).collect::<Vec<_>>().join(", "),
+    )
 }
 
 fn sharing(all: u64, sensors: &[SensorRecord]) -> Markup {

@@ -92,7 +92,7 @@ impl Poker {
     /// Tells the engine what this tick knows, and until when pokes may begin because the leases of its shards
     /// certainly last.
     fn set_engine(&self, now: Timestamp, began: Instant) {
-        let until = self.plan.held().values().min().copied().unwrap_or(now);
+        let until = self.plan.held().values().map(|share| share.until).min().unwrap_or(now);
         let length = until.saturating_duration_since(now).saturating_sub(self.options.lease / 6);
         let Options { threads, max_hung, .. } = self.options;
         let until = began.checked_add(length);

@@ -78,6 +78,9 @@ impl Poker {
                     WhichSensors::All => None,
                 };
                 let kind = self.kinds.number(&sensor.kind);
+                if !self.plan.is_mine(sensor.fingerprint, kind, rules) {
+                    continue;
+                }
                 if whole && Instant::now() < logs_until {
                     self.note_arrival(&sensor, kind, taken_over.is_none(), gained, now);
                 }

@@ -1,6 +1,6 @@
 //! The kinds of sensors that a poker has seen, by small numbers.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::num::NonZeroUsize;
 
 use super::poke::Probe;
@@ -76,6 +76,22 @@ impl Kinds {
     /// Returns the numbers of the kinds that this worker serves.
     pub(super) fn served(&self) -> Vec<u32> {
         self.kinds.iter().filter(|(_, kind)| kind.probe.is_some()).map(|(number, _)| number).collect()
+    }
+
+    /// Returns true if this worker serves the kind with this number.
+    pub(super) fn serves(&self, number: u32) -> bool {
+        self.kinds.get(number).is_some_and(|kind| kind.probe.is_some())
+    }
+
+    /// Returns the names of the kinds that this worker serves.
+    pub(super) fn served_names(&self) -> BTreeSet<SensorKind> {
+        let served = self.kinds.iter().filter(|(_, kind)| kind.probe.is_some());
+        served.map(|(_, kind)| kind.name.clone()).collect()
+    }
+
+    /// Returns the number of a kind that was seen before.
+    pub(super) fn known(&self, name: &SensorKind) -> Option<u32> {
+        self.numbers.get(name).copied()
     }
 
     /// Returns how many due groups wait for a place in the engine's queue.

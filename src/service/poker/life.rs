@@ -9,14 +9,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::poke::PokeLog;
-use super::shards::Gained;
+use super::shards::{Gained, Scopes};
 use super::worker::Poker;
 use crate::error::Result;
 use crate::fingerprint::Fingerprint;
-use crate::id::Holder;
+use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
 use crate::sensor::plan::Event;
-use crate::sensor::{Ending, OutageRow, SensorRecord, SensorState, ShardTake, ShardWrite, Worker, life};
+use crate::sensor::{
+    Ending, OutageRow, Scope, SensorRecord, SensorState, ShardTake, ShardWrite, Worker, life,
+};
 use crate::shard::{code, range};
 use crate::store::Tx;
 use crate::time::Timestamp;
@@ -44,8 +46,22 @@ pub(super) struct Shared {
     /// What the store was told.
     told: Vec<OutageRow>,
     /// Who held the shards gained before this worker, as far as it is remembered.
-    former: BTreeMap<u32, Holder>,
+    former: FormerHolders,
 }
+
+/// What a renewal changed.
+#[derive(Clone, Copy)]
+pub(super) struct Changed<'a> {
+    /// The renewals, loans and releases that took effect.
+    pub(super) writes: &'a [ShardWrite],
+    pub(super) held: &'a Scopes,
+    pub(super) gained: &'a Gained,
+    /// The shards that no one has looked after for longer than a takeover takes, with the instant since which.
+    pub(super) left_alone: &'a Gained,
+}
+
+/// Who held a shard, or a kind of it, before this worker.
+pub(super) type FormerHolders = BTreeMap<(u32, Option<SensorKind>), Holder>;
 
 impl Poker {
     /// Passes what happened to a sensor to the log. A faulty log must not delay the sensors.
@@ -75,7 +91,11 @@ impl Poker {
         if is_known {
             lines.push((now, life::ENDED_ELSEWHERE.to_owned()));
         } else if sensor.state == SensorState::Waiting && (is_new || gained.is_some()) {
-            let former = gained.filter(|_| !is_new).and_then(|shard| self.former_holders.get(shard));
+            let of =
+                |shard: &u32, kind: Option<&SensorKind>| self.former_holders.get(&(*shard, kind.cloned()));
+            let former = gained
+                .filter(|_| !is_new)
+                .and_then(|shard| of(shard, Some(&sensor.kind)).or_else(|| of(shard, None)));
             lines.push(match former {
                 Some(_) => (now, life::taken(&self.name, former)),
                 None => (sensor.registered_at, life::registered(sensor)),
@@ -95,20 +115,18 @@ impl Poker {
     }
 
     /// Tells the store which shards this worker took, and of outages in the shards that it held. Reads what is
-    /// known of those that it gained. `writes` are the renewals and releases that took effect, `left_alone` the shards
-    /// that no one has looked after for longer than a takeover takes, with the instant since which.
+    /// known of those that it gained.
     pub(super) fn share(
         &self,
         tx: &mut Tx<'_>,
         me: &Worker,
         now: Timestamp,
-        writes: &[ShardWrite],
-        mine: &Gained,
-        left_alone: &Gained,
+        changed: Changed<'_>,
     ) -> Result<Shared> {
+        let Changed { writes, held: mine, gained, left_alone } = changed;
         let (codes, shards) = (self.options.shard_codes, self.options.shards);
         let held = self.plan.held();
-        let mut told = self.plan.outages_to_store(now);
+        let mut told = self.plan.outages_to_store(now, self.rules());
         if !told.is_empty() {
             let written =
                 writes.iter().map(|write| write.lease.shard).filter(|shard| held.contains_key(shard));
@@ -126,23 +144,33 @@ impl Poker {
         if !told.is_empty() {
             tx.raw().put_outages(&told, now - OUTAGES_ARE_KEPT)?;
         }
-        let gained: Vec<u32> = mine.keys().copied().filter(|shard| !held.contains_key(shard)).collect();
         if gained.is_empty() {
             return Ok(Shared { told, ..Shared::default() });
         }
         let mut found = tx.raw().outages(None)?;
-        keep_those_of(&mut found, codes, shards, gained.iter().copied());
+        keep_those_of(&mut found, codes, shards, gained.keys().copied());
         end_unwatched(tx, &mut found, (codes, shards), left_alone, now - OUTAGES_ARE_KEPT)?;
-        let mut former = BTreeMap::new();
-        for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains(&take.shard)) {
-            former.insert(take.shard, take.holder);
+        let mut last: BTreeMap<(u32, Option<SensorKind>), ShardTake> = BTreeMap::new();
+        for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains_key(&take.shard)) {
+            // Of a loan, the lender has noted that this worker took it.
+            if take.kind.is_none() || take.holder != me.name {
+                last.insert((take.shard, take.kind.clone()), take);
+            }
         }
         // Not those that it holds already in the store, and lost from memory alone.
-        let taken = writes
-            .iter()
-            .filter(|write| write.was != write.lease.epoch && mine.contains_key(&write.lease.shard));
-        let takes: Vec<ShardTake> = taken.map(|write| ShardTake::new(&write.lease, me, now)).collect();
+        let is_mine = |write: &&ShardWrite| write.lease.holder.as_ref() == Some(&me.name);
+        let taken = writes.iter().filter(is_mine).filter(|write| write.was != write.lease.epoch);
+        let mut takes: Vec<ShardTake> = taken.map(|write| ShardTake::new(&write.lease, me, now)).collect();
+        // Kinds that were lent once, and are this worker's with their shard.
+        for ((shard, kind), take) in &last {
+            let scope = mine.get(shard).filter(|scope| matches!(scope, Scope::Except(_)));
+            if kind.as_ref().is_some_and(|kind| scope.is_some_and(|scope| scope.has(kind))) {
+                let epoch = take.epoch + 1;
+                takes.push(ShardTake { epoch, holder: me.name.clone(), at: now, ..take.clone() });
+            }
+        }
         tx.raw().put_shard_takes(&takes)?;
+        let former = last.into_iter().map(|(of, take)| (of, take.holder)).collect();
         Ok(Shared { found, told, former })
     }
 
@@ -161,7 +189,7 @@ impl Poker {
     pub(super) fn outages_at_last(&self) -> AtLast {
         let now = self.plan.now().unwrap_or(Timestamp::UNIX_EPOCH);
         let (codes, shards) = (self.options.shard_codes, self.options.shards);
-        AtLast { now, codes, shards, rows: self.plan.outages_to_store(now) }
+        AtLast { now, codes, shards, rows: self.plan.outages_to_store(now, self.rules()) }
     }
 }
 

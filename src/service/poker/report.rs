@@ -59,8 +59,12 @@ pub struct PokeReport {
     /// Sensors whose target was unreachable for longer than they tolerate
     /// ([`retry_window`](super::Poker::retry_window)).
     pub gave_up: usize,
-    /// Sensors of kinds that this worker has no poke for. They time out, but are not poked.
+    /// Sensors that were due and of kinds that this worker has no poke for. They time out, but are not poked.
     pub unknown_kind: usize,
+    /// The sensors in its memory of kinds that no live worker serves, by kind. They only time out. A worker that starts
+    /// may count those of others here until its next renewal.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub unserved: BTreeMap<SensorKind, usize>,
     /// Groups whose target was unreachable last time. They are poked after longer pauses.
     pub backed_off: usize,
     /// How often the log panicked ([`PokeLog`](super::PokeLog)).

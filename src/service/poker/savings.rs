@@ -26,8 +26,12 @@ impl PokeReport {
 }
 
 impl Poker {
-    /// Completes the numbers of the kinds that were poked.
+    /// Completes the numbers of the kinds that were poked, and names those that no one serves.
     pub(super) fn count_kinds(&self, report: &mut PokeReport) {
+        for number in self.plan.by_kind().keys().filter(|kind| !self.kinds.serves(**kind)) {
+            let (sensors, _) = self.plan.by_kind().get(number).copied().unwrap_or_default();
+            report.unserved.extend(self.kinds.name(*number).map(|name| (name.clone(), sensors)));
+        }
         if report.by_kind.is_empty() {
             return;
         }

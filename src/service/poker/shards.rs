@@ -1,15 +1,17 @@
 //! Which shards a poker holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use super::life::Shared;
+use super::kinds::Kinds;
+use super::life::{Changed, Shared};
 use super::options::Options;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
-use crate::id::Holder;
-use crate::sensor::{Claim, Comeback, ShardLease, ShardWrite, Worker};
+use crate::id::{Holder, SensorKind};
+use crate::sensor::plan::Share;
+use crate::sensor::{Claim, Comeback, Lending, Scope, ShardLease, ShardTake, ShardWrite, Worker};
 use crate::shard::range;
 use crate::store::Tx;
 use crate::time::Timestamp;
@@ -20,8 +22,11 @@ const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// The most workers that one renewal forgets.
 const WORKERS_FORGOTTEN: usize = 100;
 
-/// Shards that a worker took, each with the instant since which no one has looked after it.
+/// Shards that a worker took, or kinds of them, each with the instant since which no one has looked after it.
 pub(super) type Gained = BTreeMap<u32, Timestamp>;
+
+/// The kinds that a worker looks after, by shard.
+pub(super) type Scopes = BTreeMap<u32, Scope<SensorKind>>;
 
 /// Waits for other pokers of this name that renew or leave: each decides by which of them was there last.
 pub(super) fn take_turns(tx: &mut Tx<'_>, name: &Holder) -> Result<()> {
@@ -38,7 +43,8 @@ enum Renewed {
 
 /// What a worker holds after a renewal.
 struct Holding {
-    shards: Gained,
+    shards: Scopes,
+    gained: Gained,
     /// When the next lease of another worker ends.
     freed: Option<Timestamp>,
     unclaimed: u32,
@@ -60,7 +66,7 @@ impl Poker {
         let lease = self.options.lease;
         let comeback = self.comeback.filter(|comeback| comeback.goes_on(now, lease));
         let comeback = comeback.or_else(|| Comeback::of(self.alive_until, now, lease));
-        let Holding { shards: held, freed, unclaimed, shared } = match self.renew(now, comeback)? {
+        let Holding { shards, gained, freed, unclaimed, shared } = match self.renew(now, comeback)? {
             Renewed::NameTaken(until) => {
                 self.hold(BTreeMap::new());
                 (self.name_taken_until, self.renew_at, self.unclaimed) = (Some(until), Some(until), 0);
@@ -72,10 +78,13 @@ impl Poker {
         self.comeback = comeback;
         let expires_at = now + lease;
         (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(expires_at), unclaimed);
-        let until = held.keys().map(|shard| (*shard, expires_at)).collect();
-        let gained = held.into_iter().filter(|(shard, _)| !self.plan.held().contains_key(shard)).collect();
         self.told(&shared);
-        self.hold(until);
+        let share = |kinds: &mut Kinds, scope: Scope<SensorKind>| Share {
+            until: expires_at,
+            scope: scope.map(|kind| kinds.number(kind)),
+        };
+        let held = shards.into_iter().map(|(shard, scope)| (shard, share(&mut self.kinds, scope))).collect();
+        self.hold(held);
         self.found(shared);
         // Shards of a dead worker are claimed the instant its lease ends.
         let renew_at = now + lease / 3;
@@ -88,7 +97,7 @@ impl Poker {
         let (name, options) = (&self.name, &self.options);
         let expires_at = now + options.lease;
         let me = Worker::new(name.clone(), options.shard_codes, options.shards, expires_at);
-        let me = me.incarnation(self.incarnation);
+        let me = me.incarnation(self.incarnation).kinds(self.kinds.served_names());
         let (shards, most) = (options.shards.get(), options.most_shards.get());
         let claim = Claim { me: name, now, ttl: options.lease, shards, most, comeback };
         self.store.write(|tx| {
@@ -103,38 +112,69 @@ impl Poker {
             live.retain(|worker| worker.name != me.name);
             live.push(me.clone());
             live.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-            let leases = tx.raw().shard_leases()?;
+            let (loans, leases): (Vec<_>, Vec<_>) =
+                tx.raw().shard_leases()?.into_iter().partition(|lease| lease.kind.is_some());
             let writes = claim.writes(&leases, &live);
             let written = tx.raw().put_shards_if_unchanged(&writes)?;
-            let writes: Vec<ShardWrite> = writes
-                .into_iter()
-                .zip(written)
-                .filter(|(_, written)| *written)
-                .map(|(write, _)| write)
-                .collect();
+            let mut writes = those_written(writes, &written);
             let mine = writes.iter().filter(|write| write.lease.holder.as_ref() == Some(name));
-            let since = |shard: u32| {
-                let lease = leases.iter().find(|lease| lease.shard == shard);
-                lease.map_or(now, |lease| left_alone_since(lease, options.lease, now))
+            let mine: BTreeSet<u32> = mine.map(|write| write.lease.shard).collect();
+            let lending = Lending {
+                me: &me,
+                now,
+                ttl: options.lease,
+                live: &live,
+                leases: &leases,
+                loans: &loans,
+                held: &mine,
             };
-            let mine: Gained = mine.map(|write| (write.lease.shard, since(write.lease.shard))).collect();
+            let (held, lent) = lend(tx, lending)?;
+            writes.extend(lent);
+            let gained = self.gained(&held, &leases, now);
             let alone = |lease: &&ShardLease| {
-                mine.contains_key(&lease.shard) && !is_handed_on(lease, options.lease, now)
+                mine.contains(&lease.shard)
+                    && gained.contains_key(&lease.shard)
+                    && !is_handed_on(lease, options.lease, now)
             };
             let alone: Gained =
                 leases.iter().filter(alone).map(|lease| (lease.shard, lease.expires_at.min(now))).collect();
-            let shared = self.share(tx, &me, now, &writes, &mine, &alone)?;
-            let others =
-                leases.iter().filter(|lease| lease.holder.as_ref() != Some(name) && !lease.is_free(now));
-            let freed = others.clone().map(|lease| lease.expires_at).min();
-            let held = others.filter(|lease| lease.shard < shards).count() + mine.len();
-            let unclaimed = shards.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX));
-            Ok(Renewed::Holding(Holding { shards: mine, freed, unclaimed, shared }))
+            let changed = Changed { writes: &writes, held: &held, gained: &gained, left_alone: &alone };
+            let shared = self.share(tx, &me, now, changed)?;
+            let others = |lease: &&ShardLease| lease.holder.as_ref() != Some(name) && !lease.is_free(now);
+            let freed = leases.iter().chain(&loans).filter(others).map(|lease| lease.expires_at).min();
+            let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards).count();
+            let claimed = u32::try_from(of_others + mine.len()).unwrap_or(u32::MAX);
+            let unclaimed = shards.saturating_sub(claimed);
+            Ok(Renewed::Holding(Holding { shards: held, gained, freed, unclaimed, shared }))
         })
     }
 
-    /// Holds these shards only, and forgets the sensors of the others.
-    pub(super) fn hold(&mut self, shards: BTreeMap<u32, Timestamp>) {
+    /// Returns the shards of which this worker looks after more than it does in memory, each with the instant since
+    /// which no one has looked after it.
+    fn gained(&self, held: &Scopes, leases: &[ShardLease], now: Timestamp) -> Gained {
+        let mut gained = Gained::new();
+        for (shard, scope) in held {
+            let before = self.plan.held().get(shard);
+            if before.is_some_and(|before| {
+                !scope.map(|kind| self.kinds.known(kind)).exceeds(&before.scope.map(|kind| Some(*kind)))
+            }) {
+                continue;
+            }
+            let lease = leases.iter().find(|lease| lease.shard == *shard);
+            let since = match (before, scope) {
+                (None, Scope::Except(_)) => {
+                    lease.map_or(now, |lease| left_alone_since(lease, self.options.lease, now))
+                }
+                // A kind that was lent or given back changed hands after the last renewal.
+                _ => self.alive_until.map_or(now, |until| (until - self.options.lease).min(now)),
+            };
+            gained.insert(*shard, since);
+        }
+        gained
+    }
+
+    /// Looks after these shards only, and forgets the sensors of the others.
+    pub(super) fn hold(&mut self, shards: BTreeMap<u32, Share>) {
         self.plan.hold(shards, self.rules());
         self.withdraw();
     }
@@ -142,6 +182,44 @@ impl Poker {
     pub(super) fn ranges(&self, shards: impl Iterator<Item = u32>) -> Vec<Range<u32>> {
         shards.map(|shard| range(self.options.shard_codes, self.options.shards, shard)).collect()
     }
+}
+
+/// Returns the writes that took effect.
+fn those_written(writes: Vec<ShardWrite>, written: &[bool]) -> Vec<ShardWrite> {
+    writes.into_iter().zip(written).filter(|(_, written)| **written).map(|(write, _)| write).collect()
+}
+
+/// Lends kinds, and takes back what was lent. Returns what the worker looks after, and the writes that took effect.
+fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite>)> {
+    let mut writes = lending.writes();
+    if writes.is_empty() {
+        return Ok((lending.scopes(&[], &[]), writes));
+    }
+    let (me, now) = (&lending.me.name, lending.now);
+    let is_lent = |write: &ShardWrite| write.lease.holder.as_ref().is_some_and(|holder| holder != me);
+    if writes.iter().any(is_lent) {
+        // The epochs of a loan go on where the last one of its kind and shard ended, so that no two loans have one.
+        let takes = tx.raw().shard_takes()?;
+        let last: BTreeMap<(u32, Option<&SensorKind>), i64> =
+            takes.iter().map(|take| ((take.shard, take.kind.as_ref()), take.epoch)).collect();
+        for write in writes.iter_mut().filter(|write| is_lent(write)) {
+            let lease = &mut write.lease;
+            let last = last.get(&(lease.shard, lease.kind.as_ref())).copied().unwrap_or(0);
+            lease.epoch = lease.epoch.max(last + 1);
+        }
+    }
+    let written = tx.raw().put_shards_if_unchanged(&writes)?;
+    let scopes = lending.scopes(&writes, &written);
+    let writes = those_written(writes, &written);
+    let takes = writes.iter().filter(|write| is_lent(write)).filter_map(|write| {
+        let to = lending.live.iter().find(|worker| Some(&worker.name) == write.lease.holder.as_ref())?;
+        Some(ShardTake::new(&write.lease, to, now))
+    });
+    let takes: Vec<ShardTake> = takes.collect();
+    if !takes.is_empty() {
+        tx.raw().put_shard_takes(&takes)?;
+    }
+    Ok((scopes, writes))
 }
 
 /// Returns since when no one has looked after a shard that is taken now: since it was released, or since the

@@ -1,6 +1,5 @@
 //! The poke service.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -8,6 +7,7 @@ use std::sync::Arc;
 use super::counts::PokeCounts;
 use super::engine::{Collected, Engine};
 use super::kinds::{Kind, Kinds};
+use super::life::FormerHolders;
 use super::options::Options;
 use super::poke::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
@@ -138,7 +138,7 @@ pub struct Poker {
     pub(super) alive_until: Option<Timestamp>,
     pub(super) comeback: Option<Comeback>,
     /// Who held the shards that it gained last, before it.
-    pub(super) former_holders: BTreeMap<u32, Holder>,
+    pub(super) former_holders: FormerHolders,
     /// How often the log panicked since the last report.
     pub(super) log_panics: usize,
     /// Shards that no one held after its last renewal.
@@ -185,7 +185,7 @@ impl Poker {
             name_taken_until: None,
             alive_until: None,
             comeback: None,
-            former_holders: BTreeMap::new(),
+            former_holders: FormerHolders::new(),
             log_panics: 0,
             unclaimed: 0,
             engine: Engine::new(),
@@ -203,8 +203,8 @@ impl Poker {
 
     /// Sets the poke of this kind.
     ///
-    /// All workers of a store should know the same kinds. If the worker of their shard does not know the
-    /// kind, sensors are not poked, only timed out ([`PokeReport::unknown_kind`] counts them).
+    /// Workers of one store may serve different kinds. Sensors are poked by a worker that serves their kind while one
+    /// lives. Those whose kind no one serves are only timed out ([`PokeReport::unserved`] names the kinds).
     #[must_use]
     pub fn kind(self, kind: SensorKind, poke: impl Poke + 'static) -> Self {
         self.poked_by(&kind, Probe::one(poke))

@@ -119,7 +119,7 @@ pub trait SensorTx {
     /// Inserts a worker, or replaces it.
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()>;
 
-    /// Forgets a worker, known or not, and releases its shards: no holder, epoch one more.
+    /// Forgets a worker, known or not, and releases its shards: no holder, epoch one more. Deletes its loans.
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()>;
 
     /// Forgets at most `limit` workers that expired before this instant (`expires_at < before`), earliest
@@ -129,17 +129,18 @@ pub trait SensorTx {
     /// Returns the workers alive at this instant (`expires_at > now`), by name.
     fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<Worker>>;
 
-    /// Returns the leases of all shards that were ever held, by number.
+    /// Returns the leases of all shards that were ever held, by number, each before the loans of its kinds, by kind.
     fn shard_leases(&mut self) -> StoreResult<Vec<ShardLease>>;
 
-    /// Writes the leases whose shard still has the epoch that the decision was based on.
+    /// Writes the leases and loans that still have the epoch that the decision was based on. Deletes a loan that is
+    /// written without a holder.
     fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>>;
 
-    /// Remembers who took which shard, in place of what is remembered under the same epoch. Forgets the takes of
-    /// those shards whose epoch is lower by [`KEPT_TAKES`] or more.
+    /// Remembers who took which shard, or which kind of it, in place of what is remembered under the same epoch. Forgets
+    /// the takes of the same shard and kind whose epoch is lower by [`KEPT_TAKES`] or more.
     fn put_shard_takes(&mut self, takes: &[ShardTake]) -> StoreResult<()>;
 
-    /// Returns the takes that are remembered, by shard and epoch.
+    /// Returns the takes that are remembered, by shard, kind and epoch. Those of no kind come first.
     fn shard_takes(&mut self) -> StoreResult<Vec<ShardTake>>;
 
     /// Inserts outages, or replaces those of the same target and beginning. Then forgets, of these targets, all but

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 
-use super::state::Write;
+use super::state::{OfShard, Write};
 use super::undo::{Transaction, misuse};
 use crate::error::StoreResult;
 use crate::fingerprint::Fingerprint;
@@ -75,8 +75,7 @@ impl SensorTx for Transaction<'_> {
 
     fn put_worker(&mut self, worker: &Worker) -> StoreResult<()> {
         self.writable()?;
-        let row = Worker { expires_at: worker.expires_at, ..worker.clone() };
-        self.write(Write::Worker(worker.name.clone(), Some(Box::new(row))));
+        self.write(Write::Worker(worker.name.clone(), Some(Box::new(worker.clone()))));
         Ok(())
     }
 
@@ -86,11 +85,9 @@ impl SensorTx for Transaction<'_> {
             self.write(Write::Worker(name.clone(), None));
         }
         let held = self.state.shards.values().filter(|lease| lease.holder.as_ref() == Some(name));
-        let released: Vec<ShardLease> =
-            held.map(|lease| ShardLease::new(lease.shard, None, lease.epoch + 1, lease.expires_at)).collect();
-        for lease in released {
-            self.write(Write::Shard(lease.shard, Some(Box::new(lease))));
-        }
+        let released = held.map(|lease| ShardLease { holder: None, epoch: lease.epoch + 1, ..lease.clone() });
+        let released: Vec<ShardLease> = released.collect();
+        released.into_iter().for_each(|lease| self.put_lease(lease));
         Ok(())
     }
 
@@ -120,11 +117,13 @@ impl SensorTx for Transaction<'_> {
         let mut written = HashSet::new();
         let put = |write: &ShardWrite| {
             let lease = write.lease.clone();
-            let epoch = self.state.shards.get(&lease.shard).map_or(0, |lease| lease.epoch);
-            if epoch != write.was || !written.insert(lease.shard) {
+            let of = (lease.shard, lease.kind.clone());
+            let known = self.state.shards.get(&of);
+            let ends_nothing = known.is_none() && lease.kind.is_some() && lease.holder.is_none();
+            if known.map_or(0, |lease| lease.epoch) != write.was || ends_nothing || !written.insert(of) {
                 return false;
             }
-            self.write(Write::Shard(lease.shard, Some(Box::new(lease))));
+            self.put_lease(lease);
             true
         };
         Ok(writes.iter().map(put).collect())
@@ -133,10 +132,10 @@ impl SensorTx for Transaction<'_> {
     fn put_shard_takes(&mut self, takes: &[ShardTake]) -> StoreResult<()> {
         self.writable()?;
         for take in takes {
-            let key = (take.shard, take.epoch);
-            self.write(Write::Take(key, Some(Box::new(take.clone()))));
-            let old = (take.shard, i64::MIN)..=(take.shard, take.epoch.saturating_sub(KEPT_TAKES));
-            let old: Vec<(u32, i64)> = self.state.takes.range(old).map(|(key, _)| *key).collect();
+            let of = (take.shard, take.kind.clone());
+            self.write(Write::Take((of.clone(), take.epoch), Some(Box::new(take.clone()))));
+            let old = (of.clone(), i64::MIN)..=(of, take.epoch.saturating_sub(KEPT_TAKES));
+            let old: Vec<(OfShard, i64)> = self.state.takes.range(old).map(|(key, _)| key.clone()).collect();
             old.into_iter().for_each(|key| self.write(Write::Take(key, None)));
         }
         Ok(())
@@ -174,6 +173,15 @@ impl SensorTx for Transaction<'_> {
         };
         let of: BTreeSet<Fingerprint> = of.iter().copied().collect();
         Ok(of.into_iter().flat_map(|target| rows.range(all_of(target)).map(row)).collect())
+    }
+}
+
+impl Transaction<'_> {
+    /// Writes a lease. A loan without a holder is gone.
+    fn put_lease(&mut self, lease: ShardLease) {
+        let of = (lease.shard, lease.kind.clone());
+        let is_gone = lease.kind.is_some() && lease.holder.is_none();
+        self.write(Write::Shard(of, (!is_gone).then(|| Box::new(lease))));
     }
 }
 

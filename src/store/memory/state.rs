@@ -15,7 +15,7 @@ use crate::admission::limits::{LimitSpec, RateUse};
 use crate::admission::{LaneId, LaneKey, Serving, Subject, WaitingCap};
 use crate::feed::{Consumer, TaskEvent};
 use crate::fingerprint::Fingerprint;
-use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId};
+use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId, SensorKind};
 use crate::lease::TaskId;
 use crate::pool::PoolRecord;
 use crate::run::{RunKey, RunRecord};
@@ -41,8 +41,8 @@ pub(super) struct State {
     pub(super) feed: BTreeMap<u64, Box<TaskEvent>>,
     pub(super) consumers: BTreeMap<Holder, Box<Consumer>>,
     pub(super) workers: BTreeMap<Holder, Worker>,
-    pub(super) shards: BTreeMap<u32, ShardLease>,
-    pub(super) takes: BTreeMap<(u32, i64), ShardTake>,
+    pub(super) shards: BTreeMap<OfShard, ShardLease>,
+    pub(super) takes: BTreeMap<(OfShard, i64), ShardTake>,
     /// The end of each outage, by target and beginning.
     pub(super) outages: BTreeMap<(Fingerprint, Timestamp), Option<Timestamp>>,
     pub(super) runs: Runs,
@@ -65,6 +65,9 @@ pub(super) struct Numbers {
     pub(super) feed: u64,
 }
 
+/// A shard, or a kind of it that is lent.
+pub(super) type OfShard = (u32, Option<SensorKind>);
+
 /// Replaces a row; `None` deletes it.
 #[derive(Debug)]
 pub(super) enum Write {
@@ -86,8 +89,8 @@ pub(super) enum Write {
     Feed(u64, Option<Box<TaskEvent>>),
     Consumer(Holder, Option<Box<Consumer>>),
     Worker(Holder, Option<Box<Worker>>),
-    Shard(u32, Option<Box<ShardLease>>),
-    Take((u32, i64), Option<Box<ShardTake>>),
+    Shard(OfShard, Option<Box<ShardLease>>),
+    Take((OfShard, i64), Option<Box<ShardTake>>),
     Outage((Fingerprint, Timestamp), Option<Option<Timestamp>>),
     Run(RunKey, Option<Box<RunRecord>>),
 }

@@ -157,7 +157,8 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
             let (codes, shards) = (crate::shard::DEFAULT_CODES, std::num::NonZeroU32::MIN);
             tx.put_worker(&Worker::new(holder.clone(), codes, shards, later))?;
             let lease = ShardLease::new(b.into(), Some(holder), i64::from(a) + 1, later);
-            tx.put_shards_if_unchanged(&[ShardWrite::new(i64::from(a), lease)])?;
+            let kind = (a % 2 == 0).then(|| SensorKind::new("k")).transpose()?;
+            tx.put_shards_if_unchanged(&[ShardWrite::new(i64::from(a), ShardLease { kind, ..lease })])?;
             if a == b {
                 tx.delete_worker(&Holder::new(name("h", b % 3))?)?;
             }

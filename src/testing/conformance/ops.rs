@@ -6,7 +6,7 @@ use super::world::{at, holder, key, limit, pool, task, worker};
 use crate::admission::Subject;
 use crate::admission::limits::LimitSpec;
 use crate::feed::Consumer;
-use crate::id::{Holder, LimitKey, Namespace, PoolName, RequestId, WorkflowId};
+use crate::id::{Holder, LimitKey, Namespace, PoolName, RequestId, SensorKind, WorkflowId};
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, RunStatus};
@@ -269,20 +269,23 @@ impl Op {
             24 => {
                 let mut worker = worker(SPACES[random.index(3)], instant);
                 worker.shards = worker.shards.saturating_add(random.below(3) as u32);
+                worker.kinds = random.once_in(2).then(|| {
+                    random.some(&SPACES, 2).into_iter().map(|name| SensorKind::new(name).unwrap()).collect()
+                });
                 Self::PutWorker(worker)
             }
             25 if random.once_in(2) => Self::ForgetWorkers(instant, few),
             25 => Self::DeleteWorker(holder(SPACES[random.index(3)])),
             26 => {
                 let shard = random.below(3) as u32;
-                let epoch =
-                    seen.shards.iter().find(|lease| lease.shard == shard).map_or(0, |lease| lease.epoch);
+                let of = random.once_in(2).then(|| SensorKind::new(SPACES[random.index(3)]).unwrap());
+                let is_of = |lease: &&ShardLease| lease.shard == shard && lease.kind == of;
+                let epoch = seen.shards.iter().find(is_of).map_or(0, |lease| lease.epoch);
                 let holder = (!random.once_in(4)).then(|| holder(SPACES[random.index(3)]));
                 let was = epoch - i64::from(random.once_in(4));
-                Self::PutShards(vec![ShardWrite::new(
-                    was,
-                    ShardLease::new(shard, holder, epoch + 1, instant),
-                )])
+                let mut lease = ShardLease::new(shard, holder, epoch + 1, instant);
+                lease.kind = of;
+                Self::PutShards(vec![ShardWrite::new(was, lease)])
             }
             27 => Self::PutRuns((0..1 + random.below(3)).map(|_| a_run(random)).collect()),
             28 => {

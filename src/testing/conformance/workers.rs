@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use super::world::{World, at, holder};
 use crate::fingerprint::Fingerprint;
+use crate::id::SensorKind;
 use crate::store::Store;
 use crate::store::contract::{
     KEPT_OUTAGES, KEPT_TAKES, OutageRow, ShardLease, ShardTake, ShardWrite, Worker,
@@ -15,6 +16,7 @@ cases!("workers":
     a_worker_is_prolonged_under_its_name,
     a_worker_says_how_it_splits_the_codes,
     a_worker_says_which_of_its_name_it_is,
+    a_worker_says_which_kinds_it_pokes,
     a_deleted_worker_is_gone,
     workers_are_forgotten_before_an_instant,
     the_earliest_expired_workers_are_forgotten_first,
@@ -25,9 +27,13 @@ cases!("workers":
     shards_come_by_number,
     a_deleted_worker_releases_its_shards,
     a_shard_can_be_released_by_hand,
+    a_kind_of_a_shard_has_a_lease_of_its_own,
+    a_loan_without_a_holder_is_gone,
+    a_deleted_worker_loses_its_loans,
     a_host_sees_workers_and_shards,
     it_is_remembered_who_took_a_shard,
     early_takes_of_a_shard_are_forgotten,
+    takes_of_a_kind_are_apart,
     outages_that_go_on_are_found,
     an_outage_is_replaced_under_its_beginning,
     old_outages_are_forgotten,
@@ -91,6 +97,19 @@ fn a_worker_says_which_of_its_name_it_is(store: &dyn Store) {
         let one = worker("a", 10).incarnation(incarnation);
         world.write(|tx| tx.put_worker(&one));
         assert_eq!(world.read(|tx| tx.live_workers(at(0))), [one], "the last one counts");
+    }
+}
+
+fn kind(name: &str) -> SensorKind {
+    SensorKind::new(name).unwrap()
+}
+
+fn a_worker_says_which_kinds_it_pokes(store: &dyn Store) {
+    let world = World(store);
+    let some = worker("a", 10).kinds(["é", "a\"b", "a, b"].into_iter().map(kind).collect());
+    for one in [worker("a", 10), some, worker("a", 10).kinds(Default::default()), worker("a", 10)] {
+        world.write(|tx| tx.put_worker(&one));
+        assert_eq!(world.read(|tx| tx.live_workers(at(0))), [one], "none is not the same as all");
     }
 }
 
@@ -207,6 +226,65 @@ fn a_shard_can_be_released_by_hand(store: &dyn Store) {
     assert_eq!(world.read(|tx| tx.shard_leases()), [released]);
 }
 
+fn loan(shard: u32, of: &str, name: &str, epoch: i64, until: i64) -> ShardLease {
+    lease(shard, name, epoch, until).kind(kind(of))
+}
+
+fn a_kind_of_a_shard_has_a_lease_of_its_own(store: &dyn Store) {
+    let world = World(store);
+    let never_held = ShardWrite::new(1, loan(5, "k", "b", 2, 10));
+    assert_eq!(put(world, &[never_held]), [false]);
+    let all =
+        [lease(5, "a", 1, 10), loan(5, "K", "b", 7, 20), loan(5, "k", "c", 1, 30), lease(6, "a", 1, 10)];
+    let mut writes = all.clone().map(|lease| ShardWrite::new(0, lease));
+    writes.reverse();
+    assert_eq!(put(world, &writes), [true; 4]);
+    assert_eq!(world.read(|tx| tx.shard_leases()), all, "the shard's before those of its kinds");
+    assert_eq!(put(world, &[ShardWrite::new(0, loan(5, "k", "d", 1, 99))]), [false]);
+    let writes = [
+        ShardWrite::new(1, loan(5, "K", "d", 8, 50)),
+        ShardWrite::new(7, loan(5, "K", "d", 8, 50)),
+        ShardWrite::new(1, loan(5, "k", "c", 1, 40)),
+    ];
+    assert_eq!(put(world, &writes), [false, true, true], "each under its own epoch");
+    let [shard, _, _, other] = all;
+    let now = [shard, loan(5, "K", "d", 8, 50), loan(5, "k", "c", 1, 40), other];
+    assert_eq!(world.read(|tx| tx.shard_leases()), now);
+}
+
+fn a_loan_without_a_holder_is_gone(store: &dyn Store) {
+    let world = World(store);
+    let all = [lease(5, "a", 1, 10), loan(5, "j", "b", 3, 20), loan(5, "k", "b", 3, 20)];
+    put(world, &all.clone().map(|lease| ShardWrite::new(0, lease)));
+    let free = |of: &str| ShardLease::new(5, None, 4, at(20)).kind(kind(of));
+    let never = free("x");
+    let writes = [
+        ShardWrite::new(2, free("k")),
+        ShardWrite::new(3, free("k")),
+        ShardWrite::new(3, free("k")),
+        ShardWrite::new(0, never),
+    ];
+    assert_eq!(put(world, &writes), [false, true, false, false]);
+    assert_eq!(world.read(|tx| tx.shard_leases()), all[..2], "and one that never was is not kept");
+    assert_eq!(put(world, &[ShardWrite::new(3, loan(5, "k", "b", 3, 99))]), [false], "it is not renewed");
+    assert_eq!(put(world, &[ShardWrite::new(0, loan(5, "k", "c", 5, 99))]), [true]);
+}
+
+fn a_deleted_worker_loses_its_loans(store: &dyn Store) {
+    let world = World(store);
+    let all = [
+        lease(0, "a", 1, 10),
+        loan(0, "k", "b", 1, 10),
+        lease(1, "b", 1, 10),
+        loan(1, "k", "a", 1, 10),
+        loan(2, "k", "a", 1, 10),
+    ];
+    put(world, &all.clone().map(|lease| ShardWrite::new(0, lease)));
+    world.write(|tx| tx.delete_worker(&holder("a")));
+    let [_, loan, other, ..] = all;
+    assert_eq!(world.read(|tx| tx.shard_leases()), [ShardLease::new(0, None, 2, at(10)), loan, other]);
+}
+
 fn a_host_sees_workers_and_shards(store: &dyn Store) {
     let world = World(store);
     assert_eq!(store.read(|tx| tx.sensor_workers(at(0))).unwrap(), (Vec::new(), Vec::new()));
@@ -254,6 +332,19 @@ fn early_takes_of_a_shard_are_forgotten(store: &dyn Store) {
     assert_eq!(epochs(1), [1, 2, KEPT_TAKES]);
     world.write(|tx| tx.put_shard_takes(&[take(1, "b", KEPT_TAKES + 1, 4)]));
     assert_eq!((epochs(1), epochs(2)), (vec![2, KEPT_TAKES, KEPT_TAKES + 1], vec![1]));
+}
+
+fn takes_of_a_kind_are_apart(store: &dyn Store) {
+    let world = World(store);
+    let of = |of: &str, epoch| ShardTake { kind: Some(kind(of)), ..take(1, "b", epoch, 5) };
+    let all = [take(1, "a", 1, 1), of("j", 2), of("k", 1), of("k", 2), take(2, "a", 1, 1)];
+    let [shard, j, k, later, other] = all.clone();
+    world
+        .write(|tx| tx.put_shard_takes(&[later.clone(), k.clone(), other.clone(), j.clone(), shard.clone()]));
+    assert_eq!(world.read(|tx| tx.shard_takes()), all, "by shard, kind and epoch");
+    let last = of("k", KEPT_TAKES + 1);
+    world.write(|tx| tx.put_shard_takes(std::slice::from_ref(&last)));
+    assert_eq!(world.read(|tx| tx.shard_takes()), [shard, j, later, last, other], "early ones of its kind");
 }
 
 fn outage(target: u64, since: i64, until: Option<i64>) -> OutageRow {

@@ -130,6 +130,11 @@ pub(crate) enum Fault {
     ChangesLeaveOutWhatEnded,
     ShardsUnderAnyEpoch,
     RemembersOneTakeOfAShard,
+    WorkersPokeAllKinds,
+    LoansAreOfTheShard,
+    KeepsLoansThatEnded,
+    DeletedWorkersKeepTheirLoans,
+    ForgetsTakesOfAnyKind,
     OutagesNeverEnd,
     KeepsOldOutages,
     DeletedWorkersKeepTheirShards,
@@ -591,11 +596,25 @@ impl SensorTx for BentTx<'_> {
         fn sensors(tasks: &[TaskKey]) -> Vec<Option<SensorRecord>>;
         fn sensor_changes() -> SensorChanges;
         fn number_changes(limit: usize) -> usize;
-        fn put_worker(worker: &Worker) -> ();
         fn forget_workers(before: Timestamp, limit: usize) -> usize;
         fn live_workers(now: Timestamp) -> Vec<Worker>;
         fn shard_leases() -> Vec<ShardLease>;
-        fn put_shard_takes(takes: &[ShardTake]) -> ();
+    }
+
+    fn put_worker(&mut self, worker: &Worker) -> StoreResult<()> {
+        let mut worker = worker.clone();
+        if self.fault == Fault::WorkersPokeAllKinds {
+            worker.kinds = worker.kinds.filter(|kinds| !kinds.is_empty());
+        }
+        self.tx.put_worker(&worker)
+    }
+
+    fn put_shard_takes(&mut self, takes: &[ShardTake]) -> StoreResult<()> {
+        let mut takes = takes.to_vec();
+        if self.fault == Fault::ForgetsTakesOfAnyKind {
+            takes.iter_mut().for_each(|take| take.kind = None);
+        }
+        self.tx.put_shard_takes(&takes)
     }
 
     fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>> {
@@ -623,6 +642,14 @@ impl SensorTx for BentTx<'_> {
             let (codes, shards) = (DEFAULT_CODES, NonZeroU32::MIN);
             return self.tx.put_worker(&Worker::new(name.clone(), codes, shards, Timestamp::MIN));
         }
+        if self.fault == Fault::DeletedWorkersKeepTheirLoans {
+            let loans = self.tx.shard_leases()?;
+            let loans =
+                loans.into_iter().filter(|lease| lease.kind.is_some() && lease.holder.as_ref() == Some(name));
+            let loans: Vec<ShardWrite> = loans.map(|loan| ShardWrite::new(0, loan)).collect();
+            self.tx.delete_worker(name)?;
+            return self.tx.put_shards_if_unchanged(&loans).map(drop);
+        }
         self.tx.delete_worker(name)
     }
 
@@ -633,6 +660,15 @@ impl SensorTx for BentTx<'_> {
             for write in &mut writes {
                 let now = leases.iter().find(|lease| lease.shard == write.lease.shard);
                 write.was = now.map_or(0, |lease| lease.epoch);
+            }
+        }
+        if self.fault == Fault::LoansAreOfTheShard {
+            writes.iter_mut().for_each(|write| write.lease.kind = None);
+        }
+        if self.fault == Fault::KeepsLoansThatEnded {
+            let nobody: Holder = "nobody".try_into().unwrap();
+            for write in writes.iter_mut().filter(|write| write.lease.kind.is_some()) {
+                write.lease.holder.get_or_insert_with(|| nobody.clone());
             }
         }
         self.tx.put_shards_if_unchanged(&writes)

@@ -3,11 +3,15 @@
 use serde_json::json;
 use stationmaster::TaskState;
 use stationmaster::store::{Discrepancy, Store};
+use stationmaster::task::TaskQuery;
 
-use super::Found;
+use super::{Found, sensors};
 use crate::screen::{Screen, field};
 use crate::text::visible;
 use crate::times::when;
+
+/// How many sensors are looked at for kinds that no worker serves.
+const SENSORS: usize = 1_000;
 
 /// Returns false if something is wrong.
 pub fn show(store: &dyn Store, screen: &mut Screen) -> Found {
@@ -40,6 +44,14 @@ fn missing(store: &dyn Store, screen: &mut Screen) -> Result<(), super::Stop> {
     let is_sensing = |state| state == TaskState::Sensing;
     if pokers.is_empty() && counts.iter().any(|count| is_sensing(count.state) && count.tasks > 0) {
         screen.say("Sensors wait, and no worker pokes them.");
+    } else {
+        let sensing = TaskQuery::sensing().limit(SENSORS);
+        let sensors = store.read(|tx| {
+            let keys = tx.list_tasks(&sensing)?.keys();
+            tx.sensors(&keys)
+        })?;
+        let sensors: Vec<_> = sensors.into_iter().flatten().collect();
+        sensors::missing(screen, &pokers, &sensors);
     }
     if let Some(at) = next.filter(|at| *at < now) {
         screen

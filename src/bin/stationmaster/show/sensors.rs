@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use stationmaster::TaskKey;
+use stationmaster::id::SensorKind;
 use stationmaster::sensor::SensorRecord;
 use stationmaster::store::Store;
+use stationmaster::store::contract::Worker;
 use stationmaster::task::TaskQuery;
 
 use super::tasks::walk;
@@ -30,8 +32,8 @@ pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Pa
     table(screen, &sensors)?;
     screen.say(&sharing(&sensors));
     let now = screen.now;
-    if !screen.is_json() && store.read(|tx| tx.sensor_workers(now))?.0.is_empty() {
-        screen.say("No worker pokes them.");
+    if !screen.is_json() {
+        missing(screen, &store.read(|tx| tx.sensor_workers(now))?.0, &sensors);
     }
     if let Some(next) = next {
         goes_on(screen, &next);
@@ -50,6 +52,21 @@ fn sharing(sensors: &[SensorRecord]) -> String {
     let (alone, shared) = (sensors.iter().map(hourly).sum::<f64>(), together.values().sum::<f64>());
     let saved = 100.0 * (1.0 - shared / alone.max(1e-9));
     format!("Sharing saves {saved:.0} % of pokes: {shared:.0} an hour, not {alone:.0}.")
+}
+
+/// Names the kinds that no worker serves.
+pub fn missing(screen: &mut Screen, workers: &[Worker], sensors: &[SensorRecord]) {
+    if workers.is_empty() && !sensors.is_empty() {
+        screen.say("No worker pokes them.");
+        return;
+    }
+    let mut unserved: BTreeMap<&SensorKind, usize> = BTreeMap::new();
+    for sensor in sensors.iter().filter(|sensor| !workers.iter().any(|worker| worker.serves(&sensor.kind))) {
+        *unserved.entry(&sensor.kind).or_default() += 1;
+    }
+    for (kind, sensors) in unserved {
+        screen.say(&format!("No worker serves kind {}: {sensors} of these are not poked.", visible(kind)));
+    }
 }
 
 pub fn of(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {

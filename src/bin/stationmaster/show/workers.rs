@@ -28,6 +28,8 @@ struct Works {
     serves: Vec<Serving>,
     pokes: Option<Worker>,
     shards: Vec<u32>,
+    /// How many kinds of other workers' shards it looks after.
+    loans: usize,
 }
 
 fn all(store: &dyn Store, now: Timestamp) -> Result<BTreeMap<Holder, Works>, super::Stop> {
@@ -49,9 +51,12 @@ fn all(store: &dyn Store, now: Timestamp) -> Result<BTreeMap<Holder, Works>, sup
         let name = worker.name.clone();
         all.entry(name).or_default().pokes = Some(worker);
     }
-    for ShardLease { shard, holder, expires_at, .. } in shards {
-        if let Some(holder) = holder.filter(|_| now < expires_at) {
-            all.entry(holder).or_default().shards.push(shard);
+    for ShardLease { shard, holder, expires_at, kind, .. } in shards {
+        let Some(holder) = holder.filter(|_| now < expires_at) else { continue };
+        let works = all.entry(holder).or_default();
+        match kind {
+            None => works.shards.push(shard),
+            Some(_) => works.loans += 1,
         }
     }
     Ok(all)
@@ -69,6 +74,8 @@ impl Works {
             "pokes_until": self.pokes.as_ref().map(|worker| worker.expires_at),
             "shards_of": self.pokes.as_ref().map(|worker| worker.shards),
             "shards": self.shards,
+            "kinds": self.pokes.as_ref().map(|worker| &worker.kinds),
+            "loans": self.loans,
             "leases": self.leases,
             "leases_at_least": self.is_at_least,
             "first_lease_ends_at": self.first_ends,
@@ -110,7 +117,18 @@ impl Works {
         match &self.pokes {
             Some(worker) => {
                 let until = when(worker.expires_at, now);
-                format!("{} of {} shards, until {until}", self.shards.len(), worker.shards)
+                let kinds = worker.kinds.as_ref().map_or_else(
+                    || "all kinds".to_owned(),
+                    |kinds| kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", "),
+                );
+                let kinds = if kinds.is_empty() { "no kind".to_owned() } else { kinds };
+                let loans = match self.loans {
+                    0 => String::new(),
+                    1 => " and 1 kind of another".to_owned(),
+                    loans => format!(" and {loans} kinds of others"),
+                };
+                let held = self.shards.len();
+                format!("{kinds}: {held} of {} shards{loans}, until {until}", worker.shards)
             }
             None if self.shards.is_empty() => String::new(),
             None => format!("gone; {} shards until their leases end", self.shards.len()),

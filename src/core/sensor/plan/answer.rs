@@ -136,6 +136,9 @@ impl Plan {
                     }
                 }
                 self.groups.note(group, outage, now);
+            } else {
+                // No one looks at the target, so nothing is known of it.
+                self.groups.note(group, None, now);
             }
             self.end_members(group, &poked, knew, now, rules);
         }

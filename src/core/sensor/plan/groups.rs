@@ -18,7 +18,7 @@ use crate::time::Timestamp;
 pub(super) struct Groups {
     pub(super) slab: Slab<Group>,
     pub(super) members: Members,
-    by_print: HashMap<Fingerprint, u32>,
+    pub(super) by_print: HashMap<Fingerprint, u32>,
     due: BTreeSet<(i64, u32)>,
     timeouts: BTreeSet<(i64, u32)>,
     incarnations: u64,
@@ -92,6 +92,7 @@ impl Groups {
         // Without members it counted as deserted, whether it was just created or waits for its poke.
         if group.members == 0 {
             self.deserted -= 1;
+            self.stored.unmatched.remove(&group.fingerprint);
             group.outage = self.stored.goes_on(group.fingerprint).map(|since| Outage { since });
             self.outages += usize::from(group.outage.is_some());
         }
@@ -206,9 +207,9 @@ impl Groups {
         }
     }
 
-    /// Forgets the sensors whose fingerprint no longer belongs to the worker.
-    pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint) -> bool) {
-        let lost = self.slab.iter().filter(|(_, group)| !mine(group.fingerprint));
+    /// Forgets the sensors whose fingerprint and kind no longer belong to the worker.
+    pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint, u32) -> bool) {
+        let lost = self.slab.iter().filter(|(_, group)| !mine(group.fingerprint, group.kind));
         let lost: Vec<TaskId> =
             lost.flat_map(|(_, group)| self.members(group)).map(|member| member.lease.id).collect();
         for id in lost {

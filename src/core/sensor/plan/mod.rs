@@ -16,7 +16,6 @@ mod tests;
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroU32;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,9 +25,10 @@ use group::Phase;
 use groups::Groups;
 pub(crate) use slab::Slab;
 
-use super::{Ending, PokeOutcome, SensorRecord, settle};
+use super::{Ending, PokeOutcome, Scope, SensorRecord, settle};
+use crate::fingerprint::Fingerprint;
 use crate::lease::LeaseRef;
-use crate::shard::{code, range};
+use crate::shard::{self, code};
 use crate::time::Timestamp;
 
 /// Ends that the store did not accept, or whose tasks other transactions hold, are tried again after this time.
@@ -59,6 +59,22 @@ pub(crate) struct Rules {
     pub(crate) shards: NonZeroU32,
 }
 
+impl Rules {
+    /// Returns the shard of a target.
+    fn shard(&self, target: Fingerprint) -> u32 {
+        shard::of(code(target, self.codes), self.codes, self.shards)
+    }
+}
+
+/// What a worker looks after of one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Until when its sensors may be poked.
+    pub(crate) until: Timestamp,
+    /// The numbers of the kinds.
+    pub(crate) scope: Scope<u32>,
+}
+
 /// What the store says of one sensor.
 #[derive(Debug)]
 pub(crate) struct Arrival {
@@ -84,8 +100,8 @@ pub(crate) struct Due {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     groups: Groups,
-    /// Shards held, with the instant until which their sensors may be poked.
-    held: BTreeMap<u32, Timestamp>,
+    /// What it looks after, by shard.
+    held: BTreeMap<u32, Share>,
     /// Ends that the store has not recorded yet.
     endings: BTreeMap<LeaseRef, Arc<Ending>>,
     /// Counts the readings of the store.
@@ -133,9 +149,10 @@ impl Plan {
         self.groups.outages
     }
 
-    /// Returns the numbers of the kinds of its groups.
+    /// Returns the numbers of the kinds of its groups, and of those that are lent or borrowed.
     pub(crate) fn kinds(&self) -> HashSet<u32> {
-        self.groups.slab.iter().map(|(_, group)| group.kind).collect()
+        let of_shards = self.held.values().flat_map(|share| share.scope.named()).copied();
+        self.groups.slab.iter().map(|(_, group)| group.kind).chain(of_shards).collect()
     }
 
     /// Returns the number of sensors and of targets of each kind that has any, by the kind's number.
@@ -158,15 +175,15 @@ impl Plan {
         self.groups.get(group).is_none_or(|found| found.members == 0)
     }
 
-    /// Returns the shards held, with the instant until which their sensors may be poked.
-    pub(crate) fn held(&self) -> &BTreeMap<u32, Timestamp> {
+    /// Returns what it looks after, by shard.
+    pub(crate) fn held(&self) -> &BTreeMap<u32, Share> {
         &self.held
     }
 
     /// Gives up the shards whose lease has ended. Returns true if there are any.
     pub(crate) fn expire(&mut self, now: Timestamp, rules: Rules) -> bool {
         let held_before = self.held.len();
-        self.held.retain(|_, until| now < *until);
+        self.held.retain(|_, share| now < share.until);
         let expired = self.held.len() < held_before;
         if expired {
             self.forget_lost(rules);
@@ -174,10 +191,13 @@ impl Plan {
         expired
     }
 
-    /// Holds these shards from now on. Forgets the sensors of all others, but not the pokes that run: a target
+    /// Looks after this from now on. Forgets the sensors of all others, but not the pokes that run: a target
     /// that comes back meanwhile must not be poked twice at a time.
-    pub(crate) fn hold(&mut self, held: BTreeMap<u32, Timestamp>, rules: Rules) {
-        let lost = self.held.keys().any(|shard| !held.contains_key(shard));
+    pub(crate) fn hold(&mut self, held: BTreeMap<u32, Share>, rules: Rules) {
+        let keeps = |(shard, share): (&u32, &Share)| {
+            held.get(shard).is_some_and(|next| !share.scope.exceeds(&next.scope))
+        };
+        let lost = !self.held.iter().all(keeps);
         self.held = held;
         if lost {
             self.forget_lost(rules);
@@ -185,11 +205,18 @@ impl Plan {
     }
 
     fn forget_lost(&mut self, rules: Rules) {
-        let kept = self.held.keys().map(|shard| range(rules.codes, rules.shards, *shard));
-        let kept: Vec<Range<u32>> = kept.collect();
-        let mine = |print| kept.iter().any(|range| range.contains(&code(print, rules.codes)));
-        self.groups.retain(mine);
-        self.groups.stored.retain(mine);
+        let share = |target| self.held.get(&rules.shard(target));
+        self.groups.retain(|target, kind| share(target).is_some_and(|share| share.scope.has(&kind)));
+        let groups = &mut self.groups;
+        // Of a shard that it does not hold as a whole, those of other kinds are not its own.
+        groups.stored.retain(|target| {
+            share(target).is_some_and(|share| share.scope.is_whole() || groups.by_print.contains_key(&target))
+        });
+    }
+
+    /// Returns true if it looks after sensors of this kind with this target.
+    pub(crate) fn is_mine(&self, target: Fingerprint, kind: u32, rules: Rules) -> bool {
+        self.held.get(&rules.shard(target)).is_some_and(|share| share.scope.has(&kind))
     }
 
     /// Applies a sensor's state in the store: adds, replaces or removes it.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Plan;
+use super::{Plan, Rules};
 use crate::fingerprint::Fingerprint;
 use crate::sensor::OutageRow;
 use crate::time::Timestamp;
@@ -19,6 +19,9 @@ pub(super) struct Outages {
     over: BTreeMap<Fingerprint, Timestamp>,
     /// Targets whose outage began, ended or lost its sensors since the store was last told.
     differing: BTreeSet<Fingerprint>,
+    /// Targets found in the store of which no sensor was seen. In a shard of which a part is lent, the sensors may be
+    /// another worker's.
+    pub(super) unmatched: BTreeSet<Fingerprint>,
 }
 
 impl Outages {
@@ -44,6 +47,7 @@ impl Outages {
         self.stored.retain(|target, _| mine(*target));
         self.over.retain(|target, _| mine(*target));
         self.differing.retain(|target| mine(*target));
+        self.unmatched.retain(|target| mine(*target));
     }
 
     pub(super) fn clear(&mut self) {
@@ -55,23 +59,28 @@ impl Plan {
     /// Learns of outages that go on in shards that were just gained, before it learns of their sensors. The first
     /// look at a target decides whether its outage still goes on.
     pub(crate) fn learn_outages(&mut self, rows: &[OutageRow]) {
-        let stored = &mut self.groups.stored;
+        let (stored, known) = (&mut self.groups.stored, &self.groups.by_print);
         for row in rows.iter().filter(|row| row.until.is_none()) {
             stored.stored.insert(row.fingerprint, row.since);
             stored.over.remove(&row.fingerprint);
             // If no sensor waits for the target any more, the store learns that the outage is over.
             stored.differing.insert(row.fingerprint);
+            if !known.contains_key(&row.fingerprint) {
+                stored.unmatched.insert(row.fingerprint);
+            }
         }
     }
 
     /// Returns what the store is to be told of outages: those that it does not know, and the ends of those that are
     /// over. An outage is over for the store as well if no sensor waits for its target.
-    pub(crate) fn outages_to_store(&self, now: Timestamp) -> Vec<OutageRow> {
-        let Outages { stored, over, differing } = &self.groups.stored;
+    pub(crate) fn outages_to_store(&self, now: Timestamp, rules: Rules) -> Vec<OutageRow> {
+        let Outages { stored, over, differing, unmatched } = &self.groups.stored;
+        let is_whole =
+            |target| self.held.get(&rules.shard(target)).is_some_and(|share| share.scope.is_whole());
         let mut rows = Vec::new();
         for target in differing {
             let (known, since) = (stored.get(target).copied(), self.groups.unreachable_since(*target));
-            if known == since {
+            if known == since || unmatched.contains(target) && !is_whole(*target) {
                 continue;
             }
             if let Some(known) = known {

@@ -60,7 +60,7 @@ fn print_of(target: u64) -> Fingerprint {
 
 fn shard_of(target: u64) -> u32 {
     let code = code(print_of(target), rules().codes);
-    (0..SHARDS).find(|shard| range(rules().codes, rules().shards, *shard).contains(&code)).unwrap()
+    shard::of(code, rules().codes, rules().shards)
 }
 
 /// A registration.
@@ -357,6 +357,11 @@ struct World {
     seen: BTreeSet<&'static str>,
 }
 
+/// A shard as a whole, until its lease ends.
+fn until(until: Timestamp) -> Share {
+    Share { until, scope: Scope::whole() }
+}
+
 impl World {
     fn new(seed: u64) -> Self {
         let mut world = Self {
@@ -371,7 +376,7 @@ impl World {
         };
         for (at, worker) in world.workers.iter_mut().enumerate() {
             let mine = (0..SHARDS).filter(|shard| *shard as usize % 2 == at);
-            worker.plan.hold(mine.map(|shard| (shard, Timestamp::MAX)).collect(), rules());
+            worker.plan.hold(mine.map(|shard| (shard, until(Timestamp::MAX))).collect(), rules());
         }
         world
     }
@@ -585,7 +590,7 @@ impl World {
     fn renew(&mut self, at: usize) {
         let now = self.now(at);
         let worker = &mut self.workers[at];
-        let rows = worker.plan.outages_to_store(now);
+        let rows = worker.plan.outages_to_store(now, rules());
         assert_eq!(rows, worker.naive.outages_to_store(now));
         if self.dice.roll(5) == 0 {
             return;
@@ -599,7 +604,7 @@ impl World {
                 None => worker.naive.stored.insert(row.fingerprint, (row.since, None)),
             };
         }
-        assert_eq!(worker.plan.outages_to_store(now), [], "it is told once");
+        assert_eq!(worker.plan.outages_to_store(now, rules()), [], "it is told once");
     }
 
     /// What a worker reads with shards that it gains.
@@ -632,7 +637,7 @@ impl World {
         }
         let now = self.now(giver);
         let mut held = self.workers[giver].plan.held().clone();
-        held.insert(shard, now);
+        held.insert(shard, until(now));
         let worker = &mut self.workers[giver];
         worker.plan.hold(held, rules());
         assert!(worker.plan.expire(now, rules()) && !worker.plan.expire(now, rules()));
@@ -643,7 +648,7 @@ impl World {
         worker.naive.stored.retain(|print, _| !lost(print));
         self.check(giver);
         let mut held = self.workers[taker].plan.held().clone();
-        held.insert(shard, Timestamp::MAX);
+        held.insert(shard, until(Timestamp::MAX));
         self.workers[taker].plan.hold(held, rules());
         let since = self.now(taker) - SECOND * self.dice.roll(20) as u32;
         self.learn_outages(taker, |target| shard_of(target) == shard);
@@ -686,7 +691,7 @@ impl World {
         assert_eq!(count, (naive.sensors.len(), with));
         let outages = naive.targets.values().filter(|target| target.outage.is_some()).count();
         assert_eq!(plan.outages(), outages);
-        assert_eq!(plan.outages_to_store(now), naive.outages_to_store(now));
+        assert_eq!(plan.outages_to_store(now, rules()), naive.outages_to_store(now));
         let due = naive.targets.values().filter_map(|target| target.due).min();
         assert_eq!(plan.groups.earliest(), due, "when something is due");
         // A last look that does not come ends its first sensor after the usual time. If a sensor has left

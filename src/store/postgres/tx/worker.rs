@@ -11,9 +11,10 @@ use crate::store::sql::records;
 use crate::store::sql::statement::statement;
 use crate::time::Timestamp;
 
-pub(super) const PUT_WORKER: &str = "INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation) \
-     VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint) ON CONFLICT (name) DO UPDATE \
-     SET incarnation = excluded.incarnation, codes = excluded.codes, shards = excluded.shards, expires_at = excluded.expires_at";
+pub(super) const PUT_WORKER: &str = "INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation, kinds) \
+     VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::text) ON CONFLICT (name) DO UPDATE \
+     SET incarnation = excluded.incarnation, codes = excluded.codes, shards = excluded.shards, \
+       expires_at = excluded.expires_at, kinds = excluded.kinds";
 pub(super) const DELETE_WORKER: &str = "DELETE FROM sm.worker WHERE name = $1::text";
 pub(super) const RELEASE: &str = statement!("release_shards.sql");
 pub(super) const FORGET_WORKERS: &str = "WITH old AS MATERIALIZED ( \
@@ -22,16 +23,19 @@ pub(super) const FORGET_WORKERS: &str = "WITH old AS MATERIALIZED ( \
      gone AS (DELETE FROM sm.worker WHERE name = ANY (ARRAY(SELECT name FROM old)) RETURNING 1) \
      SELECT count(*) FROM gone";
 pub(super) const LIVE_WORKERS: &str =
-    "SELECT name, codes, shards, expires_at, incarnation FROM sm.worker WHERE expires_at > $1::bigint";
-pub(super) const SHARDS: &str = "SELECT shard, holder, epoch, expires_at FROM sm.shard ORDER BY shard";
-/// No write is given twice. A shard that was never held has the epoch 0.
+    "SELECT name, codes, shards, expires_at, incarnation, kinds FROM sm.worker WHERE expires_at > $1::bigint";
+pub(super) const SHARDS: &str =
+    "SELECT shard, holder, epoch, expires_at, kind FROM sm.shard ORDER BY shard, kind";
+/// No write is given twice. What was never held has the epoch 0.
 pub(super) const PUT_SHARDS: &str = statement!("put_shards.sql");
 
 impl Db<'_> {
     pub(super) fn put_worker(&mut self, worker: &Worker) -> Outcome<()> {
         let (codes, shards) = (i64::from(worker.codes.get()), i64::from(worker.shards.get()));
         let (expires_at, incarnation) = (worker.expires_at.as_micros(), worker.incarnation.cast_signed());
-        self.one(ask!(PUT_WORKER, worker.name.as_str(), codes, shards, expires_at, incarnation)).map(|_| ())
+        let kinds = serde_json::to_string(&worker.kinds)?;
+        self.one(ask!(PUT_WORKER, worker.name.as_str(), codes, shards, expires_at, incarnation, kinds))
+            .map(|_| ())
     }
 
     pub(super) fn delete_worker(&mut self, name: &Holder) -> Outcome<()> {
@@ -57,8 +61,8 @@ impl Db<'_> {
     pub(super) fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> Outcome<Vec<bool>> {
         let mut answers = vec![false; writes.len()];
         let mut seen = HashSet::with_capacity(writes.len());
-        let first: Vec<usize> =
-            (0..writes.len()).filter(|at| seen.insert((writes[*at].lease.shard, writes[*at].was))).collect();
+        let of = |write: &ShardWrite| (write.lease.shard, write.lease.kind.clone(), write.was);
+        let first: Vec<usize> = (0..writes.len()).filter(|at| seen.insert(of(&writes[*at]))).collect();
         let given = || first.iter().map(|at| &writes[*at]);
         let rows = self.one(ask!(
             PUT_SHARDS,
@@ -69,6 +73,9 @@ impl Db<'_> {
                 .collect::<Vec<Option<String>>>(),
             given().map(|write| write.lease.epoch).collect::<Vec<i64>>(),
             given().map(|write| write.lease.expires_at.as_micros()).collect::<Vec<i64>>(),
+            given()
+                .map(|write| write.lease.kind.as_ref().map_or_else(String::new, ToString::to_string))
+                .collect::<Vec<String>>(),
         ))?;
         for row in &rows {
             if let Some(at) = first.get(row::place(row, 0)?) {

@@ -247,31 +247,37 @@ CREATE TABLE sm_consumer (
 ) STRICT, WITHOUT ROWID;
 
 -- codes, shards: how it splits the shard codes. incarnation: which of the workers that had the name it is.
+-- kinds: those that it pokes, a JSON array; null for all.
 CREATE TABLE sm_worker (
     name       TEXT PRIMARY KEY,
     codes      INTEGER NOT NULL,
     shards     INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
-    incarnation INTEGER NOT NULL
+    incarnation INTEGER NOT NULL,
+    kinds      TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sm_worker_expiry ON sm_worker (expires_at, name);
 
+-- kind: empty for the lease of the shard; otherwise the lease is on that kind of it alone.
 CREATE TABLE sm_shard (
-    shard      INTEGER PRIMARY KEY,
+    shard      INTEGER NOT NULL,
+    kind       TEXT NOT NULL,
     holder     TEXT,
     epoch      INTEGER NOT NULL,
-    expires_at INTEGER NOT NULL
-) STRICT;
+    expires_at INTEGER NOT NULL,
+    PRIMARY KEY (shard, kind)
+) STRICT, WITHOUT ROWID;
 CREATE INDEX sm_shard_holder ON sm_shard (holder);
 -- Which worker took which shard under which epoch: the last changes of holder.
 CREATE TABLE sm_shard_take (
     shard  INTEGER NOT NULL,
+    kind   TEXT NOT NULL,
     epoch  INTEGER NOT NULL,
     holder TEXT NOT NULL,
     at     INTEGER NOT NULL,
     codes  INTEGER NOT NULL,
     shards INTEGER NOT NULL,
-    PRIMARY KEY (shard, epoch)
+    PRIMARY KEY (shard, kind, epoch)
 ) STRICT, WITHOUT ROWID;
 -- Outages of targets that lasted until a poker renewed its shards. until: none if it goes on.
 CREATE TABLE sm_outage (

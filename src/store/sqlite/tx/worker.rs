@@ -4,26 +4,27 @@ use std::collections::HashSet;
 
 use super::super::error::Outcome;
 use super::{Db, clamp};
-use crate::id::Holder;
+use crate::id::{Holder, SensorKind};
 use crate::store::contract::{ShardLease, ShardWrite, Worker};
 use crate::store::sql::records;
 use crate::time::Timestamp;
 
-const PUT_WORKER: &str = "INSERT INTO sm_worker (name, codes, shards, expires_at, incarnation) \
-     VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, codes = excluded.codes, shards = excluded.shards, \
-     expires_at = excluded.expires_at";
+const PUT_WORKER: &str = "INSERT INTO sm_worker (name, codes, shards, expires_at, incarnation, kinds) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, \
+     codes = excluded.codes, shards = excluded.shards, expires_at = excluded.expires_at, kinds = excluded.kinds";
 const DELETE_WORKER: &str = "DELETE FROM sm_worker WHERE name = ?1";
-pub(super) const RELEASE: &str = "UPDATE sm_shard SET holder = NULL, epoch = epoch + 1 WHERE holder = ?1";
-const LIVE_WORKERS: &str =
-    "SELECT name, codes, shards, expires_at, incarnation FROM sm_worker WHERE expires_at > ?1 ORDER BY name";
+pub(super) const RELEASE: &str =
+    "UPDATE sm_shard SET holder = NULL, epoch = epoch + 1 WHERE holder = ?1 AND kind = ''";
+pub(super) const DELETE_LOANS: &str = "DELETE FROM sm_shard WHERE holder = ?1 AND kind <> ''";
+const DELETE_LOAN: &str = "DELETE FROM sm_shard WHERE shard = ?1 AND kind = ?2 AND epoch = ?3";
+const LIVE_WORKERS: &str = "SELECT name, codes, shards, expires_at, incarnation, kinds FROM sm_worker WHERE expires_at > ?1 ORDER BY name";
 pub(super) const FORGET_WORKERS: &str = "DELETE FROM sm_worker WHERE name IN \
      (SELECT name FROM sm_worker WHERE expires_at < ?1 ORDER BY expires_at, name LIMIT ?2)";
-const SHARDS: &str = "SELECT shard, holder, epoch, expires_at FROM sm_shard ORDER BY shard";
-const FIRST_LEASE: &str = "INSERT INTO sm_shard (shard, holder, epoch, expires_at) VALUES (?1, ?2, ?3, ?4) \
-     ON CONFLICT (shard) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, \
+const SHARDS: &str = "SELECT shard, holder, epoch, expires_at, kind FROM sm_shard ORDER BY shard, kind";
+const FIRST_LEASE: &str = "INSERT INTO sm_shard (shard, kind, holder, epoch, expires_at) VALUES (?1, ?2, ?3, ?4, ?5) \
+     ON CONFLICT (shard, kind) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, \
      expires_at = excluded.expires_at WHERE epoch = 0";
-pub(super) const LATER_LEASE: &str =
-    "UPDATE sm_shard SET holder = ?2, epoch = ?3, expires_at = ?4 WHERE shard = ?1 AND epoch = ?5";
+pub(super) const LATER_LEASE: &str = "UPDATE sm_shard SET holder = ?3, epoch = ?4, expires_at = ?5 WHERE shard = ?1 AND kind = ?2 AND epoch = ?6";
 
 impl Db<'_> {
     pub(super) fn put_worker(&mut self, worker: &Worker) -> Outcome<()> {
@@ -34,6 +35,7 @@ impl Db<'_> {
             shards,
             worker.expires_at.as_micros(),
             worker.incarnation.cast_signed(),
+            serde_json::to_string(&worker.kinds)?,
         ))?;
         Ok(())
     }
@@ -41,6 +43,7 @@ impl Db<'_> {
     pub(super) fn delete_worker(&mut self, name: &Holder) -> Outcome<()> {
         self.prepare(DELETE_WORKER)?.execute([name.as_str()])?;
         self.prepare(RELEASE)?.execute([name.as_str()])?;
+        self.prepare(DELETE_LOANS)?.execute([name.as_str()])?;
         Ok(())
     }
 
@@ -60,24 +63,30 @@ impl Db<'_> {
 
     pub(super) fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> Outcome<Vec<bool>> {
         let (mut first, mut later) = (self.prepare(FIRST_LEASE)?, self.prepare(LATER_LEASE)?);
+        let mut delete = self.prepare(DELETE_LOAN)?;
         let mut written = HashSet::with_capacity(writes.len());
-        let mut put = |write: &ShardWrite| {
+        let mut answers = Vec::with_capacity(writes.len());
+        for write in writes {
             let lease = &write.lease;
-            if written.contains(&lease.shard) {
-                return Ok(false);
+            let of = (lease.shard, lease.kind.as_ref().map_or("", SensorKind::as_str));
+            if written.contains(&of) {
+                answers.push(false);
+                continue;
             }
             let holder = lease.holder.as_ref().map(Holder::as_str);
             let expires_at = lease.expires_at.as_micros();
+            let (shard, kind) = of;
             let rows = match write.was {
-                0 => first.execute((lease.shard, holder, lease.epoch, expires_at))?,
-                was => later.execute((lease.shard, holder, lease.epoch, expires_at, was))?,
+                was if lease.kind.is_some() && holder.is_none() => delete.execute((shard, kind, was))?,
+                0 => first.execute((shard, kind, holder, lease.epoch, expires_at))?,
+                was => later.execute((shard, kind, holder, lease.epoch, expires_at, was))?,
             };
             let answer = rows > 0;
             if answer {
-                written.insert(lease.shard);
+                written.insert(of);
             }
-            Ok(answer)
-        };
-        writes.iter().map(&mut put).collect()
+            answers.push(answer);
+        }
+        Ok(answers)
     }
 }

@@ -97,31 +97,37 @@ CREATE TABLE sm.numbers (
 INSERT INTO sm.numbers VALUES (0, 0, 0, 0);
 
 -- codes, shards: how it splits the shard codes. incarnation: which of the workers that had the name it is.
+-- kinds: those that it pokes, a JSON array; null for all.
 CREATE TABLE sm.worker (
     name       TEXT COLLATE "C" PRIMARY KEY,
     codes      BIGINT NOT NULL,
     shards     BIGINT NOT NULL,
     expires_at BIGINT NOT NULL,
-    incarnation BIGINT NOT NULL
+    incarnation BIGINT NOT NULL,
+    kinds      TEXT NOT NULL
 );
 CREATE INDEX worker_expiry ON sm.worker (expires_at, name);
 
+-- kind: empty for the lease of the shard; otherwise the lease is on that kind of it alone.
 CREATE TABLE sm.shard (
-    shard      BIGINT PRIMARY KEY,
+    shard      BIGINT NOT NULL,
+    kind       TEXT COLLATE "C" NOT NULL,
     holder     TEXT COLLATE "C",
     epoch      BIGINT NOT NULL,
-    expires_at BIGINT NOT NULL
+    expires_at BIGINT NOT NULL,
+    PRIMARY KEY (shard, kind)
 );
 CREATE INDEX shard_holder ON sm.shard (holder);
 -- Which worker took which shard under which epoch: the last changes of holder.
 CREATE TABLE sm.shard_take (
     shard  BIGINT NOT NULL,
+    kind   TEXT COLLATE "C" NOT NULL,
     epoch  BIGINT NOT NULL,
     holder TEXT COLLATE "C" NOT NULL,
     at     BIGINT NOT NULL,
     codes  BIGINT NOT NULL,
     shards BIGINT NOT NULL,
-    PRIMARY KEY (shard, epoch)
+    PRIMARY KEY (shard, kind, epoch)
 );
 -- Outages of targets that lasted until a poker renewed its shards. until: none if it goes on.
 CREATE TABLE sm.outage (

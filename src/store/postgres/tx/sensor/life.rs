@@ -11,22 +11,23 @@ use crate::store::contract::{FORGOTTEN_OUTAGES, KEPT_OUTAGES, KEPT_TAKES};
 use crate::store::sql::records;
 use crate::time::Timestamp;
 
-/// No shard and epoch is given twice.
-pub(in super::super) const PUT_TAKES: &str = "INSERT INTO sm.shard_take (shard, epoch, holder, at, codes, shards) \
-     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[]) \
-       given (shard, epoch, holder, at, codes, shards) ORDER BY given.shard, given.epoch \
-     ON CONFLICT (shard, epoch) DO UPDATE SET holder = excluded.holder, at = excluded.at, \
+/// No shard, kind and epoch is given twice.
+pub(in super::super) const PUT_TAKES: &str = "INSERT INTO sm.shard_take (shard, kind, epoch, holder, at, codes, shards) \
+     SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[]) \
+       given (shard, kind, epoch, holder, at, codes, shards) \
+     ORDER BY given.shard, given.kind COLLATE \"C\", given.epoch \
+     ON CONFLICT (shard, kind, epoch) DO UPDATE SET holder = excluded.holder, at = excluded.at, \
        codes = excluded.codes, shards = excluded.shards";
 /// Passes over what others forget. So do those below.
 pub(in super::super) const FORGET_TAKES: &str = "WITH old AS MATERIALIZED ( \
-       SELECT take.at FROM unnest($1::bigint[], $2::bigint[]) given (shard, epoch) \
+       SELECT take.at FROM unnest($1::bigint[], $2::text[], $3::bigint[]) given (shard, kind, epoch) \
        CROSS JOIN LATERAL ( \
          SELECT ctid AS at FROM sm.shard_take \
-         WHERE shard_take.shard = given.shard AND shard_take.epoch <= given.epoch FOR UPDATE SKIP LOCKED \
+         WHERE shard_take.shard = given.shard AND shard_take.kind = given.kind AND shard_take.epoch <= given.epoch FOR UPDATE SKIP LOCKED \
        ) take) \
      DELETE FROM sm.shard_take WHERE ctid = ANY (ARRAY(SELECT at FROM old))";
 pub(in super::super) const TAKES: &str =
-    "SELECT shard, epoch, holder, at, codes, shards FROM sm.shard_take ORDER BY shard, epoch";
+    "SELECT shard, epoch, holder, at, codes, shards, kind FROM sm.shard_take ORDER BY shard, kind, epoch";
 /// No target and beginning is given twice.
 pub(in super::super) const PUT_OUTAGES: &str = "INSERT INTO sm.outage (fingerprint, since, until) \
      SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) given (fingerprint, since, until) \
@@ -55,13 +56,16 @@ pub(in super::super) const OUTAGES_OF: &str =
 
 impl Db<'_> {
     pub(super) fn put_shard_takes(&mut self, takes: &[ShardTake]) -> Outcome<()> {
-        let last: BTreeMap<(u32, i64), &ShardTake> =
-            takes.iter().map(|take| ((take.shard, take.epoch), take)).collect();
+        let of = |take: &ShardTake| (take.shard, take.kind.clone(), take.epoch);
+        let last: BTreeMap<_, &ShardTake> = takes.iter().map(|take| (of(take), take)).collect();
+        let kinds =
+            || last.keys().map(|(_, kind, _)| kind.as_ref().map_or_else(String::new, ToString::to_string));
         let numbers =
             |number: fn(&ShardTake) -> i64| last.values().map(|take| number(take)).collect::<Vec<i64>>();
         let put = ask!(
             PUT_TAKES,
             numbers(|take| take.shard.into()),
+            kinds().collect::<Vec<String>>(),
             numbers(|take| take.epoch),
             last.values().map(|take| take.holder.to_string()).collect::<Vec<String>>(),
             numbers(|take| take.at.as_micros()),
@@ -71,6 +75,7 @@ impl Db<'_> {
         let forget = ask!(
             FORGET_TAKES,
             numbers(|take| take.shard.into()),
+            kinds().collect::<Vec<String>>(),
             numbers(|take| take.epoch.saturating_sub(KEPT_TAKES)),
         );
         self.all([put, forget]).map(|_| ())

@@ -7,15 +7,18 @@ use rusqlite::params;
 use super::super::super::error::Outcome;
 use super::super::{Db, clamp};
 use crate::fingerprint::Fingerprint;
+use crate::id::SensorKind;
 use crate::sensor::{OutageRow, ShardTake};
 use crate::store::contract::{FORGOTTEN_OUTAGES, KEPT_OUTAGES, KEPT_TAKES};
 use crate::store::sql::records;
 use crate::time::Timestamp;
 
-const PUT_TAKE: &str = "REPLACE INTO sm_shard_take (shard, epoch, holder, at, codes, shards) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-pub(in super::super) const FORGET_TAKES: &str = "DELETE FROM sm_shard_take WHERE shard = ?1 AND epoch <= ?2";
-const TAKES: &str = "SELECT shard, epoch, holder, at, codes, shards FROM sm_shard_take ORDER BY shard, epoch";
+const PUT_TAKE: &str = "REPLACE INTO sm_shard_take (shard, epoch, holder, at, codes, shards, kind) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+pub(in super::super) const FORGET_TAKES: &str =
+    "DELETE FROM sm_shard_take WHERE shard = ?1 AND kind = ?2 AND epoch <= ?3";
+const TAKES: &str =
+    "SELECT shard, epoch, holder, at, codes, shards, kind FROM sm_shard_take ORDER BY shard, kind, epoch";
 const PUT_OUTAGE: &str = "REPLACE INTO sm_outage (fingerprint, since, until) VALUES (?1, ?2, ?3)";
 pub(in super::super) const FORGET_EARLIER: &str = "DELETE FROM sm_outage WHERE fingerprint = ?1 AND since < \
      (SELECT since FROM sm_outage WHERE fingerprint = ?1 ORDER BY since DESC LIMIT 1 OFFSET ?2)";
@@ -32,8 +35,9 @@ impl Db<'_> {
         for take in takes {
             let (codes, shards) = (take.codes.get(), take.shards.get());
             let (holder, at) = (take.holder.as_str(), take.at.as_micros());
-            put.execute(params![take.shard, take.epoch, holder, at, codes, shards])?;
-            forget.execute((take.shard, take.epoch.saturating_sub(KEPT_TAKES)))?;
+            let kind = take.kind.as_ref().map_or("", SensorKind::as_str);
+            put.execute(params![take.shard, take.epoch, holder, at, codes, shards, kind])?;
+            forget.execute((take.shard, kind, take.epoch.saturating_sub(KEPT_TAKES)))?;
         }
         Ok(())
     }

@@ -1,0 +1,403 @@
+//! Which kinds of its shards a worker lends to workers that serve them.
+//!
+//! The holder of a shard pokes the kinds that it serves. A kind that it does not serve and a live worker serves, it
+//! lends to that worker: it writes a lease on that kind of the shard, the loan. The borrower renews the loan as it
+//! renews its shards, and gives it back once the shard's holder serves the kind.
+//!
+//! Only the holder of a shard makes loans, in the transaction that renews its lease, and it deletes those that expired.
+//! It does not touch a loan that has not expired, even if it serves the kind: it leaves the kind to the borrower. So a
+//! kind of a shard has one worker at a time, as long as leases hold. Between equal workers there are no loans.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::claim::{ShardLease, ShardWrite, Worker};
+use crate::id::{Holder, SensorKind};
+use crate::time::Timestamp;
+
+/// The kinds of a shard that a worker looks after.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scope<K> {
+    /// All but those that are lent: it holds the shard.
+    Except(BTreeSet<K>),
+    /// Those that it borrowed.
+    Only(BTreeSet<K>),
+}
+
+impl<K: Ord> Scope<K> {
+    /// Returns the scope of a worker that holds a shard of which nothing is lent.
+    #[cfg(test)]
+    pub(crate) fn whole() -> Self {
+        Self::Except(BTreeSet::new())
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self, Self::Except(lent) if lent.is_empty())
+    }
+
+    pub(crate) fn has(&self, kind: &K) -> bool {
+        match self {
+            Self::Except(lent) => !lent.contains(kind),
+            Self::Only(borrowed) => borrowed.contains(kind),
+        }
+    }
+
+    /// Returns the kinds that it names.
+    pub(crate) fn named(&self) -> &BTreeSet<K> {
+        match self {
+            Self::Except(kinds) | Self::Only(kinds) => kinds,
+        }
+    }
+
+    /// Returns true if it has a kind that the other one does not have.
+    pub(crate) fn exceeds(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Except(_), Self::Only(_)) => true,
+            (Self::Except(lent), Self::Except(before)) => !before.is_subset(lent),
+            (Self::Only(borrowed), _) => borrowed.iter().any(|kind| !other.has(kind)),
+        }
+    }
+
+    pub(crate) fn map<T: Ord>(&self, to: impl FnMut(&K) -> T) -> Scope<T> {
+        match self {
+            Self::Except(lent) => Scope::Except(lent.iter().map(to).collect()),
+            Self::Only(borrowed) => Scope::Only(borrowed.iter().map(to).collect()),
+        }
+    }
+}
+
+/// The inputs from which one worker decides what it lends, and what it gives back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lending<'a> {
+    pub(crate) me: &'a Worker,
+    pub(crate) now: Timestamp,
+    pub(crate) ttl: Duration,
+    /// The live workers, this one included.
+    pub(crate) live: &'a [Worker],
+    /// The leases of shards as they were read.
+    pub(crate) leases: &'a [ShardLease],
+    pub(crate) loans: &'a [ShardLease],
+    /// The shards whose leases this worker has written.
+    pub(crate) held: &'a BTreeSet<u32>,
+}
+
+impl<'a> Lending<'a> {
+    /// Returns the writes. A new loan has the epoch 1.
+    pub(crate) fn writes(&self) -> Vec<ShardWrite> {
+        let mut writes = self.of_borrowed();
+        let lendable = self.lendable();
+        let mut burden = self.burden();
+        let mut theirs: BTreeMap<(u32, &SensorKind), &ShardLease> = BTreeMap::new();
+        for (loan, kind) in
+            self.loans().filter(|(loan, _)| self.held.contains(&loan.shard) && !self.is_mine(loan))
+        {
+            theirs.insert((loan.shard, kind), loan);
+            if loan.is_free(self.now) && !lendable.contains(kind) {
+                writes.push(ended(loan));
+            }
+        }
+        for shard in self.held {
+            for kind in &lendable {
+                let was = match theirs.get(&(*shard, *kind)) {
+                    Some(loan) if !loan.is_free(self.now) => continue,
+                    Some(loan) => loan.epoch,
+                    None => 0,
+                };
+                let Some(to) = self.borrower(kind, &burden) else { continue };
+                *burden.entry((Some(*kind), to)).or_default() += 1;
+                *burden.entry((None, to)).or_default() += 1;
+                writes.push(self.given(*shard, kind, to, was, was + 1));
+            }
+        }
+        writes
+    }
+
+    /// Renews the loans of this worker, and ends those that are of no use or exceed its share.
+    fn of_borrowed(&self) -> Vec<ShardWrite> {
+        let live: BTreeMap<&Holder, &Worker> =
+            self.live.iter().map(|worker| (&worker.name, worker)).collect();
+        let held = self.leases.iter().filter(|lease| !lease.is_free(self.now));
+        let lender = held.filter_map(|lease| Some((lease.shard, *live.get(lease.holder.as_ref()?)?)));
+        let lenders: BTreeMap<u32, &Worker> = lender.collect();
+        let mut left: BTreeMap<&SensorKind, usize> = BTreeMap::new();
+        let mut writes = Vec::new();
+        for (loan, kind) in self.loans().filter(|(loan, _)| self.is_mine(loan)) {
+            let left = left.entry(kind).or_insert_with(|| self.quota(kind));
+            let is_of_use = self.me.serves(kind)
+                && !loan.is_free(self.now)
+                && !self.held.contains(&loan.shard)
+                && lenders.get(&loan.shard).is_none_or(|lender| !lender.serves(kind));
+            writes.push(match left.checked_sub(1).filter(|_| is_of_use) {
+                None => ended(loan),
+                Some(rest) => {
+                    *left = rest;
+                    self.given(loan.shard, kind, &self.me.name, loan.epoch, loan.epoch)
+                }
+            });
+        }
+        writes
+    }
+
+    /// Returns the kinds that this worker looks after, by shard, once those of the writes that took effect are known.
+    pub(crate) fn scopes(&self, writes: &[ShardWrite], written: &[bool]) -> BTreeMap<u32, Scope<SensorKind>> {
+        let mut lent: BTreeMap<u32, BTreeSet<SensorKind>> = BTreeMap::new();
+        for (loan, kind) in self.loans() {
+            lent.entry(loan.shard).or_default().insert(kind.clone());
+        }
+        let mut scopes: BTreeMap<u32, Scope<SensorKind>> = BTreeMap::new();
+        // A loan whose end did not take effect may have been renewed.
+        for (write, written) in writes.iter().zip(written) {
+            let Some(kind) = &write.lease.kind else { continue };
+            let (shard, is_mine) = (write.lease.shard, self.is_mine(&write.lease));
+            if write.lease.holder.is_none() && *written {
+                lent.entry(shard).or_default().remove(kind);
+            } else if is_mine && *written && !self.held.contains(&shard) {
+                let scope = scopes.entry(shard).or_insert_with(|| Scope::Only(BTreeSet::new()));
+                if let Scope::Only(borrowed) = scope {
+                    borrowed.insert(kind.clone());
+                }
+            } else {
+                lent.entry(shard).or_default().insert(kind.clone());
+            }
+        }
+        for shard in self.held {
+            scopes.insert(*shard, Scope::Except(lent.remove(shard).unwrap_or_default()));
+        }
+        scopes
+    }
+
+    fn loans(&self) -> impl Iterator<Item = (&'a ShardLease, &'a SensorKind)> {
+        self.loans.iter().filter_map(|loan| Some((loan, loan.kind.as_ref()?)))
+    }
+
+    fn is_mine(&self, loan: &ShardLease) -> bool {
+        loan.holder.as_ref() == Some(&self.me.name)
+    }
+
+    fn given(&self, shard: u32, kind: &SensorKind, to: &Holder, was: i64, epoch: i64) -> ShardWrite {
+        let lease = ShardLease::new(shard, Some(to.clone()), epoch, self.now + self.ttl);
+        ShardWrite::new(was, lease.kind(kind.clone()))
+    }
+
+    /// Returns the kinds that others serve and this worker does not.
+    fn lendable(&self) -> BTreeSet<&'a SensorKind> {
+        let of_others = self.live.iter().filter_map(|worker| worker.kinds.as_ref()).flatten();
+        of_others.filter(|kind| !self.me.serves(kind)).collect()
+    }
+
+    /// Returns the most loans of a kind that a worker keeps, so that those who serve it share them.
+    fn quota(&self, kind: &SensorKind) -> usize {
+        let loans = self.loans().filter(|(loan, of)| *of == kind && !loan.is_free(self.now)).count();
+        let workers = self.live.iter().filter(|worker| worker.serves(kind)).count();
+        loans.div_ceil(workers.max(1))
+    }
+
+    /// Returns how many loans of each kind each worker has, and how many leases and loans in total.
+    fn burden(&self) -> BTreeMap<(Option<&'a SensorKind>, &'a Holder), usize> {
+        let mut burden = BTreeMap::new();
+        for lease in self.leases.iter().chain(self.loans).filter(|lease| !lease.is_free(self.now)) {
+            let Some(holder) = lease.holder.as_ref() else { continue };
+            *burden.entry((None, holder)).or_default() += 1;
+            if lease.kind.is_some() {
+                *burden.entry((lease.kind.as_ref(), holder)).or_default() += 1;
+            }
+        }
+        burden
+    }
+
+    /// Chooses who is lent a kind: the one who has the fewest loans of it, then the fewest leases.
+    fn borrower(
+        &self,
+        kind: &SensorKind,
+        burden: &BTreeMap<(Option<&SensorKind>, &Holder), usize>,
+    ) -> Option<&'a Holder> {
+        let has = |kind, name| burden.get(&(kind, name)).copied().unwrap_or(0);
+        let able = self.live.iter().filter(|worker| worker.serves(kind)).map(|worker| &worker.name);
+        able.min_by_key(|name| (has(Some(kind), name), has(None, name), *name))
+    }
+}
+
+/// Returns the write that ends a loan.
+fn ended(loan: &ShardLease) -> ShardWrite {
+    let free = ShardLease { holder: None, epoch: loan.epoch.saturating_add(1), ..loan.clone() };
+    ShardWrite::new(loan.epoch, free)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use proptest::prelude::*;
+
+    use super::super::claim::Claim;
+    use super::*;
+    use crate::shard::DEFAULT_CODES;
+
+    const TTL: Duration = Duration::from_micros(30);
+    const SHARDS: u32 = 6;
+    const KINDS: [&str; 4] = ["a", "b", "c", "d"];
+
+    fn kind(at: usize) -> SensorKind {
+        SensorKind::new(KINDS[at]).unwrap()
+    }
+
+    /// A worker and what it looks after, until its lease ends.
+    struct Process {
+        row: Worker,
+        until: Timestamp,
+        scopes: BTreeMap<u32, Scope<SensorKind>>,
+    }
+
+    impl Process {
+        fn pokes(&self, now: Timestamp, shard: u32, kind: &SensorKind) -> bool {
+            let has = self.scopes.get(&shard).is_some_and(|scope| scope.has(kind));
+            now < self.until && has && self.row.serves(kind)
+        }
+    }
+
+    /// The leases and the processes, live and dead: of those only the leases are left.
+    struct World {
+        now: Timestamp,
+        state: BTreeMap<(u32, Option<SensorKind>), ShardLease>,
+        processes: BTreeMap<u8, Process>,
+        writes: usize,
+    }
+
+    impl World {
+        fn write(&mut self, write: &ShardWrite) -> bool {
+            let of = (write.lease.shard, write.lease.kind.clone());
+            let known = self.state.get(&of);
+            if known.map_or(0, |lease| lease.epoch) != write.was {
+                return false;
+            }
+            self.writes += usize::from(known.map(|lease| &lease.holder) != Some(&write.lease.holder));
+            match write.lease.kind.is_some() && write.lease.holder.is_none() {
+                true => self.state.remove(&of),
+                false => self.state.insert(of, write.lease.clone()),
+            };
+            true
+        }
+
+        /// One transaction, as the poker makes it.
+        fn renew(&mut self, name: u8) {
+            let (now, until) = (self.now, self.now + TTL);
+            let Some(process) = self.processes.get_mut(&name) else { return };
+            process.row.expires_at = until;
+            let me = process.row.clone();
+            let live = self.processes.values().map(|process| &process.row);
+            let live: Vec<Worker> = live.filter(|row| now < row.expires_at).cloned().collect();
+            let (loans, leases): (Vec<_>, Vec<_>) =
+                self.state.values().cloned().partition(|lease| lease.kind.is_some());
+            let most = u32::MAX;
+            let claim = Claim { me: &me.name, now, ttl: TTL, shards: SHARDS, most, comeback: None };
+            let writes = claim.writes(&leases, &live);
+            let held = writes.iter().filter(|write| self.write(write));
+            let held = held.filter(|write| write.lease.holder.as_ref() == Some(&me.name));
+            let held: BTreeSet<u32> = held.map(|write| write.lease.shard).collect();
+            let lending =
+                Lending { me: &me, now, ttl: TTL, live: &live, leases: &leases, loans: &loans, held: &held };
+            let writes = lending.writes();
+            let written: Vec<bool> = writes.iter().map(|write| self.write(write)).collect();
+            let scopes = lending.scopes(&writes, &written);
+            if let Some(process) = self.processes.get_mut(&name) {
+                (process.scopes, process.until) = (scopes, until);
+            }
+            self.check();
+        }
+
+        /// No kind of a shard has two workers that poke it.
+        fn check(&self) {
+            for shard in 0..SHARDS {
+                for kind in (0..KINDS.len()).map(kind) {
+                    let pokes = |process: &&Process| process.pokes(self.now, shard, &kind);
+                    let all: Vec<&Holder> =
+                        self.processes.values().filter(pokes).map(|process| &process.row.name).collect();
+                    assert!(all.len() < 2, "{all:?} poke {kind} of shard {shard}");
+                }
+            }
+        }
+
+        /// Two renewals of each, a third of a lease apart, in this order.
+        fn settle(&mut self, order: &[u8], rounds: usize) {
+            for _ in 0..rounds {
+                for name in order {
+                    self.renew(*name);
+                }
+                self.now += TTL / 3;
+                self.check();
+            }
+        }
+    }
+
+    proptest! {
+        /// Workers that serve some kinds each come, leave and die in any order. No kind of a shard ever has two workers.
+        /// Two thirds of a lease after the last lease of a dead worker ended, each kind of each shard is poked by a
+        /// worker that serves it, if one lives. Then nothing changes hands any more. Between equals nothing is lent.
+        #[test]
+        fn each_kind_is_poked_by_a_worker_that_serves_it(
+            steps in proptest::collection::vec((0_u8..5, 0_u8..4, 0_u8..16, any::<u8>()), 1..25),
+            order in Just((0_u8..5).collect::<Vec<_>>()).prop_shuffle(),
+        ) {
+            let mut world =
+                World { now: Timestamp::UNIX_EPOCH, state: BTreeMap::new(), processes: BTreeMap::new(), writes: 0 };
+            for (name, step, kinds, some) in steps {
+                match step {
+                    0 | 1 => {
+                        let kinds = (0..KINDS.len()).filter(|at| kinds >> at & 1 == 1).map(kind).collect();
+                        let split = NonZeroU32::new(SHARDS).unwrap();
+                        let row = Worker::new(Holder::new(format!("w{name}")).unwrap(), DEFAULT_CODES, split, world.now);
+                        let process = Process { row: row.kinds(kinds), until: world.now, scopes: BTreeMap::new() };
+                        // It waits until its predecessor's lease has ended.
+                        if !world.processes.contains_key(&name) && world.state.values().all(|lease| lease.holder.as_ref() != Some(&process.row.name) || lease.is_free(world.now)) {
+                            world.processes.insert(name, process);
+                        }
+                    }
+                    // It dies, and its leases are left.
+                    2 => {
+                        world.processes.remove(&name);
+                    }
+                    _ => world.now += TTL / 3,
+                }
+                for name in order.iter().filter(|name| some >> *name & 1 == 1) {
+                    world.renew(*name);
+                }
+                // All that live renew in time.
+                let late = |process: &&Process| process.until < world.now + TTL / 3;
+                let late: Vec<u8> = world.processes.iter().filter(|(_, process)| late(process)).map(|(name, _)| *name).collect();
+                late.into_iter().for_each(|name| world.renew(name));
+            }
+            world.settle(&order, 8);
+            world.writes = 0;
+            world.settle(&order, 3);
+            prop_assert_eq!(world.writes, 0, "nothing changes hands");
+            let live: Vec<&Process> = world.processes.values().collect();
+            for kind in (0..KINDS.len()).map(kind) {
+                let is_served = live.iter().any(|process| process.row.serves(&kind));
+                for shard in 0..SHARDS {
+                    let poked = live.iter().filter(|process| process.pokes(world.now, shard, &kind)).count();
+                    prop_assert_eq!(poked, usize::from(is_served), "{} of shard {}", &kind, shard);
+                    let seen = live.iter().filter(|process| process.scopes.get(&shard).is_some_and(|scope| scope.has(&kind)));
+                    prop_assert_eq!(seen.count(), usize::from(!live.is_empty()), "someone ends its sensors");
+                }
+            }
+            let is_equal = live.windows(2).all(|two| two[0].row.kinds == two[1].row.kinds);
+            if is_equal && !live.is_empty() {
+                prop_assert!(world.state.values().all(|lease| lease.kind.is_none()), "nothing is lent");
+            }
+        }
+    }
+
+    #[test]
+    fn a_scope_exceeds_another_by_the_kinds_that_it_has_more() {
+        let all = |not: &[u8]| Scope::Except(not.iter().copied().collect());
+        let only = |kinds: &[u8]| Scope::Only(kinds.iter().copied().collect());
+        let scopes = [all(&[]), all(&[1]), all(&[1, 2]), only(&[]), only(&[1]), only(&[1, 2])];
+        for one in &scopes {
+            for other in &scopes {
+                // Of three kinds, the last is named by none.
+                let exceeds = (1..4).any(|kind| one.has(&kind) && !other.has(&kind));
+                assert_eq!(one.exceeds(other), exceeds, "{one:?} {other:?}");
+            }
+        }
+    }
+}
