@@ -175,8 +175,14 @@ impl World {
         let order =
             AdmitRequest::new("h".try_into().unwrap(), name.as_str().try_into().unwrap(), budget, lease);
         let mut granted = Vec::new();
+        // Its commit goes along, or is to be undone, or neither.
+        let is_last = !is_undone && self.below(2) == 0;
         let done: Result<()> = self.store.write(|tx| {
-            granted = tx.admit(self.now(), &order)?.granted.iter().map(|task| task.id.0).collect();
+            let admission = match is_last {
+                true => tx.last(|tx| tx.admit(self.now(), &order))?,
+                false => tx.admit(self.now(), &order)?,
+            };
+            granted = admission.granted.iter().map(|task| task.id.0).collect();
             if is_undone { Err(Error::abort("on purpose")) } else { Ok(()) }
         });
         assert_eq!(done.is_err(), is_undone, "{done:?}");

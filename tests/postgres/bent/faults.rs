@@ -102,17 +102,16 @@ faults! {
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "Conflict";
     "a short grant forgets early tasks", "migrations/0001_initial/functions/take_few.sql":
         "use.early := lane_early;" => "use.early := '{}';",
-        "stepped::bounds::a_locked_head_that_is_rolled_back" says "before the bound of its lane";
+        "stepped::bounds::a_short_grant_counts_as_another_one_does" says "left: [";
     "a short grant raises no bound", "migrations/0001_initial/functions/take_few.sql":
-        "coalesce(lane_bound[1], use.rank), coalesce(lane_bound[2], use.logical_date), coalesce(lane_bound[3], use.map_index), coalesce(lane_bound[4], use.no)"
-            => "use.rank, use.logical_date, use.map_index, use.no",
-        "stepped::bounds::a_page_reads_no_dead_rows" says "buffers behind the bound";
+        "coalesce(lane_bound[4], use.no)" => "use.no",
+        "stepped::bounds::a_short_grant_counts_as_another_one_does" says "left: [";
     "a short grant counts no slots", "migrations/0001_initial/functions/take_few.sql":
         "cardinality(nos) * needs.slots" => "0 * needs.slots",
-        "bounds::ticks_grant_what_a_look_at_all_rows_says" says "Pool";
+        "stepped::bounds::a_short_grant_counts_as_another_one_does" says "left: [";
     "a short grant takes the half of a plan", "migrations/0001_initial/functions/take_few.sql":
         "cardinality(new_epochs) IS DISTINCT FROM cardinality(nos) OR" => "",
-        "stepped::bounds::a_locked_head_that_is_rolled_back" says "audit";
+        "stepped::bounds::a_locked_head_that_is_rolled_back" says "left";
     "a second plan waits for rows", "tx/tick/candidates_locked.sql":
         "LIMIT page.most FOR UPDATE SKIP LOCKED) ready" => "LIMIT page.most FOR UPDATE) ready",
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "Conflict";

@@ -9,7 +9,7 @@ use stationmaster::{NewTask, TaskState};
 
 use super::hand::Hand;
 use super::open_tick::OpenTick;
-use super::scene::{LEVELS, Scene, key, later, now, task};
+use super::scene::{LEVELS, Scene, key, later, now, order, task};
 
 const CANDIDATES: &str = include_str!("../../../src/store/postgres/tx/tick/candidates.sql");
 const PROMOTE: &str = include_str!("../../../src/store/postgres/tx/promote.sql");
@@ -52,6 +52,33 @@ fn nothing_is_before_the_bound(scene: &Scene, of: &str) {
     scene.audit();
 }
 
+/// A grant of a few tasks, whose commit goes along, leaves what another one leaves.
+#[test]
+fn a_short_grant_counts_as_another_one_does() {
+    let [short, long] = [Scene::new(), Scene::new()];
+    let left = "SELECT concat('pool ', used) FROM sm.pool_use
+        UNION ALL SELECT concat('lane ', ready, ' ', tasks, ' ', ARRAY[rank, logical_date, map_index, no], ' ', early)
+          FROM sm.lane_use
+        UNION ALL SELECT concat('tick ', at, ' ', nos, ' ', epochs) FROM sm.request
+        UNION ALL SELECT row_to_json(lease)::text FROM sm.lease ORDER BY 1";
+    for scene in [&short, &long] {
+        enqueue(scene, &names("t", 20), |task| task);
+    }
+    // The first ones raise the bound. Those that are urgent are enqueued alone, and so stay early.
+    for (budget, urgent) in [(5, 3), (1, 0), (2, 1), (9, 0), (16, 0)] {
+        let expected = long.store.write(|tx| tx.admit(now(), &order(budget))).unwrap().granted;
+        let granted = short.tick(budget);
+        assert_eq!(granted, expected, "{budget}");
+        assert_eq!(short.ask(left), long.ask(left), "{budget}");
+        for scene in [&short, &long] {
+            scene.audit();
+            for name in names(&format!("urgent {budget} "), urgent) {
+                enqueue(scene, &[name], |task| task.priority(9));
+            }
+        }
+    }
+}
+
 /// A host has the first tasks of a lane locked. Ticks grant those behind them, and then these, if they still wait.
 #[test]
 fn a_locked_head_that_is_rolled_back() {
@@ -63,8 +90,8 @@ fn a_locked_head_that_is_rolled_back() {
                 let names = names("t", 100);
                 enqueue(&scene, &names, |task| task);
                 let host = cancelling(&scene, level, &names[..locked]);
-                for page in names[locked..].chunks(25) {
-                    assert_eq!(scene.granted(now(), 25), page, "{of}");
+                for page in names[locked..].chunks(15) {
+                    assert_eq!(scene.granted(now(), 15), page, "{of}");
                     scene.audit();
                 }
                 end(host, commits);

@@ -206,7 +206,7 @@ impl Scene {
 
     /// Makes a tick at this instant.
     pub fn tick_at(&self, at: Timestamp, budget: usize) -> Vec<TaskRecord> {
-        self.store.write(|tx| tx.admit(at, &order(budget))).unwrap().granted
+        self.store.write(|tx| tx.last(|tx| tx.admit(at, &order(budget)))).unwrap().granted
     }
 
     /// Makes a tick, and returns the names of the tasks that it granted.
