@@ -22,6 +22,8 @@ impl ReadTx<'_> {
     ///
     /// * What other transactions commit in between may change the plan.
     /// * On PostgreSQL a task that another transaction is changing is part of the preview. The tick skips it.
+    /// * With more than 256 lanes a tick may end before it has read all of them, and is due again at once. A preview
+    ///   reads all.
     /// * A tick on PostgreSQL adds up at most 10,000 changes that other transactions made to counters. A preview
     ///   adds up all of them.
     ///

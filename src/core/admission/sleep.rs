@@ -1,5 +1,7 @@
 //! What keeps lanes asleep: marks, which a tick with many lanes makes of what it refuses.
 
+use serde::{Deserialize, Serialize};
+
 use super::lane::{Lane, LaneId};
 use super::subject::Subject;
 use super::verdict::Reason;
@@ -38,7 +40,8 @@ pub enum Mark {
 }
 
 /// What refuses the lanes that carry a key.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cause {
     /// A pause of the key or of a family.
@@ -47,6 +50,16 @@ pub enum Cause {
     Reached(LimitKey, u32),
     /// A rate without a token.
     Spent(LimitKey),
+}
+
+impl Cause {
+    /// Returns the key whose counts or tokens end it; `None` if a resume does.
+    pub(crate) fn key(&self) -> Option<&LimitKey> {
+        match self {
+            Self::Paused(_) => None,
+            Self::Reached(key, _) | Self::Spent(key) => Some(key),
+        }
+    }
 }
 
 impl Mark {

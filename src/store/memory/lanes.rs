@@ -1,6 +1,7 @@
 //! Lanes: ready tasks of equal needs, in order of admission.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::ops::Bound;
 
 use super::order::Order;
@@ -8,6 +9,7 @@ use super::state::{Filing, Write};
 use super::undo::Transaction;
 use crate::admission::{Candidate, Cause, Lane, LaneId, LaneKey, LanePage, Mark, OrderKey};
 use crate::id::QueueName;
+use crate::store::awake::{Of, awake};
 use crate::store::contract::{LanesBehind, SurveyQuery};
 
 #[derive(Debug, Default)]
@@ -279,7 +281,8 @@ impl Transaction<'_> {
     pub(super) fn awake_lanes(&mut self, page: &LanesBehind<'_>) -> (Vec<Lane>, Option<OrderKey>) {
         let lanes = &mut self.state.lanes;
         lanes.file();
-        let found = lanes.order.awake(page.queues, page.after, page.limit.saturating_add(1));
+        let next = |of: Of<'_>, behind| Ok::<_, Infallible>(lanes.order.next(of, behind));
+        let Ok(found) = awake(page.queues, page.after, page.limit.saturating_add(1), next);
         let unread = (found.len() > page.limit).then(|| found.get(page.limit.checked_sub(1)?)).flatten();
         let unread = unread.map(|(head, _)| *head);
         (found.iter().take(page.limit).filter_map(|(_, id)| lanes.lane(*id)).collect(), unread)

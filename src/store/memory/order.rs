@@ -1,25 +1,23 @@
 //! Many lanes: those without a share by their first tasks, and which of them sleep.
 //!
-//! A *class* is all lanes of one queue that need the same slots of the same pools. A *group* is the lanes of a class that
-//! were last refused by the same key. A mark closes a class or a group as a whole. What does not sleep is in order on
-//! three levels: lanes in their group, groups in their class, and classes.
+//! Classes and groups are those of [`awake`](crate::store::awake).
 //!
 //! A first task that changes is noted alone, and filed when lanes are asked for in order. So a store with few lanes pays
 //! for none of this. Nothing here is undone by a transaction: it follows from rows, and marks go with what they depend on.
 
 mod marks;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
 use crate::admission::{Cause, LaneId, LaneKey, OrderKey};
 use crate::id::{LimitKey, PoolName, QueueName};
+use crate::store::awake::{Entry, Of};
+use crate::store::marks::{ClassKey, Sleeps};
 use crate::time::Timestamp;
 
-pub(super) use marks::{Marked, Sleeps};
+pub(super) use marks::Marked;
 
-type ClassKey = (QueueName, Vec<(PoolName, u32)>);
 type Line<T> = BTreeMap<OrderKey, T>;
 
 #[derive(Debug, Default)]
@@ -31,38 +29,38 @@ pub(super) struct Order {
     /// What was the cause of a lane's last refusal by a key of its own.
     causes: HashMap<LaneId, Cause>,
     /// The classes that do not sleep, each by its first task in a group that does not.
-    awake: Lines<u64>,
-    classes: HashMap<u64, Class>,
-    class_numbers: HashMap<ClassKey, u64>,
-    groups: HashMap<u64, Group>,
-    group_numbers: HashMap<(u64, Option<Cause>), u64>,
-    last: u64,
+    awake: Lines<i64>,
+    classes: HashMap<i64, Class>,
+    class_numbers: HashMap<ClassKey, i64>,
+    groups: HashMap<i64, Group>,
+    group_numbers: HashMap<(i64, Option<Cause>), i64>,
+    last: i64,
     /// The classes that are closed, by the pool that is too full, with the slots that they need of it.
-    full: HashMap<PoolName, BTreeSet<(u32, u64)>>,
+    full: HashMap<PoolName, BTreeSet<(u32, i64)>>,
     /// The classes that are closed for another reason.
-    closed: BTreeSet<u64>,
+    closed: BTreeSet<i64>,
     /// The groups that sleep, by the key that they wait for.
-    asleep: HashMap<LimitKey, BTreeSet<u64>>,
+    asleep: HashMap<LimitKey, BTreeSet<i64>>,
     /// Those that sleep until a key or a family is resumed.
-    paused: BTreeSet<u64>,
+    paused: BTreeSet<i64>,
     /// The groups that wake by themselves.
-    tokens: BTreeSet<(Timestamp, u64)>,
+    tokens: BTreeSet<(Timestamp, i64)>,
     /// The same, by queue.
-    tokens_of: HashMap<QueueName, BTreeSet<(Timestamp, u64)>>,
+    tokens_of: HashMap<QueueName, BTreeSet<(Timestamp, i64)>>,
 }
 
 #[derive(Debug, Clone)]
 struct Filed {
     head: OrderKey,
-    group: u64,
+    group: i64,
 }
 
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 struct Class {
     key: ClassKey,
-    groups: BTreeSet<u64>,
-    awake: Line<u64>,
+    groups: BTreeSet<i64>,
+    awake: Line<i64>,
     /// By which pool that is too full, or for another reason.
     closed: Option<Option<PoolName>>,
     filed: Option<OrderKey>,
@@ -71,9 +69,9 @@ struct Class {
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 struct Group {
-    class: u64,
+    class: i64,
     cause: Option<Cause>,
-    lanes: Line<LaneId>,
+    lanes: Line<i64>,
     /// Until when, if that is known.
     asleep: Option<Option<Timestamp>>,
     filed: Option<OrderKey>,
@@ -108,22 +106,6 @@ impl<T: Copy> Lines<T> {
             }
         }
     }
-
-    /// Returns the lines of these queues, which are one if that is all of them.
-    fn lines<'a>(&'a self, queues: Option<&'a BTreeSet<QueueName>>) -> Vec<&'a Line<T>> {
-        match queues {
-            None => vec![&self.all],
-            Some(queues) => queues.iter().filter_map(|queue| self.of.get(queue)).collect(),
-        }
-    }
-}
-
-/// What the walk over what is awake looks at next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
-    Class { line: usize, class: u64 },
-    Group { class: u64, group: u64 },
-    Lane { group: u64, lane: LaneId },
 }
 
 /// What is filed.
@@ -168,7 +150,7 @@ impl Order {
             touched.insert(group);
             self.lanes.insert(*id, Filed { head, group });
             if let Some(group) = self.groups.get_mut(&group) {
-                group.lanes.insert(head, *id);
+                group.lanes.insert(head, id.0);
             }
         }
         for group in touched {
@@ -177,7 +159,7 @@ impl Order {
     }
 
     /// Returns the group of a lane, which it makes if necessary.
-    fn group_of(&mut self, id: LaneId, key: &LaneKey) -> u64 {
+    fn group_of(&mut self, id: LaneId, key: &LaneKey) -> i64 {
         let pools = key.pools().map(|(pool, slots)| (pool.clone(), slots)).collect();
         let class_key = (key.queue.clone(), pools);
         let class = self.class_numbers.get(&class_key).copied().unwrap_or_else(|| {
@@ -202,7 +184,7 @@ impl Order {
     }
 
     /// Files a group by its first task where it belongs. Forgets an empty one, with its mark.
-    fn refile_group(&mut self, number: u64) {
+    fn refile_group(&mut self, number: i64) {
         let Some(group) = self.groups.get_mut(&number) else { return };
         let first = group.lanes.first_key_value().map(|(head, _)| *head);
         let due = first.filter(|_| group.asleep.is_none());
@@ -225,7 +207,7 @@ impl Order {
         self.refile_class(class);
     }
 
-    fn refile_class(&mut self, number: u64) {
+    fn refile_class(&mut self, number: i64) {
         let Some(class) = self.classes.get_mut(&number) else { return };
         let first = class.awake.first_key_value().map(|(head, _)| *head);
         let due = first.filter(|_| class.closed.is_none());
@@ -246,52 +228,15 @@ impl Order {
         }
     }
 
-    /// Returns the first lanes of these queues behind this place that do not sleep.
-    pub(super) fn awake(
-        &self,
-        queues: Option<&BTreeSet<QueueName>>,
-        after: OrderKey,
-        limit: usize,
-    ) -> Vec<(OrderKey, LaneId)> {
-        let lines = self.awake.lines(queues);
-        let mut heap = BinaryHeap::new();
-        let next = |line: usize, behind: Bound<OrderKey>| {
-            let (head, class) = lines.get(line)?.range((behind, Bound::Unbounded)).next()?;
-            Some(Reverse((*head, Step::Class { line, class: *class })))
+    /// Returns the first entry behind this place.
+    pub(super) fn next(&self, of: Of<'_>, behind: OrderKey) -> Option<Entry> {
+        let line = match of {
+            Of::Queue(None) => &self.awake.all,
+            Of::Queue(Some(queue)) => self.awake.of.get(queue)?,
+            Of::Class(class) => &self.classes.get(&class)?.awake,
+            Of::Group(group) => &self.groups.get(&group)?.lanes,
         };
-        heap.extend((0..lines.len()).filter_map(|line| next(line, Bound::Unbounded)));
-        let mut found = Vec::new();
-        while let Some(Reverse((head, step))) = heap.pop() {
-            let behind = Bound::Excluded(head);
-            match step {
-                Step::Class { line, class } => {
-                    heap.extend(next(line, behind));
-                    heap.extend(self.next_group(class, Bound::Unbounded));
-                }
-                Step::Group { class, group } => {
-                    heap.extend(self.next_group(class, behind));
-                    heap.extend(self.next_in(group, Bound::Excluded(after)));
-                }
-                Step::Lane { group, lane } => {
-                    found.push((head, lane));
-                    if found.len() >= limit {
-                        break;
-                    }
-                    heap.extend(self.next_in(group, behind));
-                }
-            }
-        }
-        found
-    }
-
-    fn next_group(&self, class: u64, behind: Bound<OrderKey>) -> Option<Reverse<(OrderKey, Step)>> {
-        let (head, group) = self.classes.get(&class)?.awake.range((behind, Bound::Unbounded)).next()?;
-        Some(Reverse((*head, Step::Group { class, group: *group })))
-    }
-
-    fn next_in(&self, group: u64, behind: Bound<OrderKey>) -> Option<Reverse<(OrderKey, Step)>> {
-        let (head, lane) = self.groups.get(&group)?.lanes.range((behind, Bound::Unbounded)).next()?;
-        Some(Reverse((*head, Step::Lane { group, lane: *lane })))
+        line.range((Bound::Excluded(behind), Bound::Unbounded)).next().map(|(head, number)| (*head, *number))
     }
 }
 

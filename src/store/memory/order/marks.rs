@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::pools::LimitRow;
-use super::{ClassKey, Order};
+use super::{ClassKey, Order, Sleeps};
 use crate::admission::{Cause, LaneId, LaneKey, Mark};
 use crate::id::{LimitKey, PoolName, QueueName};
 use crate::pool::Slots;
@@ -53,11 +53,11 @@ impl Order {
         self.refile_class(number);
     }
 
-    fn queue_of(&self, group: u64) -> Option<QueueName> {
+    fn queue_of(&self, group: i64) -> Option<QueueName> {
         Some(self.classes.get(&self.groups.get(&group)?.class)?.key.0.clone())
     }
 
-    fn class_of(&self, lane: LaneId) -> Option<u64> {
+    fn class_of(&self, lane: LaneId) -> Option<i64> {
         Some(self.groups.get(&self.lanes.get(&lane)?.group)?.class)
     }
 
@@ -81,7 +81,7 @@ impl Order {
         self.refile_group(number);
     }
 
-    pub(super) fn open_class(&mut self, number: u64) {
+    pub(super) fn open_class(&mut self, number: i64) {
         let Some(class) = self.classes.get_mut(&number) else { return };
         match class.closed.take() {
             None => return,
@@ -99,7 +99,7 @@ impl Order {
         self.refile_class(number);
     }
 
-    pub(super) fn wake_group(&mut self, number: u64) {
+    pub(super) fn wake_group(&mut self, number: i64) {
         let Some(next) = self.groups.get_mut(&number).and_then(|group| group.asleep.take()) else { return };
         if let Some(next) = next {
             self.tokens.remove(&(next, number));
@@ -143,7 +143,7 @@ impl Order {
             return self.wake_all();
         }
         let Some(open) = now.and_then(|(_, open)| open).filter(|open| *open > 0) else { return };
-        let fits = |closed: &BTreeSet<(u32, u64)>| -> Vec<u64> {
+        let fits = |closed: &BTreeSet<(u32, i64)>| -> Vec<i64> {
             closed
                 .iter()
                 .take_while(|(needs, _)| i64::from(*needs) <= open)
@@ -186,7 +186,7 @@ impl Order {
         &self,
         queues: Option<&BTreeSet<QueueName>>,
     ) -> Option<Timestamp> {
-        let first = |tokens: &BTreeSet<(Timestamp, u64)>| tokens.first().map(|(next, _)| *next);
+        let first = |tokens: &BTreeSet<(Timestamp, i64)>| tokens.first().map(|(next, _)| *next);
         match queues {
             None => first(&self.tokens),
             Some(queues) => queues.iter().filter_map(|queue| first(self.tokens_of.get(queue)?)).min(),
@@ -225,10 +225,3 @@ impl Order {
 }
 
 pub(in crate::store::memory) type Marked<'a> = (&'a ClassKey, Sleeps<'a>);
-
-/// What a mark says.
-#[derive(Debug)]
-pub(in crate::store::memory) enum Sleeps<'a> {
-    Closed(&'a Option<PoolName>),
-    Asleep(&'a Cause, Option<Timestamp>),
-}
