@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::claim::{ShardLease, ShardWrite, Worker};
+use super::claim::{Loads, ShardLease, ShardWrite, Worker, smoothed};
 use crate::id::{Holder, SensorKind};
 use crate::time::Timestamp;
 
@@ -79,6 +79,7 @@ pub(crate) struct Lending<'a> {
     pub(crate) loans: &'a [ShardLease],
     /// The shards whose leases this worker has written.
     pub(crate) held: &'a BTreeSet<u32>,
+    pub(crate) loads: &'a Loads,
 }
 
 impl<'a> Lending<'a> {
@@ -131,7 +132,9 @@ impl<'a> Lending<'a> {
                 None => ended(loan),
                 Some(rest) => {
                     *left = rest;
-                    self.given(loan.shard, kind, &self.me.name, loan.epoch, loan.epoch)
+                    let load = smoothed(loan, self.loads);
+                    let renewed = ShardLease { expires_at: self.now + self.ttl, load, ..loan.clone() };
+                    ShardWrite::new(loan.epoch, renewed)
                 }
             });
         }
@@ -288,14 +291,22 @@ mod tests {
             let live: Vec<Worker> = live.filter(|row| now < row.expires_at).cloned().collect();
             let (loans, leases): (Vec<_>, Vec<_>) =
                 self.state.values().cloned().partition(|lease| lease.kind.is_some());
-            let most = u32::MAX;
-            let claim = Claim { me: &me.name, now, ttl: TTL, shards: SHARDS, most, comeback: None };
-            let writes = claim.writes(&leases, &live);
+            let loads = Loads::new();
+            let claim = Claim { me: &me, now, ttl: TTL, comeback: None, loads: &loads };
+            let writes = claim.writes(&leases, &loans, &live);
             let held = writes.iter().filter(|write| self.write(write));
             let held = held.filter(|write| write.lease.holder.as_ref() == Some(&me.name));
             let held: BTreeSet<u32> = held.map(|write| write.lease.shard).collect();
-            let lending =
-                Lending { me: &me, now, ttl: TTL, live: &live, leases: &leases, loans: &loans, held: &held };
+            let lending = Lending {
+                me: &me,
+                now,
+                ttl: TTL,
+                live: &live,
+                leases: &leases,
+                loans: &loans,
+                held: &held,
+                loads: &loads,
+            };
             let writes = lending.writes();
             let written: Vec<bool> = writes.iter().map(|write| self.write(write)).collect();
             let scopes = lending.scopes(&writes, &written);

@@ -16,6 +16,7 @@ use crate::time::Timestamp;
 impl Poker {
     /// Processes what the engine collected.
     pub(super) fn take_up(&mut self, collected: &mut Collected, now: Timestamp, report: &mut PokeReport) {
+        self.count_costs(&collected.answers);
         for answer in collected.answers.drain(..) {
             report.poked += 1;
             report.overran += usize::from(matches!(answer.outcome, Outcome::Overran { .. }));

@@ -114,6 +114,7 @@ impl Poker {
         writes: &[ShardWrite],
         mine: &BTreeMap<u32, Scope<SensorKind>>,
         gained: &Gained,
+        takes: Vec<ShardTake>,
         left_alone: &Gained,
     ) -> Result<Shared> {
         let (codes, shards) = (self.options.shard_codes, self.options.shards);
@@ -143,9 +144,10 @@ impl Poker {
         keep_those_of(&mut found, codes, shards, gained.keys().copied());
         end_unwatched(tx, &mut found, (codes, shards), left_alone, now - OUTAGES_ARE_KEPT)?;
         let mut last: BTreeMap<(u32, Option<SensorKind>), ShardTake> = BTreeMap::new();
-        for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains_key(&take.shard)) {
-            // Of a loan, the lender has noted that this worker took it.
-            if take.kind.is_none() || take.holder != me.name {
+        // What it was given since its last renewal, the giver has noted.
+        let renewed = self.alive_until.map_or(Timestamp::MAX, |until| until - self.options.lease);
+        for take in takes.into_iter().filter(|take| gained.contains_key(&take.shard)) {
+            if take.holder != me.name || take.at <= renewed && take.kind.is_none() {
                 last.insert((take.shard, take.kind.clone()), take);
             }
         }

@@ -7,6 +7,7 @@ mod engine;
 mod follow;
 mod kinds;
 mod life;
+mod loads;
 mod options;
 mod poke;
 mod report;

@@ -75,6 +75,9 @@ impl Poker {
         self.comeback = comeback;
         let expires_at = now + lease;
         (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(expires_at), unclaimed);
+        if self.measures(now) {
+            (self.costs, self.measured_since) = (BTreeMap::new(), Some(now));
+        }
         self.told(&shared);
         let share = |kinds: &mut Kinds, scope: Scope<SensorKind>| Share {
             until: expires_at,
@@ -95,8 +98,9 @@ impl Poker {
         let expires_at = now + options.lease;
         let me = Worker::new(name.clone(), options.shard_codes, options.shards, expires_at);
         let me = me.incarnation(self.incarnation).kinds(self.kinds.served_names());
-        let (shards, most) = (options.shards.get(), options.most_shards.get());
-        let claim = Claim { me: name, now, ttl: options.lease, shards, most, comeback };
+        let me = Worker { most_shards: options.most_shards, ..me };
+        let (loads, shards) = (&self.loads(now), options.shards.get());
+        let claim = Claim { me: &me, now, ttl: options.lease, comeback, loads };
         self.store.write(|tx| {
             take_turns(tx, &self.name)?;
             let mut live = tx.raw().live_workers(now)?;
@@ -111,7 +115,7 @@ impl Poker {
             live.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             let (loans, leases): (Vec<_>, Vec<_>) =
                 tx.raw().shard_leases()?.into_iter().partition(|lease| lease.kind.is_some());
-            let writes = claim.writes(&leases, &live);
+            let writes = claim.writes(&leases, &loans, &live);
             let written = tx.raw().put_shards_if_unchanged(&writes)?;
             let mut writes = those_written(writes, &written);
             let mine = writes.iter().filter(|write| write.lease.holder.as_ref() == Some(name));
@@ -124,10 +128,15 @@ impl Poker {
                 leases: &leases,
                 loans: &loans,
                 held: &mine,
+                loads,
             };
             let (held, lent) = lend(tx, lending)?;
             writes.extend(lent);
-            let gained = self.gained(&held, &leases, now);
+            note_given(tx, &live, &me, now, &writes)?;
+            let given =
+                writes.iter().filter(|write| write.lease.kind.is_none() && is_given(write, &me)).count();
+            let takes = if self.grows(&held) { tx.raw().shard_takes()? } else { Vec::new() };
+            let gained = self.gained(&held, &leases, &takes, now);
             let alone = |lease: &&ShardLease| {
                 mine.contains(&lease.shard)
                     && gained.contains_key(&lease.shard)
@@ -135,14 +144,24 @@ impl Poker {
             };
             let alone: Gained =
                 leases.iter().filter(alone).map(|lease| (lease.shard, lease.expires_at.min(now))).collect();
-            let shared = self.share(tx, &me, now, &writes, &held, &gained, &alone)?;
+            let shared = self.share(tx, &me, now, &writes, &held, &gained, takes, &alone)?;
             let others = |lease: &&ShardLease| lease.holder.as_ref() != Some(name) && !lease.is_free(now);
             let freed = leases.iter().chain(&loans).filter(others).map(|lease| lease.expires_at).min();
             let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards).count();
-            let claimed = u32::try_from(of_others + mine.len()).unwrap_or(u32::MAX);
+            let claimed = u32::try_from(of_others + mine.len() + given).unwrap_or(u32::MAX);
             let unclaimed = shards.saturating_sub(claimed);
             Ok(Renewed::Holding(Holding { shards: held, gained, freed, unclaimed, shared }))
         })
+    }
+
+    /// Returns true if a worker that looked after this looks after more now.
+    fn has_more(&self, before: Option<&Share>, now: &Scope<SensorKind>) -> bool {
+        let now = now.map(|kind| self.kinds.known(kind));
+        before.is_none_or(|before| now.exceeds(&before.scope.map(|kind| Some(*kind))))
+    }
+
+    fn grows(&self, held: &BTreeMap<u32, Scope<SensorKind>>) -> bool {
+        held.iter().any(|(shard, scope)| self.has_more(self.plan.held().get(shard), scope))
     }
 
     /// Returns the shards of which this worker looks after more than it does in memory, each with the instant since
@@ -151,23 +170,26 @@ impl Poker {
         &self,
         held: &BTreeMap<u32, Scope<SensorKind>>,
         leases: &[ShardLease],
+        takes: &[ShardTake],
         now: Timestamp,
     ) -> Gained {
         let mut gained = Gained::new();
+        // When it last renewed. What it was given, it was given since.
+        let renewed = self.alive_until.map(|until| (until - self.options.lease).min(now));
         for (shard, scope) in held {
             let before = self.plan.held().get(shard);
-            if before.is_some_and(|before| {
-                !scope.map(|kind| self.kinds.known(kind)).exceeds(&before.scope.map(|kind| Some(*kind)))
-            }) {
+            if !self.has_more(before, scope) {
                 continue;
             }
             let lease = leases.iter().find(|lease| lease.shard == *shard);
-            let since = match (before, scope) {
-                (None, Scope::Except(_)) => {
-                    lease.map_or(now, |lease| left_alone_since(lease, self.options.lease, now))
-                }
+            let take = takes.iter().rfind(|take| take.shard == *shard && take.kind.is_none());
+            let since = match (before, scope, renewed) {
+                (None, Scope::Except(_), renewed) => match take.filter(|take| take.holder == self.name) {
+                    Some(take) if renewed.is_some_and(|renewed| renewed < take.at) => take.at.min(now),
+                    _ => lease.map_or(now, |lease| left_alone_since(lease, self.options.lease, now)),
+                },
                 // A kind that was lent or given back changed hands after the last renewal.
-                _ => self.alive_until.map_or(now, |until| (until - self.options.lease).min(now)),
+                (_, _, renewed) => renewed.unwrap_or(now),
             };
             gained.insert(*shard, since);
         }
@@ -190,6 +212,30 @@ fn those_written(writes: Vec<ShardWrite>, written: &[bool]) -> Vec<ShardWrite> {
     writes.into_iter().zip(written).filter(|(_, written)| **written).map(|(write, _)| write).collect()
 }
 
+/// Returns true if a worker gave a shard, or lent a kind, to another one.
+fn is_given(write: &ShardWrite, me: &Worker) -> bool {
+    write.lease.holder.as_ref().is_some_and(|holder| *holder != me.name)
+}
+
+/// Remembers who was given what.
+fn note_given(
+    tx: &mut Tx<'_>,
+    live: &[Worker],
+    me: &Worker,
+    now: Timestamp,
+    writes: &[ShardWrite],
+) -> Result<()> {
+    let given = writes.iter().filter(|write| is_given(write, me)).filter_map(|write| {
+        let to = live.iter().find(|worker| Some(&worker.name) == write.lease.holder.as_ref())?;
+        Some(ShardTake::new(&write.lease, to, now))
+    });
+    let takes: Vec<ShardTake> = given.collect();
+    if !takes.is_empty() {
+        tx.raw().put_shard_takes(&takes)?;
+    }
+    Ok(())
+}
+
 /// Lends kinds, and takes back what was lent. Returns what the worker looks after, and the writes that took effect.
 fn lend(
     tx: &mut Tx<'_>,
@@ -199,8 +245,7 @@ fn lend(
     if writes.is_empty() {
         return Ok((lending.scopes(&[], &[]), writes));
     }
-    let (me, now) = (&lending.me.name, lending.now);
-    let is_lent = |write: &ShardWrite| write.lease.holder.as_ref().is_some_and(|holder| holder != me);
+    let is_lent = |write: &ShardWrite| is_given(write, lending.me);
     if writes.iter().any(is_lent) {
         // The epochs of a loan go on where the last one of its kind and shard ended, so that no two loans have one.
         let takes = tx.raw().shard_takes()?;
@@ -215,14 +260,6 @@ fn lend(
     let written = tx.raw().put_shards_if_unchanged(&writes)?;
     let scopes = lending.scopes(&writes, &written);
     let writes = those_written(writes, &written);
-    let takes = writes.iter().filter(|write| is_lent(write)).filter_map(|write| {
-        let to = lending.live.iter().find(|worker| Some(&worker.name) == write.lease.holder.as_ref())?;
-        Some(ShardTake::new(&write.lease, to, now))
-    });
-    let takes: Vec<ShardTake> = takes.collect();
-    if !takes.is_empty() {
-        tx.raw().put_shard_takes(&takes)?;
-    }
     Ok((scopes, writes))
 }
 

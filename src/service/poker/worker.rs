@@ -8,6 +8,7 @@ use super::counts::PokeCounts;
 use super::engine::{Collected, Engine};
 use super::kinds::{Kind, Kinds};
 use super::life::FormerHolders;
+use super::loads::Costs;
 use super::options::Options;
 use super::poke::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
@@ -150,6 +151,9 @@ pub struct Poker {
     /// Outcomes not yet reported to the observer.
     pub(super) counts: PokeCounts,
     pub(super) told_kinds: ToldKinds,
+    /// What the pokes cost since they were last measured.
+    pub(super) costs: Costs,
+    pub(super) measured_since: Option<Timestamp>,
 }
 
 impl fmt::Debug for Poker {
@@ -193,6 +197,8 @@ impl Poker {
             emitter: Emitter::default(),
             counts: PokeCounts::default(),
             told_kinds: ToldKinds::new(),
+            costs: Costs::new(),
+            measured_since: None,
         }
     }
 
@@ -326,5 +332,6 @@ impl Poker {
     pub(super) fn forget_renewal(&mut self) {
         (self.renew_at, self.name_taken_until) = (None, None);
         (self.alive_until, self.comeback, self.unclaimed) = (None, None, 0);
+        (self.costs, self.measured_since) = (Costs::new(), None);
     }
 }

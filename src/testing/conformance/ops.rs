@@ -285,6 +285,7 @@ impl Op {
                 let was = epoch - i64::from(random.once_in(4));
                 let mut lease = ShardLease::new(shard, holder, epoch + 1, instant);
                 lease.kind = of;
+                lease.load = random.below(3);
                 Self::PutShards(vec![ShardWrite::new(was, lease)])
             }
             27 => Self::PutRuns((0..1 + random.below(3)).map(|_| a_run(random)).collect()),

@@ -135,6 +135,8 @@ pub(crate) enum Fault {
     KeepsLoansThatEnded,
     DeletedWorkersKeepTheirLoans,
     ForgetsTakesOfAnyKind,
+    LeasesWithoutLoad,
+    WorkersHoldAnyNumber,
     OutagesNeverEnd,
     KeepsOldOutages,
     DeletedWorkersKeepTheirShards,
@@ -605,6 +607,9 @@ impl SensorTx for BentTx<'_> {
         if self.fault == Fault::WorkersPokeAllKinds {
             worker.kinds = worker.kinds.filter(|kinds| !kinds.is_empty());
         }
+        if self.fault == Fault::WorkersHoldAnyNumber {
+            worker.most_shards = None;
+        }
         self.tx.put_worker(&worker)
     }
 
@@ -660,6 +665,9 @@ impl SensorTx for BentTx<'_> {
                 let now = leases.iter().find(|lease| lease.shard == write.lease.shard);
                 write.was = now.map_or(0, |lease| lease.epoch);
             }
+        }
+        if self.fault == Fault::LeasesWithoutLoad {
+            writes.iter_mut().for_each(|write| write.lease.load = 0);
         }
         if self.fault == Fault::LoansAreOfTheShard {
             writes.iter_mut().for_each(|write| write.lease.kind = None);

@@ -75,6 +75,13 @@ pub(crate) struct Share {
     pub(crate) scope: Scope<u32>,
 }
 
+impl Share {
+    /// Returns true if it holds kinds of the shard alone.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        matches!(self.scope, Scope::Only(_))
+    }
+}
+
 /// What the store says of one sensor.
 #[derive(Debug)]
 pub(crate) struct Arrival {
@@ -163,6 +170,14 @@ impl Plan {
     /// Returns the kind of a group.
     pub(crate) fn kind(&self, group: GroupRef) -> Option<u32> {
         self.groups.get(group).map(|found| found.kind)
+    }
+
+    /// Returns the shard of a group that it looks after, and the kind if it borrowed that.
+    pub(crate) fn lease_of(&self, group: GroupRef, rules: Rules) -> Option<(u32, Option<u32>)> {
+        let found = self.groups.get(group)?;
+        let shard = rules.shard(found.fingerprint);
+        let share = self.held.get(&shard).filter(|share| share.scope.has(&found.kind))?;
+        Some((shard, share.is_borrowed().then_some(found.kind)))
     }
 
     /// Returns true if a group waits for its poke that no sensor waits for.
