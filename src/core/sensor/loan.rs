@@ -106,7 +106,12 @@ impl<'a> Lending<'a> {
                 let Some(to) = self.borrower(kind, &burden) else { continue };
                 *burden.entry((Some(*kind), to)).or_default() += 1;
                 *burden.entry((None, to)).or_default() += 1;
-                writes.push(self.given(*shard, kind, to, was, was + 1));
+                // What the borrower has shown so far: it prolongs the loan when it renews.
+                let lives =
+                    self.live.iter().find(|worker| &worker.name == to).map(|worker| worker.expires_at);
+                let until = (self.now + self.ttl).min(lives.unwrap_or(self.now + self.ttl));
+                let lease = ShardLease::new(*shard, Some(to.clone()), was + 1, until);
+                writes.push(ShardWrite::new(was, lease.kind((*kind).clone())));
             }
         }
         writes
@@ -131,7 +136,9 @@ impl<'a> Lending<'a> {
                 None => ended(loan),
                 Some(rest) => {
                     *left = rest;
-                    self.given(loan.shard, kind, &self.me.name, loan.epoch, loan.epoch)
+                    let until = self.now + self.ttl;
+                    let lease = ShardLease::new(loan.shard, loan.holder.clone(), loan.epoch, until);
+                    ShardWrite::new(loan.epoch, lease.kind(kind.clone()))
                 }
             });
         }
@@ -172,11 +179,6 @@ impl<'a> Lending<'a> {
 
     fn is_mine(&self, loan: &ShardLease) -> bool {
         loan.holder.as_ref() == Some(&self.me.name)
-    }
-
-    fn given(&self, shard: u32, kind: &SensorKind, to: &Holder, was: i64, epoch: i64) -> ShardWrite {
-        let lease = ShardLease::new(shard, Some(to.clone()), epoch, self.now + self.ttl);
-        ShardWrite::new(was, lease.kind(kind.clone()))
     }
 
     /// Returns the kinds that others serve and this worker does not.

@@ -39,6 +39,7 @@ impl Poker {
             }
             loaded += self.load(0, taken, WhichSensors::Waiting, gained, logs_until, now)?;
         }
+        self.plan.forget_outages_of_others(self.rules());
         self.cursor = last;
         Ok(loaded)
     }

@@ -79,6 +79,22 @@ fn a_short_grant_counts_as_another_one_does() {
     }
 }
 
+/// The stamps of shares follow the grant under the same lock, so the commit must not go along with the grant.
+#[test]
+fn a_tick_with_shares_commits_once() {
+    let scene = Scene::new();
+    for (name, share) in [("a", "tenant/a"), ("b", "tenant/b")] {
+        enqueue(&scene, &[name.to_owned()], |task| task.share(share.try_into().unwrap()));
+    }
+    assert_eq!(scene.tick(9).len(), 2);
+    let written = "SELECT count(DISTINCT xmin) FROM (
+        SELECT xmin::text FROM sm.lease UNION ALL SELECT xmin::text FROM sm.share_use
+        UNION ALL SELECT xmin::text FROM sm.share_clock WHERE grants > 0) written";
+    assert_eq!(scene.numbers(written), [1]);
+    assert!(scene.numbers("SELECT grants FROM sm.share_clock") > vec![0], "stamps were noted");
+    scene.audit();
+}
+
 /// A host has the first tasks of a lane locked. Ticks grant those behind them, and then these, if they still wait.
 #[test]
 fn a_locked_head_that_is_rolled_back() {

@@ -51,7 +51,7 @@ fn sharing(sensors: &[SensorRecord]) -> String {
     }
     let (alone, shared) = (sensors.iter().map(hourly).sum::<f64>(), together.values().sum::<f64>());
     let saved = 100.0 * (1.0 - shared / alone.max(1e-9));
-    format!("Sharing saves {saved:.0} % of pokes: {shared:.0} an hour, not {alone:.0}.")
+    format!("Sharing saves {saved:.0} % of the pokes of these: {shared:.0} an hour, not {alone:.0}.")
 }
 
 /// Names the kinds that no worker serves.

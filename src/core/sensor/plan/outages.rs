@@ -71,6 +71,22 @@ impl Plan {
         }
     }
 
+    /// Forgets outages of targets of which no sensor was seen, where a part of their shard is lent: they may be another
+    /// worker's, which ends them without this one's knowledge. To be called once the sensors of shards that were gained
+    /// are learned.
+    pub(crate) fn forget_outages_of_others(&mut self, rules: Rules) {
+        let held = &self.held;
+        let is_whole = |target| held.get(&rules.shard(target)).is_some_and(|share| share.scope.is_whole());
+        let outages = &mut self.groups.stored;
+        let (kept, others) =
+            std::mem::take(&mut outages.unmatched).into_iter().partition(|target| is_whole(*target));
+        outages.unmatched = kept;
+        let others: BTreeSet<Fingerprint> = others;
+        if !others.is_empty() {
+            outages.retain(|target| !others.contains(&target));
+        }
+    }
+
     /// Returns what the store is to be told of outages: those that it does not know, and the ends of those that are
     /// over. An outage is over for the store as well if no sensor waits for its target.
     pub(crate) fn outages_to_store(&self, now: Timestamp, rules: Rules) -> Vec<OutageRow> {

@@ -166,8 +166,21 @@ impl Db<'_> {
         Ok(survey)
     }
 
-    /// Asks in one round trip, and in a second one if tasks have come due: promotion is too dear for each tick.
+    /// Asks as if a few deltas were to be folded, where that is likely, and otherwise as if these were many.
     fn ask_survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Asked> {
+        if query.promote.is_some() && self.habits.folds_few() {
+            if let Some(asked) = self.ask_survey_of(query, locks, true)? {
+                return Ok(asked);
+            }
+            self.habits.folded_many();
+        }
+        let asked = self.ask_survey_of(query, locks, false)?;
+        asked.ok_or_else(|| Fault::Damaged("a fold of many deltas refused to fold".into()))
+    }
+
+    /// Asks in one round trip, and in a second one if tasks have come due: promotion is too dear for each tick.
+    /// Returns none if `few` deltas were expected, and there are more or others.
+    fn ask_survey_of(&mut self, query: &SurveyQuery, locks: bool, few: bool) -> Outcome<Option<Asked>> {
         let request = query.request.as_ref().map(|request| request.as_str().to_owned());
         let now = query.promote.map(|promote| promote.now.as_micros());
         let queues: Option<Vec<String>> = query
@@ -201,7 +214,6 @@ impl Db<'_> {
             }
         };
         let is_tick = query.promote.is_some();
-        let few = is_tick && self.habits.folds_few();
         let fold = match (is_tick, few) {
             (true, true) => ask!(fold::FOLD_FEW),
             (true, false) => ask!(fold::FOLD, fold::MOST),
@@ -215,6 +227,9 @@ impl Db<'_> {
         {
             let asked = [fold, request, lanes, pools, next_due];
             let [folded, granted, lanes, pools, next_due] = self.at_tick(locks, asked)?;
+            if few && folded.is_empty() {
+                return Ok(None);
+            }
             let has_limits = lanes.iter().map(carries_limits).collect::<Outcome<Vec<_>>>()?.contains(&true);
             let [limits, shares] =
                 if has_limits { self.all([limits, shares])? } else { [Answer::new(), Answer::new()] };
@@ -223,8 +238,7 @@ impl Db<'_> {
             self.at_tick(locks, [fold, request, lanes, pools, limits, shares, next_due])?
         };
         if few && folded.is_empty() {
-            self.habits.folded_many();
-            return self.ask_survey(query, locks);
+            return Ok(None);
         }
         if is_tick {
             self.habits.met_limits(!limits.is_empty());
@@ -234,7 +248,7 @@ impl Db<'_> {
             Asked { granted, promoted: 0, lanes, pools, limits, shares, next_due, is_behind: false };
         let Some(promote) = query.promote else {
             asked.is_behind = row::value(folded, 0)?;
-            return Ok(asked);
+            return Ok(Some(asked));
         };
         asked.is_behind = !fold::is_whole(folded)?;
         self.reaches.set_folded();
@@ -248,9 +262,9 @@ impl Db<'_> {
             let [promoted, lanes, pools, limits, next_due] =
                 self.all([promotion, lanes, pools, limits, next_due])?;
             let promoted = row::whole(first(&promoted)?, 0)?;
-            return Ok(Asked { promoted, lanes, pools, limits, next_due, ..asked });
+            return Ok(Some(Asked { promoted, lanes, pools, limits, next_due, ..asked }));
         }
-        Ok(asked)
+        Ok(Some(asked))
     }
 
     fn met_lane(&mut self, row: &Row) -> Outcome<Lane> {
@@ -403,8 +417,9 @@ impl Db<'_> {
             Some(forget) => (forget.before.as_micros(), clamp(forget.limit), forget.most.map(clamp)),
             None => (i64::MIN, 0, None),
         };
-        // Tokens are noted behind the grant.
-        let is_last = self.is_last() && self.reaches.holds_lock && batch.whole && batch.rates.is_empty();
+        // Tokens and the stamps of shares are noted behind the grant, under the same lock.
+        let notes_more = !batch.rates.is_empty() || !batch.shares.is_empty();
+        let is_last = self.is_last() && self.reaches.holds_lock && batch.whole && !notes_more;
         let raised = self.reaches.raised(&ids);
         let stand = self.reaches.places(&ids).unwrap_or_default();
         let keeping = if stand.is_empty() { ids.clone() } else { self.reaches.keeping(&ids) };

@@ -94,7 +94,8 @@ BEGIN
       IF one.came > 0 THEN
         place := ARRAY[one.rank, one.logical_date, one.map_index, one.no];
         -- What became ready alone and stands before the bound is remembered; the bound falls for the rest.
-        IF NOT was_counted OR place < bound AND (one.came > 1 OR cardinality(use.early) >= most_early) THEN
+        IF NOT was_counted OR place < bound AND (one.came > 1
+          OR cardinality(use.early) >= most_early AND one.no <> ALL (use.early)) THEN
           bound := least(bound, place);
         ELSIF place < bound AND one.no <> ALL (use.early) THEN
           use.early := use.early || one.no;
@@ -108,8 +109,9 @@ BEGIN
       damage := damage || ('lane ' || one_digest);
     END IF;
     IF use.tasks <> 0 OR use.ready <> 0 THEN
-      IF lane.digest IS NULL THEN
-        INSERT INTO sm.lane SELECT needs.*;
+      IF lane.digest IS NULL AND needs.digest IS NOT NULL THEN
+        INSERT INTO sm.lane (digest, no, slots, pool, limits, queue)
+        VALUES (one_digest, needs.no, needs.slots, needs.pool, needs.limits, needs.queue);
       END IF;
       INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no, early)
       VALUES (one_digest, nextval('sm.version'), use.ready, use.tasks, coalesce(bound[1], -9223372036854775808),
