@@ -3,16 +3,16 @@
 WITH
 given AS MATERIALIZED (SELECT shard, kind FROM sm.shard WHERE holder = $1::text),
 held AS MATERIALIZED (
-  SELECT shard.shard, shard.kind
+  SELECT shard.shard
   FROM (SELECT * FROM given ORDER BY given.shard, given.kind) given
   CROSS JOIN LATERAL (
-    SELECT shard, kind FROM sm.shard
+    SELECT shard FROM sm.shard
     WHERE shard.shard = given.shard AND shard.kind = given.kind AND shard.holder = $1::text FOR UPDATE
   ) shard
 ),
+-- Both are those that were found above. They count what is held, so that all is locked before.
 gone AS (
-  DELETE FROM sm.shard
-  WHERE shard = ANY (ARRAY(SELECT shard FROM held)) AND kind <> '' AND holder = $1::text
+  DELETE FROM sm.shard WHERE holder = $1::text AND kind <> '' AND (SELECT count(*) FROM held) > 0
 )
 UPDATE sm.shard SET holder = NULL, epoch = epoch + 1
-WHERE shard = ANY (ARRAY(SELECT shard FROM held WHERE held.kind = '')) AND kind = '' AND holder = $1::text
+WHERE holder = $1::text AND kind = '' AND (SELECT count(*) FROM held) > 0
