@@ -108,8 +108,8 @@ impl<'a> Lending<'a> {
                 *burden.entry((None, to)).or_default() += 1;
                 // What the borrower has shown so far: it prolongs the loan when it renews.
                 let lives =
-                    self.live.iter().find(|worker| &worker.name == to).map(|worker| worker.expires_at);
-                let until = (self.now + self.ttl).min(lives.unwrap_or(self.now + self.ttl));
+                    self.live.iter().filter(|worker| &worker.name == to).map(|worker| worker.expires_at);
+                let until = lives.fold(self.now + self.ttl, Timestamp::min);
                 let lease = ShardLease::new(*shard, Some(to.clone()), was + 1, until);
                 writes.push(ShardWrite::new(was, lease.kind((*kind).clone())));
             }

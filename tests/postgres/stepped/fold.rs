@@ -93,16 +93,22 @@ fn an_effect_is_folded_before_its_cause() {
     assert!(few > 15, "{few} pairs with a few deltas");
 }
 
-/// The deltas of a transaction that was open during folds are found when it commits, behind what was folded.
-#[test]
-fn what_commits_late_is_folded() {
-    let scene = Scene::new();
+/// Enqueues in a transaction that stays open while others are folded.
+fn open_during_folds(scene: &Scene) -> Hand {
     let late = Hand::begin(&scene.scratch.0, "READ COMMITTED");
     late.call(|tx| Verb::Enqueue.call(tx, "late", None)).done();
     for early in ["a", "b", "c"] {
         scene.store.write(|tx| Verb::Enqueue.call(tx, early, None)).unwrap();
         assert_eq!(scene.granted(now(), 9), [early]);
     }
+    late
+}
+
+/// The deltas of a transaction that was open during folds are found when it commits, behind what was folded.
+#[test]
+fn what_commits_late_is_folded() {
+    let scene = Scene::new();
+    let late = open_during_folds(&scene);
     late.commit();
     assert_eq!(scene.granted(later(1), 9), ["late"]);
     assert_eq!(scene.numbers("SELECT count(*) FROM sm.delta"), [0]);
@@ -130,12 +136,7 @@ fn what_commits_late_is_folded() {
 #[test]
 fn what_commits_between_the_looks_of_a_short_fold_is_folded() {
     let scene = Scene::new();
-    let late = Hand::begin(&scene.scratch.0, "READ COMMITTED");
-    late.call(|tx| Verb::Enqueue.call(tx, "late", None)).done();
-    for early in ["a", "b", "c"] {
-        scene.store.write(|tx| Verb::Enqueue.call(tx, early, None)).unwrap();
-        assert_eq!(scene.granted(now(), 9), [early]);
-    }
+    let late = open_during_folds(&scene);
     // Between its looks, it says that it is there, and goes on once it may.
     let [reached, held] = [1, 2].map(|more| i64::from(std::process::id()) * 4 + more);
     let waits = format!(
