@@ -36,7 +36,7 @@ fn scanned(step: &Value) -> f64 {
 struct Heard {
     store: Arc<PostgresStore>,
     cost: Arc<Mutex<Cost>>,
-    _relay: Relay,
+    relay: Relay,
     _scratch: Scratch,
 }
 
@@ -53,7 +53,7 @@ impl Heard {
         let noted = Arc::clone(&cost);
         let relay = Relay::start(&url(), |_| None, move |notice| note(&noted, notice));
         let store = PostgresStore::connect(&with(&relay.url(), EXPLAINED), scratch.options()).unwrap();
-        Self { store: Arc::new(store), cost, _relay: relay, _scratch: scratch }
+        Self { store: Arc::new(store), cost, relay, _scratch: scratch }
     }
 
     /// What a call costs.
@@ -64,8 +64,10 @@ impl Heard {
     /// What asking costs. The first one sets up what the next finds.
     fn cost_of(&self, ask: impl Fn() -> usize) -> Cost {
         ask();
+        self.relay.until_idle();
         *self.cost.lock().unwrap() = Cost::default();
         let returned = ask() as u64;
+        self.relay.until_idle();
         Cost { returned, ..*self.cost.lock().unwrap() }
     }
 }

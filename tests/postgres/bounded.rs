@@ -57,7 +57,7 @@ fn an_enqueue_of_any_length_is_sent_in_pieces_and_committed_as_one() {
     let mut all = tasks();
     all.push(all[0].clone());
     // On a busy machine even a piece may meet the limit now and then. One statement for all never ends within it.
-    let inserted = (0..5).find_map(|_| store.write(|tx| tx.enqueue(at(0), &all)).ok()).unwrap();
+    let inserted = (0..20).find_map(|_| store.write(|tx| tx.enqueue(at(0), &all)).ok()).unwrap();
     // Calls that met the limit have drawn numbers, too.
     let Inserted::New(TaskId(first)) = inserted[0] else { panic!("{:?}", inserted[0]) };
     let expected = (first..).map(|id| Inserted::New(TaskId(id))).take(TASKS);

@@ -335,6 +335,7 @@ fn works(edit: fn(&str) -> Option<String>, task: Task, count: usize) -> Works {
     store.write(|tx| tx.define([PoolSpec::new("wide", Slots::Unlimited)?], IfExists::Replace)).unwrap();
     task(&store, &scratch, count);
     drop(store);
+    relay.until_idle();
     let works = works.lock().unwrap();
     works.clone()
 }

@@ -3,7 +3,7 @@
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use stationmaster::store::postgres::tokio_postgres::Config;
@@ -18,6 +18,39 @@ type Hear = dyn Fn(&str) + Send + Sync;
 pub struct Relay {
     config: Config,
     port: u16,
+    talks: Arc<Talks>,
+}
+
+/// What is under way on each connection, in the order in which they were made. `None` if it is closed.
+#[derive(Default)]
+struct Talks {
+    of_each: Mutex<Vec<Option<Talk>>>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Talk {
+    /// How often the server has still to say that it is ready for more.
+    owed: u64,
+    is_in_transaction: bool,
+}
+
+impl Talks {
+    fn begin(&self) -> usize {
+        let mut of_each = self.of_each.lock().unwrap();
+        of_each.push(Some(Talk::default()));
+        of_each.len() - 1
+    }
+
+    fn change(&self, talk: usize, change: impl FnMut(&mut Talk)) {
+        self.of_each.lock().unwrap()[talk].as_mut().into_iter().for_each(change);
+        self.changed.notify_all();
+    }
+
+    fn end(&self, talk: usize) {
+        self.of_each.lock().unwrap()[talk] = None;
+        self.changed.notify_all();
+    }
 }
 
 impl Relay {
@@ -33,6 +66,8 @@ impl Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (edit, hear): (Arc<Edit>, Arc<Hear>) = (Arc::new(edit), Arc::new(hear));
+        let talks = Arc::<Talks>::default();
+        let begun = Arc::clone(&talks);
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, server) = (client.unwrap(), TcpStream::connect(&address).unwrap());
@@ -40,20 +75,36 @@ impl Relay {
                 server.set_nodelay(true).unwrap();
                 let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
                 let (edit, hear) = (Arc::clone(&edit), Arc::clone(&hear));
+                let (asks, answers, talk) = (Arc::clone(&begun), Arc::clone(&begun), begun.begin());
                 thread::spawn(move || {
                     let to = server.try_clone().unwrap();
                     // One side has closed the connection.
-                    let _ = send(client, server, &*edit);
+                    let _ = send(client, server, &*edit, || asks.change(talk, |talk| talk.owed += 1));
                     let _ = to.shutdown(Shutdown::Both);
                 });
                 thread::spawn(move || {
                     let to = back.1.try_clone().unwrap();
-                    let _ = answer(back.0, back.1, &*hear);
+                    let ready = |is_in_transaction| {
+                        answers.change(talk, |talk| {
+                            *talk = Talk { owed: talk.owed.saturating_sub(1), is_in_transaction };
+                        });
+                    };
+                    let _ = answer(back.0, back.1, &*hear, ready);
+                    answers.end(talk);
                     let _ = to.shutdown(Shutdown::Both);
                 });
             }
         });
-        Self { config, port }
+        Self { config, port, talks }
+    }
+
+    /// Waits until no transaction is under way, and everything was answered. The server may tell what a statement cost only
+    /// when its transaction ends, and nobody waits for the end of one that reads.
+    pub fn until_idle(&self) {
+        let mut of_each = self.talks.of_each.lock().unwrap();
+        while of_each.iter().flatten().any(|talk| talk.owed > 0 || talk.is_in_transaction) {
+            of_each = self.talks.changed.wait(of_each).unwrap();
+        }
     }
 
     /// How to connect through it, to the same database.
@@ -88,9 +139,10 @@ fn write(to: &mut impl Write, kind: Option<u8>, body: &[u8]) -> io::Result<()> {
     to.write_all(body)
 }
 
-/// Passes on what clients send. The first message alone has no kind.
-fn send(from: TcpStream, to: TcpStream, edit: &Edit) -> io::Result<()> {
+/// Passes on what clients send. The first message alone has no kind. Says when the server is asked for an answer.
+fn send(from: TcpStream, to: TcpStream, edit: &Edit, asks: impl Fn()) -> io::Result<()> {
     let (mut from, mut to) = (BufReader::new(from), BufWriter::new(to));
+    asks();
     write(&mut to, None, &body(&mut from)?)?;
     to.flush()?;
     loop {
@@ -108,6 +160,10 @@ fn send(from: TcpStream, to: TcpStream, edit: &Edit) -> io::Result<()> {
             let sql = edit(std::str::from_utf8(&body[begin..end]).ok()?)?;
             Some([&body[..begin], sql.as_bytes(), &body[end..]].concat())
         });
+        // A query, and the end of messages that are answered together.
+        if matches!(kind[0], b'Q' | b'S') {
+            asks();
+        }
         write(&mut to, Some(kind[0]), edited.as_ref().unwrap_or(&body))?;
         if from.buffer().is_empty() {
             to.flush()?;
@@ -115,8 +171,8 @@ fn send(from: TcpStream, to: TcpStream, edit: &Edit) -> io::Result<()> {
     }
 }
 
-/// Passes on what the server answers.
-fn answer(from: TcpStream, to: TcpStream, hear: &Hear) -> io::Result<()> {
+/// Passes on what the server answers. Says when it is ready for more, and whether in a transaction.
+fn answer(from: TcpStream, to: TcpStream, hear: &Hear, ready: impl Fn(bool)) -> io::Result<()> {
     let (mut from, mut to) = (BufReader::new(from), BufWriter::new(to));
     loop {
         let mut kind = [0];
@@ -128,6 +184,9 @@ fn answer(from: TcpStream, to: TcpStream, hear: &Hear) -> io::Result<()> {
             for text in fields.filter_map(|field| field.strip_prefix(b"M")) {
                 hear(&String::from_utf8_lossy(text));
             }
+        }
+        if kind[0] == b'Z' {
+            ready(body != b"I");
         }
         write(&mut to, Some(kind[0]), &body)?;
         if from.buffer().is_empty() {
