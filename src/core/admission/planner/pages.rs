@@ -1,0 +1,121 @@
+//! How many candidates of which lanes the planner requests.
+
+use super::{Planner, Rule};
+use crate::admission::{LanePage, Reason};
+
+/// The smallest page of candidates requested, if a lane can use that many.
+const SMALLEST_PAGE: usize = 16;
+
+/// With so many lanes that their smallest pages would be more candidates than this, each gets fewer, but two.
+const MANY: usize = 4_096;
+
+impl Planner {
+    /// Requests the next heads of the hungry lanes. Leaves lanes that could not use one.
+    ///
+    /// The first request shares twice the budget among the lanes. No lane gets more than it has room and
+    /// tasks for. A lane that admitted all of its share requests again, for all it may use. The other lanes
+    /// are filled up at the same time, to a share that doubles with each request. Otherwise each would follow
+    /// with a request of its own.
+    pub(super) fn pages(&mut self) -> Vec<LanePage> {
+        // A page costs the store a search, a request costs a round trip, and a row that is read but not
+        // admitted is wasted. One page per task would be thousands of round trips. A whole budget for each of
+        // thousands of lanes would read the backlog. Twice the budget, shared, is enough for most ticks in
+        // one request: lanes differ, and one lane may use what another does not.
+        let mut asking = std::mem::take(&mut self.hungry);
+        for &at in &asking {
+            self.lanes[at].is_left = !self.can_use_head(at);
+        }
+        asking.retain(|&at| !self.lanes[at].is_left);
+        if asking.is_empty() {
+            return Vec::new();
+        }
+        let left = match &self.rule {
+            Rule::Window(window) if self.keeping.is_empty() => window.left(),
+            _ => self.budget.saturating_sub(self.admitted.len()).max(1),
+        };
+        let hungry = asking.len();
+        let (mut first, mut more) = (usize::MAX, 0);
+        let total = left.saturating_mul(2).saturating_mul(1 << self.requests.min(16));
+        if self.requests == 0 {
+            first = (total / hungry).max(smallest_page(hungry));
+        } else {
+            // The requesting lanes have shown that they can use what they get, so `first` stays unbounded:
+            // only their room bounds them. The other lanes still have some candidates. Each would run out in
+            // a request of its own, n lanes in n round trips. Filled up now by doubling shares, they need
+            // about log2(n) requests together.
+            let others = (0..self.lanes.len()).filter(|&at| self.may_run_out(at));
+            asking.extend(others);
+            more = (total / asking.len()).max(smallest_page(asking.len()));
+        }
+        self.requests += 1;
+        let with_ready_at = matches!(self.rule, Rule::Reserve { .. });
+        let page = |(place, at): (usize, usize)| {
+            let work = &self.lanes[at];
+            let share = if place < hungry { first } else { more };
+            let room = share.min(self.room(at, left)).saturating_sub(work.buffer.len());
+            let unread = usize::try_from(work.lane.ready.saturating_sub(work.read)).unwrap_or(usize::MAX);
+            // A lane whose counter says 0 is still looked at once.
+            let page = LanePage::new(work.lane.id, work.last, room.min(unread.max(1)));
+            (page.limit > 0).then(|| page.with_ready_at(with_ready_at))
+        };
+        asking.into_iter().enumerate().filter_map(page).collect()
+    }
+
+    /// Returns whether a lane still has candidates but may need more than these.
+    fn may_run_out(&self, at: usize) -> bool {
+        let work = &self.lanes[at];
+        !work.is_left && !work.is_drained && !work.buffer.is_empty() && self.can_use_head(at)
+    }
+
+    pub(super) fn can_use_head(&self, at: usize) -> bool {
+        match &self.rule {
+            Rule::Backfill => !self.lanes[at].is_foreign && self.refusal(at).is_none(),
+            Rule::Reserve { .. } => match self.refusal(at) {
+                None => self.is_unreserved(at),
+                Some(Reason::PoolFull { .. }) => self.may_reserve(at),
+                Some(_) => false,
+            },
+            Rule::Window(_) if self.lanes[at].lane.keeps_slots => self.refusal(at).is_none(),
+            Rule::Window(window) => {
+                let lane = &self.lanes[at];
+                // Airflow's query leaves out what is paused.
+                lane.paused.is_empty() && !window.is_barred(lane, &self.pools, &self.limits)
+            }
+        }
+    }
+
+    /// Returns whether the next task of a lane waits only for its pools, and nothing is reserved there yet.
+    pub(super) fn may_reserve(&self, at: usize) -> bool {
+        let is_open = |(limit, count): &(usize, u32)| !self.limits[*limit].is_reached(*count);
+        self.is_unreserved(at) && self.lanes[at].limits.iter().all(is_open)
+    }
+
+    pub(super) fn is_unreserved(&self, at: usize) -> bool {
+        self.lanes[at].pools.iter().all(|(pool, _)| self.pools[*pool].reserved.is_none())
+    }
+
+    /// Returns an upper bound, at least 1, on how many more tasks of a lane are looked at.
+    fn room(&self, at: usize, left: usize) -> usize {
+        let work = &self.lanes[at];
+        if let Rule::Window(_) = self.rule
+            && !work.lane.keeps_slots
+        {
+            return left.max(1);
+        }
+        if work.is_foreign {
+            return 1;
+        }
+        let by_pools = work
+            .pools
+            .iter()
+            .filter_map(|(pool, slots)| self.pools[*pool].open().map(|open| open / i64::from(*slots).max(1)));
+        let by_limits = work.limits.iter().filter_map(|(limit, count)| self.limits[*limit].open(*count));
+        let room = by_limits.chain(by_pools).min().unwrap_or(i64::MAX);
+        left.min(usize::try_from(room).unwrap_or(0)).max(1)
+    }
+}
+
+/// Returns the smallest page of each of so many lanes.
+fn smallest_page(lanes: usize) -> usize {
+    (MANY / lanes.max(1)).clamp(2, SMALLEST_PAGE)
+}
