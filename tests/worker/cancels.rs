@@ -80,6 +80,8 @@ fn a_handler_that_ignores_it_is_fenced_off_at_the_deadline() {
             worker(&store).lease(Duration::from_millis(600)).handler(move |attempt: &Attempt| {
                 if attempt.task().key.task.as_str() == "ignores" {
                     passes.pass();
+                    // On a busy machine the keeper may learn of it later than this.
+                    until("the loss is told", || attempt.cancelled() == Some(Cancelled::LeaseLost));
                     assert!(!attempt.holds(SystemClock.now()));
                     *told.lock() = attempt.cancelled();
                 }
