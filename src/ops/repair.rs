@@ -8,9 +8,9 @@ impl Tx<'_> {
     ///
     /// A correct store never has such a counter, so also find out what happened. The tables may have been written by
     /// hand, or restored in part. Only counters are changed, because all of them can be computed again from the tasks:
-    /// the used slots of pools, the used leases of limits, and how many tasks are in each lane and are ready. Anything
-    /// else that [`audit`](crate::store::ReadTx::audit) finds stays as it is: [`Discrepancy::Task`], and a missing
-    /// lane. No store can know what such a row should say. Restore a backup.
+    /// the used slots of pools, what counts against limits, what shares hold, and how many tasks are in each lane and
+    /// are ready. Anything else that [`audit`](crate::store::ReadTx::audit) finds stays as it is:
+    /// [`Discrepancy::Task`], and a missing lane. No store can know what such a row should say. Restore a backup.
     ///
     /// It reads all tasks that have not ended, in SQLite all tasks, and no one else writes meanwhile; on PostgreSQL no
     /// tick runs meanwhile, and everything else goes on. Nothing else may be written in the transaction afterwards.

@@ -1,12 +1,13 @@
 //! Admission: which ready tasks may run now, and why the others may not.
 //!
 //! The order is total: rank, logical date, map index, arrival. The rank is made from the priority and
-//! optionally the waiting time ([`Ageing`]). The plan of a tick equals a walk over *all* ready tasks in that
-//! order. The walk admits each task that fits into what its predecessors left, and ends when the tick's
-//! budget is spent. The host chooses what happens to a task that does not fit: a [`Policy`].
+//! optionally the waiting time ([`Ageing`]). Tasks of shares take turns instead, among those of equal priority. The
+//! plan of a tick equals a walk over *all* ready tasks in that order. The walk admits each task that fits into what
+//! its predecessors left, and ends when the tick's budget is spent. The host chooses what happens to a task that
+//! does not fit: a [`Policy`].
 //!
 //! That walk would cost as much as there are waiting tasks. The planner gets the same result from *lanes*. A
-//! lane is all tasks of one queue that need the same slots of the same pool and count against the same
+//! lane is all tasks of one queue that need the same slots of the same pools and count the same against the same
 //! limits. During one tick capacity only shrinks, so if the head of a lane is refused, so is the rest of the
 //! lane. The planner merges the heads of all lanes in a heap. It reads from a lane only as far as it admits
 //! from it (with [`Policy::Reserve`], one head more).

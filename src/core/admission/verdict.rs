@@ -28,7 +28,7 @@ use crate::time::Timestamp;
 pub enum Reason {
     /// A subject of it is paused. The task waits until that is resumed.
     Paused {
-        /// The first that is: its queue, its pool, then its keys in byte order, each before its families.
+        /// The first that is: its queue, its pools, then its keys in byte order, each before its families.
         subject: Subject,
     },
     /// Admitters serve other queues, and none serves this one. The task waits until one does. Only

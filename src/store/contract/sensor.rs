@@ -144,7 +144,7 @@ pub trait SensorTx {
     fn shard_takes(&mut self) -> StoreResult<Vec<ShardTake>>;
 
     /// Inserts outages, or replaces those of the same target and beginning. Then forgets, of these targets, all but
-    /// the latest [`KEPT_OUTAGES`], and of all targets at most 1,000 outages that ended before `forget`.
+    /// the latest [`KEPT_OUTAGES`], and of all targets at most 10,000 outages that ended before `forget`.
     fn put_outages(&mut self, outages: &[OutageRow], forget: Timestamp) -> StoreResult<()>;
 
     /// Returns the outages of these targets, or those of all targets that go on, by fingerprint and beginning.
