@@ -35,7 +35,7 @@ mod pauses;
 pub mod pokes;
 mod tokens;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -173,6 +173,7 @@ pub struct History {
     events: Vec<Event>,
     sizes: HashMap<String, Vec<Size>>,
     rates: HashMap<String, tokens::Rate>,
+    keeping: HashSet<String>,
 }
 
 /// A size that a pool may have had.
@@ -208,7 +209,13 @@ impl History {
     pub fn new<'p>(pools: impl IntoIterator<Item = (&'p str, Option<u32>)>) -> Self {
         let first = |slots| vec![Size { invoked: 0, returned: Some(0), slots }];
         let sizes = pools.into_iter().map(|(pool, slots)| (pool.to_owned(), first(slots))).collect();
-        Self { events: Vec::new(), sizes, rates: HashMap::new() }
+        Self { events: Vec::new(), sizes, rates: HashMap::new(), keeping: HashSet::new() }
+    }
+
+    /// Says that tasks keep slots of this pool between two leases, as sensors may. So a lease may have slots from
+    /// the time of an earlier lease of its task, when the pool was larger.
+    pub fn keeps_slots(&mut self, pool: &str) {
+        self.keeping.insert(pool.to_owned());
     }
 
     /// Adds a rate of a key: this many starts in a period, in the unit of the instants, with this burst. A
@@ -304,9 +311,9 @@ impl History {
         Ok(summary)
     }
 
-    fn check_capacity(&self, leases: &BTreeMap<LeaseId, Held<'_>>) -> Result<(), Violation> {
+    fn check_capacity(&self, all: &BTreeMap<LeaseId, Held<'_>>) -> Result<(), Violation> {
         let mut by_pool: HashMap<&str, Vec<(&Held<'_>, u32)>> = HashMap::new();
-        for held in leases.values().filter(|held| held.from < held.until()) {
+        for held in all.values().filter(|held| held.from < held.until()) {
             let is_limited = |name: &str| name == held.grant.pool || self.sizes.contains_key(name);
             for (name, count) in held.grant.takes().filter(|(name, count)| *count > 0 && is_limited(name)) {
                 by_pool.entry(name).or_default().push((held, count));
@@ -320,7 +327,11 @@ impl History {
                 together.retain(|(other, _)| other.until() > at);
                 together.push((held, count));
                 let used: u64 = together.iter().map(|(_, count)| u64::from(*count)).sum();
-                let since = together.iter().map(|(held, _)| held.invoked).min().unwrap_or(at);
+                let began = |held: &Held<'_>| match self.keeping.contains(pool) {
+                    true => first_asked(all, held),
+                    false => held.invoked,
+                };
+                let since = together.iter().map(|(held, _)| began(held)).min().unwrap_or(at);
                 if let Some(most) = self.most(pool, since, at)
                     && used > u64::from(most)
                 {
@@ -348,6 +359,13 @@ impl History {
         let possible = sizes.iter().filter(|size| size.invoked <= until && !overwritten(size));
         possible.map(|size| size.slots).try_fold(0, |most, slots| Some(most.max(slots?)))
     }
+}
+
+/// Returns when the first of a task's leases up to this one may have been asked for. Any of them may have left its slots
+/// to the next. Before one that is not known, that may have been at any time.
+fn first_asked(leases: &BTreeMap<LeaseId, Held<'_>>, held: &Held<'_>) -> Instant {
+    let earlier = (1..held.id.epoch).rev().map(|epoch| leases.get(&LeaseId { epoch, ..held.id }));
+    earlier.map(|known| known.map_or(0, |known| known.invoked)).min().unwrap_or(held.invoked)
 }
 
 /// Checks an accepted call under a lease: the lease must not surely have ended before, nor a later one of its
@@ -499,6 +517,30 @@ mod tests {
         ] {
             assert!(check(fine.clone()).is_ok(), "{:?}: {fine:?}", check(fine.clone()));
         }
+    }
+
+    #[test]
+    fn what_a_task_kept_was_taken_when_the_pool_was_larger() {
+        let shrunk = |task, epoch| {
+            [
+                admit(1, 2, &[grant(1, 1, "three", 3, FAR)]),
+                end(3, 4, &[(1, 1)]),
+                event(5, 6, Operation::Resize("three".into(), Some(1))),
+                admit(7, 8, &[grant(task, epoch, "three", 3, FAR)]),
+            ]
+        };
+        let check = |events: [Event; 4], keeps: bool| {
+            let mut history = History::new([("three", Some(3))]);
+            if keeps {
+                history.keeps_slots("three");
+            }
+            events.into_iter().for_each(|event| history.push(event));
+            history.check().map_err(|violation| violation.rule)
+        };
+        assert_eq!(check(shrunk(1, 2), false), Err(Rule::Capacity));
+        assert!(check(shrunk(1, 2), true).is_ok());
+        assert!(check(shrunk(1, 3), true).is_ok(), "of the lease between them nothing is known");
+        assert_eq!(check(shrunk(2, 1), true), Err(Rule::Capacity), "another task kept nothing");
     }
 
     #[test]

@@ -38,6 +38,8 @@ const PROCESSES: usize = 8;
 /// The first four change their sizes. The last one and the limits never do.
 const POOLS: [(&str, u32); 5] = [("one", 1), ("three", 3), ("sixteen", 16), ("rare", 2), ("fixed", 5)];
 const LIMITS: [(&str, u32); 2] = [("few", 2), ("many", 12)];
+/// The pool whose slots sensors keep.
+const KEEPING: &str = "three";
 
 /// Stops a process, so that it neither reads nor writes, or lets it go on.
 fn signal(process: &Respawned, signal: Signal) {
@@ -47,7 +49,7 @@ fn signal(process: &Respawned, signal: Signal) {
 
 fn pool(name: &str, slots: u32) -> PoolSpec {
     let mut spec = PoolSpec::new(name, Slots::Limited(slots)).unwrap();
-    spec.sensing_keeps_slots = name == "three";
+    spec.sensing_keeps_slots = name == KEEPING;
     spec
 }
 
@@ -120,7 +122,8 @@ struct Told {
 
 impl Told {
     fn new() -> Self {
-        let history = History::new(POOLS.map(|(name, slots)| (name, Some(slots))));
+        let mut history = History::new(POOLS.map(|(name, slots)| (name, Some(slots))));
+        history.keeps_slots(KEEPING);
         Self { history, did: BTreeMap::new(), succeeded: BTreeSet::new(), cleared: HashSet::new() }
     }
 
