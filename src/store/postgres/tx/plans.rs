@@ -27,6 +27,7 @@ const HOT: &[(&str, &str)] = &[
     ("ready lanes", tick::READY_LANES),
     ("folded lanes", tick::FOLDED_LANES),
     ("folded pools", tick::FOLDED_POOLS),
+    ("survey few lanes", tick::survey::SURVEY_FEW),
     ("folded limits", tick::FOLDED_LIMITS),
     ("folded shares", tick::share::FOLDED_SHARES),
     ("shares", tick::share::SHARES),
