@@ -103,6 +103,14 @@ mod tests {
     }
 
     #[test]
+    fn after_a_survey_of_many_lanes_none_is_short_for_a_while() {
+        let habits = Habits::default();
+        assert!(habits.surveys_few());
+        habits.surveyed_many();
+        assert_eq!((0..1_000).position(|_| habits.surveys_few()), Some(64));
+    }
+
+    #[test]
     fn folds_are_of_many_for_a_while_after_one_and_wherever_lanes_carry_limits() {
         let habits = Habits::default();
         habits.met_limits(true);

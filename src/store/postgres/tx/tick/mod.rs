@@ -245,8 +245,13 @@ impl Db<'_> {
         let forget = ask!(FORGET_REQUESTS, before, limit, most);
         let few = few::Few::new(&ids, &stand, &raised).filter(|_| is_last && keeping_none && plain);
         let [grants, forgotten] = match few {
+            // Only where ticks are counted has it to look at all of them.
+            Some(few) if most.is_none() => {
+                self.all_last([few.grant(batch), few.take(batch, before, limit)])?
+            }
             Some(few) => {
-                let [grants, _, forgotten] = self.all_last([few.grant(batch), few.take(batch), forget])?;
+                let [grants, _, forgotten] =
+                    self.all_last([few.grant(batch), few.take(batch, before, 0), forget])?;
                 [grants, forgotten]
             }
             None if is_last => self.all_last([grant, forget])?,

@@ -271,23 +271,22 @@ impl Db<'_> {
         let [lanes, pools, limits, shares, next_due] = plans_with(query);
         let request = ask!(REQUEST, request(query));
         // A task with a share carries its key, so without limits there are no shares.
-        let [folded, granted, lanes, pools, limits, shares, next_due] = if is_tick
-            && !self.habits.has_limits()
-        {
-            let asked = [fold, request, lanes, pools, next_due];
-            let [folded, granted, lanes, pools, next_due] = self.at_tick(locks, asked)?;
-            if few && folded.is_empty() {
-                return Ok(None);
-            }
-            let [limits, shares] = if carry_limits(&lanes)? {
-                self.all([limits, shares])?
+        let [folded, granted, lanes, pools, limits, shares, next_due] =
+            if is_tick && !self.habits.has_limits() {
+                let asked = [fold, request, lanes, pools, next_due];
+                let [folded, granted, lanes, pools, next_due] = self.at_tick(locks, asked)?;
+                if few && folded.is_empty() {
+                    return Ok(None);
+                }
+                let [limits, shares] = if carry_limits(&lanes)? {
+                    self.all([limits, shares])?
+                } else {
+                    [Answer::new(), Answer::new()]
+                };
+                [folded, granted, lanes, pools, limits, shares, next_due]
             } else {
-                [Answer::new(), Answer::new()]
+                self.at_tick(locks, [fold, request, lanes, pools, limits, shares, next_due])?
             };
-            [folded, granted, lanes, pools, limits, shares, next_due]
-        } else {
-            self.at_tick(locks, [fold, request, lanes, pools, limits, shares, next_due])?
-        };
         if few && folded.is_empty() {
             return Ok(None);
         }
