@@ -12,6 +12,8 @@ use super::{
     worker,
 };
 
+mod functions;
+
 const HOT: &[(&str, &str)] = &[
     ("enqueue", insert::ENQUEUE),
     ("enqueue one", insert::ENQUEUE_ONE),
@@ -203,20 +205,28 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
 /// page asks for, the queues that a tick serves, and those that are capped.
 const COMPARE_WITH_FEW: &[&str] = &[", filtered", "bounds", "lanes", "hold caps"];
 
+fn server() -> String {
+    std::env::var("STATIONMASTER_TEST_POSTGRES")
+        .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/test".into())
+}
+
 async fn connect(schema: &Schema) -> Client {
-    let url = std::env::var("STATIONMASTER_TEST_POSTGRES")
-        .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/test".into());
-    let config: Config = url.parse().unwrap();
+    let config: Config = server().parse().unwrap();
     let (mut client, connection) = config.connect(NoTls).await.expect(
         "a PostgreSQL server, named in STATIONMASTER_TEST_POSTGRES: docs/postgresql.md says how to start one",
     );
     tokio::spawn(connection);
     client.batch_execute(&format!("DROP SCHEMA IF EXISTS \"{schema}\" CASCADE")).await.unwrap();
     migrate(&mut client, schema).await.unwrap();
+    set(&client, schema).await;
+    client
+}
+
+/// Sets what a store sets, but that it may write.
+async fn set(client: &Client, schema: &Schema) {
     let options = PostgresOptions::new().schema(schema.clone());
     client.batch_execute(&options.session()).await.unwrap();
     client.batch_execute("SET default_transaction_read_only = off").await.unwrap();
-    client
 }
 
 /// The plan that is made once and kept.
