@@ -12,8 +12,6 @@ use super::{
     worker,
 };
 
-mod functions;
-
 const HOT: &[(&str, &str)] = &[
     ("enqueue", insert::ENQUEUE),
     ("enqueue one", insert::ENQUEUE_ONE),
@@ -205,7 +203,7 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
 /// page asks for, the queues that a tick serves, and those that are capped.
 const COMPARE_WITH_FEW: &[&str] = &[", filtered", "bounds", "lanes", "hold caps"];
 
-fn server() -> String {
+pub(super) fn server() -> String {
     std::env::var("STATIONMASTER_TEST_POSTGRES")
         .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/test".into())
 }
@@ -223,7 +221,7 @@ async fn connect(schema: &Schema) -> Client {
 }
 
 /// Sets what a store sets, but that it may write.
-async fn set(client: &Client, schema: &Schema) {
+pub(super) async fn set(client: &Client, schema: &Schema) {
     let options = PostgresOptions::new().schema(schema.clone());
     client.batch_execute(&options.session()).await.unwrap();
     client.batch_execute("SET default_transaction_read_only = off").await.unwrap();
@@ -249,7 +247,7 @@ fn is_small(step: &str) -> bool {
     })
 }
 
-fn complaint(name: &str, step: &str) -> Option<String> {
+pub(super) fn complaint(name: &str, step: &str) -> Option<String> {
     let step = step.trim_start_matches([' ', '-', '>']);
     let scans = step.starts_with("Seq Scan on") && !is_small(step);
     let is_sort = step == "Sort" || step.starts_with("Incremental Sort");
@@ -301,7 +299,7 @@ const READ_WHOLE: &[&str] = &[
 ];
 
 /// The scan of an index from end to end, which is no better than that of its table.
-fn scans_whole_index(steps: &[String]) -> impl Iterator<Item = String> + '_ {
+pub(super) fn scans_whole_index(steps: &[String]) -> impl Iterator<Item = String> + '_ {
     steps.iter().enumerate().filter_map(|(at, step)| {
         let index = step.split_once(" using ")?.1.split(' ').next()?;
         let details = steps[at + 1..].iter().take_while(|step| !step.trim_start().starts_with("->"));
@@ -324,7 +322,7 @@ async fn complaints(client: &Client, schema: &Schema) -> Vec<String> {
     found
 }
 
-fn on(name: &str, test: impl AsyncFnOnce(Client, Schema)) {
+pub(super) fn on(name: &str, test: impl AsyncFnOnce(Client, Schema)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let schema = Schema::new(format!("sm_plans_{name}_{}", std::process::id())).unwrap();

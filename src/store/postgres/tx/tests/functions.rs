@@ -6,9 +6,9 @@ use std::future::poll_fn;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 
+use super::super::super::name::Schema;
+use super::super::plans::{complaint, on, scans_whole_index, server, set};
 use super::super::{insert, tick};
-use super::{complaint, on, scans_whole_index, server, set};
-use crate::store::postgres::name::Schema;
 
 /// Connects, and passes on what the server notes.
 async fn listening() -> (Client, UnboundedReceiver<String>) {
