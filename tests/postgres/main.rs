@@ -30,6 +30,7 @@ mod runtimes;
 mod scratch;
 mod silent;
 mod stepped;
+mod surveys;
 mod tables;
 mod turns;
 

@@ -1,5 +1,6 @@
 //! One connection: sends batches of statements, each in one round trip.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -174,16 +175,22 @@ impl Connection {
             (Instant::now(), begin.map_or(0, |begin| 1 + usize::from(begin.stale.is_some())));
         liveness.heard();
         let client = &*self.client;
+        // The server responds to each message separately, so what a tick begins with goes along with the beginning.
+        let enters = begin.is_some() && batch.first().is_some_and(Statement::is_script);
         let mut sent: Vec<Sent<'_, Option<Answer>>> = Vec::with_capacity(batch.len() + 4);
         if let Some(Begin { opening, stale }) = begin {
             if let Some(time) = stale {
                 sent.push(Box::pin(async { time.measure(client).await.map(|()| None) }));
             }
-            let text = self.beginnings.of(opening);
-            sent.push(Box::pin(async { client.batch_execute(text).await.map(|()| None) }));
+            let mut text = Cow::Borrowed(self.beginnings.of(opening));
+            if enters {
+                text.to_mut().push_str(&options.schema.statement(enter(options.idle_in_transaction_timeout)));
+            }
+            sent.push(Box::pin(async move { client.batch_execute(&text).await.map(|()| None) }));
         }
-        for statement in batch {
+        for (at, statement) in batch.iter().enumerate() {
             sent.push(match self.prepared.get(&Identity::of(statement.sql)) {
+                _ if at == 0 && enters => Box::pin(async { Ok(Some(Answer::new())) }),
                 _ if statement.is_script() => {
                     let text = enter(options.idle_in_transaction_timeout);
                     Box::pin(execute_script(client, options.schema.statement(text)))

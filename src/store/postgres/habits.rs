@@ -1,6 +1,6 @@
 //! What a store's last transactions were like. The next ones are expected to be alike, and cost more if they are not.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::store::TxMode;
 
@@ -28,6 +28,10 @@ pub(super) struct Habits {
     commits_apart: Pause,
     /// Folds are expected to be of many deltas.
     folds_many: Pause,
+    /// Surveys are expected to tell of more than a few lanes.
+    surveys_many: Pause,
+    /// How many lanes the last short survey told of.
+    lanes: AtomicUsize,
     /// Whether ready lanes carried limits.
     has_limits: AtomicBool,
 }
@@ -56,6 +60,25 @@ impl Habits {
         self.folds_many.begin();
     }
 
+    /// Returns true if a tick that folds a few deltas should expect a few ready lanes, and nothing that is rare.
+    pub(super) fn surveys_few(&self) -> bool {
+        self.surveys_many.is_over()
+    }
+
+    /// Notes that a survey had to tell of more than it was expected to.
+    pub(super) fn surveyed_many(&self) {
+        self.surveys_many.begin();
+    }
+
+    /// Returns how many ready lanes a tick should expect.
+    pub(super) fn lanes(&self) -> usize {
+        self.lanes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn met_lanes(&self, lanes: usize) {
+        self.lanes.store(lanes, Ordering::Relaxed);
+    }
+
     /// Returns true if a tick should ask for limits before it knows whether a lane carries one.
     pub(super) fn has_limits(&self) -> bool {
         self.has_limits.load(Ordering::Relaxed)
@@ -77,6 +100,14 @@ mod tests {
         habits.committed_too_soon();
         assert_eq!((0..1_000).position(|_| habits.commits_along(TxMode::Write)), Some(64));
         assert!(habits.commits_along(TxMode::Write));
+    }
+
+    #[test]
+    fn after_a_survey_of_many_lanes_none_is_short_for_a_while() {
+        let habits = Habits::default();
+        assert!(habits.surveys_few());
+        habits.surveyed_many();
+        assert_eq!((0..1_000).position(|_| habits.surveys_few()), Some(64));
     }
 
     #[test]

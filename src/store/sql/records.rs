@@ -256,17 +256,22 @@ pub(in crate::store) fn outage<R: ReadRow>(row: &R) -> Read<OutageRow, R> {
 
 /// Reads a pool: name, slots, used, keeps_slots, description.
 pub(in crate::store) fn pool<R: ReadRow>(row: &R) -> Read<PoolRecord, R> {
-    let slots = match row.maybe_integer(1)? {
+    pool_at(row, 0)
+}
+
+/// Reads a pool from this column on.
+pub(in crate::store) fn pool_at<R: ReadRow>(row: &R, at: usize) -> Read<PoolRecord, R> {
+    let slots = match row.maybe_integer(at + 1)? {
         None => Slots::Unlimited,
-        Some(_) => Slots::Limited(count(row, 1)?),
+        Some(_) => Slots::Limited(count(row, at + 1)?),
     };
     let spec = PoolSpec {
-        name: name(row, 0)?,
+        name: name(row, at)?,
         slots,
-        description: row.host_text(4)?,
-        sensing_keeps_slots: code(row, 3)?,
+        description: row.host_text(at + 4)?,
+        sensing_keeps_slots: code(row, at + 3)?,
     };
-    Ok(PoolRecord::new(spec, row.integer(2)?))
+    Ok(PoolRecord::new(spec, row.integer(at + 2)?))
 }
 
 /// Reads a limit: key, max, used, whether it is defined, starts, period, burst, weight.

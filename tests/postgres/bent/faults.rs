@@ -85,6 +85,30 @@ faults! {
     "a short fold remembers no early task", "migrations/0001_initial/functions/fold_few.sql":
         "use.early := use.early || one.no;" => "NULL;",
         "stepped::bounds::what_comes_before_a_bound_is_found" says "left == right";
+    "a short survey passes over the first task", "tx/tick/survey_few.sql":
+        ">= (lane.rank, lane.logical_date, lane.map_index, lane.first)" => "> (lane.rank, lane.logical_date, lane.map_index, lane.first)",
+        "bounds::ticks_grant_what_a_look_at_all_rows_says" says "left == right";
+    "a short survey does not know what is in use", "tx/tick/survey_few.sql":
+        "ORDER BY version DESC LIMIT 1), 0) AS used" => "ORDER BY version DESC LIMIT 1), 0) * 0 AS used",
+        "surveys::a_short_survey_tells_what_a_long_one_does" says "some were granted";
+    "a short survey does not know its request", "tx/tick/survey_few.sql":
+        "WHERE id = $3::text) AS granted" => "WHERE id = $3::text AND at < 0) AS granted",
+        "surveys::a_short_survey_tells_what_a_long_one_does" says "some were granted";
+    "a short survey does not know what is paused", "tx/tick/survey_few.sql":
+        "OR EXISTS (SELECT FROM sm.pause) AS has_more" => "AS has_more",
+        "surveys::a_short_survey_tells_what_a_long_one_does" says "a pool is paused";
+    "a short survey tells of some lanes alone", "tx/tick/survey_few.sql":
+        "LIMIT 17) lane ON true" => "LIMIT 16) lane ON true",
+        "surveys::a_survey_of_many_lanes_tells_of_all" says "many lanes";
+    "a short survey overlooks early instants", "migrations/0001_initial/functions/fold_few.sql":
+        "is_sure := last.early = '{}';" => "is_sure := true;",
+        "bounds::a_tick_is_not_due_for_what_a_host_has_locked" says "left == right";
+    "a short grant forgets no ticks", "migrations/0001_initial/functions/take_few.sql":
+        "WHERE at < before ORDER BY at, id LIMIT at_most" => "WHERE at < before ORDER BY at, id LIMIT 0",
+        "surveys::a_short_grant_forgets_old_ticks" says "left == right";
+    "a short survey overlooks what kept its slots", "tx/tick/survey_few.sql":
+        "EXISTS (SELECT FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL) OR EXISTS (SELECT FROM sm.family)" => "EXISTS (SELECT FROM sm.family)",
+        "exact::kept_slots_come_back" says "left == right";
     "a grant forgets early tasks", "tx/tick/grant.sql":
         "ELSE coalesce(part.early, '{}') END AS early" => "ELSE '{}' END AS early",
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "before the bound of its lane";

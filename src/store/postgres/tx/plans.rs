@@ -27,6 +27,7 @@ const HOT: &[(&str, &str)] = &[
     ("ready lanes", tick::READY_LANES),
     ("folded lanes", tick::FOLDED_LANES),
     ("folded pools", tick::FOLDED_POOLS),
+    ("survey few lanes", tick::survey::SURVEY_FEW),
     ("folded limits", tick::FOLDED_LIMITS),
     ("folded shares", tick::share::FOLDED_SHARES),
     ("shares", tick::share::SHARES),
@@ -202,20 +203,28 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
 /// page asks for, the queues that a tick serves, and those that are capped.
 const COMPARE_WITH_FEW: &[&str] = &[", filtered", "bounds", "lanes", "hold caps"];
 
+pub(super) fn server() -> String {
+    std::env::var("STATIONMASTER_TEST_POSTGRES")
+        .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/test".into())
+}
+
 async fn connect(schema: &Schema) -> Client {
-    let url = std::env::var("STATIONMASTER_TEST_POSTGRES")
-        .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/test".into());
-    let config: Config = url.parse().unwrap();
+    let config: Config = server().parse().unwrap();
     let (mut client, connection) = config.connect(NoTls).await.expect(
         "a PostgreSQL server, named in STATIONMASTER_TEST_POSTGRES: docs/postgresql.md says how to start one",
     );
     tokio::spawn(connection);
     client.batch_execute(&format!("DROP SCHEMA IF EXISTS \"{schema}\" CASCADE")).await.unwrap();
     migrate(&mut client, schema).await.unwrap();
+    set(&client, schema).await;
+    client
+}
+
+/// Sets what a store sets, but that it may write.
+pub(super) async fn set(client: &Client, schema: &Schema) {
     let options = PostgresOptions::new().schema(schema.clone());
     client.batch_execute(&options.session()).await.unwrap();
     client.batch_execute("SET default_transaction_read_only = off").await.unwrap();
-    client
 }
 
 /// The plan that is made once and kept.
@@ -238,7 +247,7 @@ fn is_small(step: &str) -> bool {
     })
 }
 
-fn complaint(name: &str, step: &str) -> Option<String> {
+pub(super) fn complaint(name: &str, step: &str) -> Option<String> {
     let step = step.trim_start_matches([' ', '-', '>']);
     let scans = step.starts_with("Seq Scan on") && !is_small(step);
     let is_sort = step == "Sort" || step.starts_with("Incremental Sort");
@@ -290,7 +299,7 @@ const READ_WHOLE: &[&str] = &[
 ];
 
 /// The scan of an index from end to end, which is no better than that of its table.
-fn scans_whole_index(steps: &[String]) -> impl Iterator<Item = String> + '_ {
+pub(super) fn scans_whole_index(steps: &[String]) -> impl Iterator<Item = String> + '_ {
     steps.iter().enumerate().filter_map(|(at, step)| {
         let index = step.split_once(" using ")?.1.split(' ').next()?;
         let details = steps[at + 1..].iter().take_while(|step| !step.trim_start().starts_with("->"));
@@ -313,7 +322,7 @@ async fn complaints(client: &Client, schema: &Schema) -> Vec<String> {
     found
 }
 
-fn on(name: &str, test: impl AsyncFnOnce(Client, Schema)) {
+pub(super) fn on(name: &str, test: impl AsyncFnOnce(Client, Schema)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let schema = Schema::new(format!("sm_plans_{name}_{}", std::process::id())).unwrap();

@@ -1,5 +1,7 @@
 //! Statements repeat what they share, so that each can be read alone. It must stay the same.
 
+mod functions;
+
 use super::{attempt, insert, tick};
 
 /// What follows the place where a statement finds its tasks.

@@ -416,8 +416,10 @@ BEGIN
   );
 END $$;
 
+-- Stable, because convert_to is: the body of a function that says more of itself than of its parts is not put into the
+-- statements that call it, and each call of these would parse and plan it again.
 CREATE FUNCTION sm.lane_digest(pool TEXT, slots BIGINT, limits TEXT, queue TEXT) RETURNS UUID
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+LANGUAGE sql STABLE PARALLEL SAFE AS
 $$SELECT encode(substr(sha256(convert_to(
   $2::text || ' ' || octet_length($1)::text || ' ' || $1 || $3 || coalesce(' ' || $4, ''), 'UTF8')), 1, 16), 'hex')::uuid$$;
 

@@ -24,8 +24,20 @@ pub(super) fn serving(row: &Row) -> Outcome<Vec<Serving>> {
     let instants: Vec<i64> = row::value::<Option<_>>(row, 4)?.unwrap_or_default();
     let leases: Vec<i64> = row::value::<Option<_>>(row, 5)?.unwrap_or_default();
     let told = holders.into_iter().zip(queues).zip(instants).zip(leases);
+    in_order(told.map(|(((holder, queues), told_at), lease)| (holder, queues, told_at, lease)))
+}
+
+/// Reads what holders told, each as a JSON array of holder, queues, instant and length of its lease.
+pub(super) fn told(told: Vec<String>) -> Outcome<Vec<Serving>> {
+    let told: Vec<(String, String, i64, i64)> =
+        told.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>()?;
+    in_order(told)
+}
+
+fn in_order(told: impl IntoIterator<Item = (String, String, i64, i64)>) -> Outcome<Vec<Serving>> {
     let told: Outcome<_> = told
-        .map(|(((holder, queues), told_at), lease)| {
+        .into_iter()
+        .map(|(holder, queues, told_at, lease)| {
             let (queues, lease) =
                 (serde_json::from_str(&queues)?, Duration::from_micros(lease.unsigned_abs()));
             Ok(Serving::new(holder.try_into()?, queues, Timestamp::from_micros(told_at), lease))

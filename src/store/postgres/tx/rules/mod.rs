@@ -57,6 +57,7 @@ fn array<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, at: usize) -> 
 
 /// What a survey finds beside the next due instant about families and pauses, and the latest instant at which a key
 /// took a token.
+#[derive(Default)]
 pub(super) struct Beside {
     pub(super) families: Vec<LimitSpec>,
     pub(super) paused: Vec<Subject>,

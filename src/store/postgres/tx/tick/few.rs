@@ -9,7 +9,7 @@ use crate::store::contract::GrantBatch;
 use crate::store::sql::statement::statement;
 
 pub(in super::super) const GRANT_FEW: &str = statement!("grant_few.sql");
-const TAKE_FEW: &str = "SELECT sm._take_few($1::bigint[], ($2::uuid[])[1], $3::bigint[], $4::bigint[], $5::bigint, $6::text, $7::text)";
+const TAKE_FEW: &str = "SELECT sm._take_few($1::bigint[], ($2::uuid[])[1], $3::bigint[], $4::bigint[], $5::bigint, $6::text, $7::text, $8::bigint, $9::bigint)";
 
 /// Beyond this the plan is little of what a grant costs.
 const MOST: usize = 16;
@@ -47,8 +47,9 @@ impl<'a> Few<'a> {
         )
     }
 
-    /// Counts them, and fails if not all were moved or if there is no room.
-    pub(super) fn take(&self, batch: &GrantBatch<'_>) -> Statement {
+    /// Counts them, and fails if not all were moved or if there is no room. Also forgets ticks from before an instant,
+    /// so many at most, and answers how many.
+    pub(super) fn take(&self, batch: &GrantBatch<'_>, before: i64, most: i64) -> Statement {
         ask!(
             TAKE_FEW,
             self.ids.to_vec(),
@@ -58,6 +59,8 @@ impl<'a> Few<'a> {
             batch.now.as_micros(),
             batch.request.map(|request| request.as_str().to_owned()),
             batch.replaces.map(|request| request.as_str().to_owned()),
+            before,
+            most,
         )
     }
 }

@@ -3,6 +3,7 @@
 pub(super) mod few;
 mod reach;
 pub(super) mod share;
+pub(super) mod survey;
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,12 +14,10 @@ use self::reach::{Place, Reach, Ready};
 use super::super::error::{Fault, Outcome};
 use super::super::tick_lock;
 use super::super::wire::{Answer, Statement, ask};
-use super::queue::serving;
-use super::rules::{Beside, owed};
-use super::{Db, Digest, clamp, first, fold, pool, promote, row};
-use crate::admission::{Candidate, Lane, LaneId, LanePage, OrderKey};
-use crate::lease::{LeaseRef, TaskId};
-use crate::store::contract::{GrantBatch, Granted, Promote, Survey, SurveyQuery, WhichPools};
+use super::{Db, Digest, clamp, first, row};
+use crate::admission::{Candidate, LaneId, LanePage, OrderKey};
+use crate::lease::TaskId;
+use crate::store::contract::{GrantBatch, Granted};
 use crate::store::sql::statement::statement;
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
@@ -43,64 +42,11 @@ pub(super) const GRANT_PLAIN: &str = statement!("grant.sql", plain);
 pub(in super::super) const TICK_HOLDER: &str = statement!("tick_holder.sql");
 pub(super) const FORGET_REQUESTS: &str = statement!("forget_requests.sql");
 
-/// Asked where a survey only reads, in place of a fold. The sums that it reads have these changes, so a few of them
-/// are no reason for a tick. Many make each look dear.
-const UNFOLDED: &str = "SELECT count(*) = 256 FROM (SELECT FROM sm.unfolded LIMIT 256) unfolded";
-
-fn leases(row: &Row) -> Outcome<Vec<LeaseRef>> {
-    let (ids, epochs): (Vec<i64>, Vec<i64>) = (row::value(row, 0)?, row::value(row, 1)?);
-    Ok(ids.into_iter().zip(epochs).map(|(id, epoch)| LeaseRef::new(TaskId(id), epoch)).collect())
-}
-
 /// A bound of a lane in this column, and its early tasks in the next one.
 fn reach(row: &Row, digest: usize, bound: usize) -> Outcome<Reach> {
     let place: Option<Vec<i64>> = row::value(row, bound)?;
     let place = place.and_then(|place| place.try_into().ok()).map_or(Place::BEGIN, Place);
     Ok(Reach::new(row::value(row, digest)?, place, row::value(row, bound + 1)?))
-}
-
-/// A tick that may admit more than this reads candidates for itself: a round trip is little of what it costs.
-const FETCHED: usize = 1_024;
-
-/// Where a lane's first ready tasks begin: how many were looked for, and five arrays.
-const PAGE: usize = 9;
-
-fn page(row: &Row) -> Outcome<Vec<Ready>> {
-    let mut parts = [const { Vec::new() }; 5];
-    for (at, part) in parts.iter_mut().enumerate() {
-        *part = row::value::<Option<Vec<i64>>>(row, PAGE + 1 + at)?.unwrap_or_default();
-    }
-    let [ranks, dates, indices, numbers, instants] = &parts;
-    let places = ranks.iter().zip(dates).zip(indices).zip(numbers).zip(instants);
-    Ok(places.map(|((((rank, date), index), no), at)| (Place([*rank, *date, *index, *no]), *at)).collect())
-}
-
-/// Returns true if a lane has limit keys, or needs other pools.
-fn carries_limits(row: &Row) -> Outcome<bool> {
-    Ok(row::value::<&str>(row, LIMITS)? != NO_LIMITS)
-}
-
-/// Where a lane's limits are, and what stands there if it has none.
-const LIMITS: usize = 4;
-const NO_LIMITS: &str = "[]";
-
-/// Where the families begin in what stands beside the next due instant.
-const BESIDE: usize = 6;
-
-/// Where it begins what a key owes, behind the key.
-const OWED: usize = 8;
-
-/// What is asked for a survey, in this order.
-struct Asked {
-    granted: Answer,
-    promoted: usize,
-    lanes: Answer,
-    pools: Answer,
-    limits: Answer,
-    shares: Answer,
-    next_due: Answer,
-    /// Whether there are changes that the counters do not have yet.
-    is_behind: bool,
 }
 
 impl Db<'_> {
@@ -122,163 +68,6 @@ impl Db<'_> {
         answers.try_into().map_err(|answers: Vec<Answer>| {
             Fault::Damaged(format!("{} statements of {N} were answered", answers.len()))
         })
-    }
-
-    /// `locks`: no other tick runs from then on until the transaction ends.
-    pub(super) fn survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Survey> {
-        let Asked { granted, promoted, lanes, pools, limits, shares, next_due, is_behind } =
-            self.ask_survey(query, locks)?;
-        // If it promoted fewer than it might, what is still overdue is locked by somebody else, and another tick
-        // at once would not promote it either.
-        let is_passed = |promote: &Promote| granted.is_empty() && promoted < promote.limit;
-        let next = usize::from(query.promote.as_ref().is_some_and(is_passed));
-        let beside = first(&next_due)?;
-        let next_due: Option<i64> = row::value(beside, next)?;
-        let mut survey = Survey {
-            granted: granted.first().map(leases).transpose()?,
-            next_due: next_due.map(Timestamp::from_micros),
-            serving: serving(beside)?,
-            ..Survey::default()
-        };
-        self.reaches.begin();
-        // It is granted by a tick that may not be flushed yet.
-        self.hands_out |= survey.granted.is_some();
-        if survey.granted.is_none() {
-            survey.promoted = promoted;
-            survey.is_behind = is_behind;
-            // What is not folded yet only gives back and adds. The next tick goes on with it.
-            if is_behind && let Some(promote) = query.promote {
-                survey.next_due = Some(promote.now);
-            }
-            survey.lanes = lanes.iter().map(|row| self.met_lane(row)).collect::<Outcome<_>>()?;
-            survey.pools = pools.iter().map(pool::pool).collect::<Outcome<_>>()?;
-            survey.limits = limits.iter().map(pool::limit).collect::<Outcome<_>>()?;
-            (survey.shares, survey.grants) = share::read(&shares)?;
-            for (limit, row) in survey.limits.iter().zip(&limits) {
-                survey.rates.extend(owed(limit.key.clone(), row, OWED)?);
-            }
-            Beside { families: survey.families, paused: survey.paused, clock: survey.clock } =
-                Beside::read(beside, BESIDE)?;
-            survey.lanes.sort_unstable_by_key(|lane| lane.id);
-            survey.pools.sort_unstable_by(|a, b| a.spec.name.cmp(&b.spec.name));
-            survey.limits.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        }
-        Ok(survey)
-    }
-
-    /// Asks as if a few deltas were to be folded, where that is likely, and otherwise as if these were many.
-    fn ask_survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Asked> {
-        if query.promote.is_some() && self.habits.folds_few() {
-            if let Some(asked) = self.ask_survey_of(query, locks, true)? {
-                return Ok(asked);
-            }
-            self.habits.folded_many();
-        }
-        let asked = self.ask_survey_of(query, locks, false)?;
-        asked.ok_or_else(|| Fault::Damaged("a fold of many deltas refused to fold".into()))
-    }
-
-    /// Asks in one round trip, and in a second one if tasks have come due: promotion is too dear for each tick.
-    /// Returns none if `few` deltas were expected, and there are more or others.
-    fn ask_survey_of(&mut self, query: &SurveyQuery, locks: bool, few: bool) -> Outcome<Option<Asked>> {
-        let request = query.request.as_ref().map(|request| request.as_str().to_owned());
-        let now = query.promote.map(|promote| promote.now.as_micros());
-        let queues: Option<Vec<String>> = query
-            .queues
-            .as_ref()
-            .map(|queues| queues.iter().map(|queue| queue.as_str().to_owned()).collect());
-        let plans_with = || match query.promote {
-            Some(_) => {
-                let fetched = clamp(Some(query.budget).filter(|most| *most <= FETCHED).unwrap_or(0));
-                let all = i64::from(query.pools == WhichPools::All);
-                [
-                    ask!(FOLDED_LANES, fetched, queues.clone()),
-                    ask!(FOLDED_POOLS, all),
-                    ask!(FOLDED_LIMITS),
-                    ask!(share::FOLDED_SHARES),
-                    ask!(NEXT_DUE_FOLDED, now),
-                ]
-            }
-            None => {
-                let pools = match query.pools {
-                    WhichPools::All => pool::ALL_POOLS,
-                    WhichPools::Named => NAMED_POOLS,
-                };
-                [
-                    ask!(READY_LANES, queues.clone()),
-                    ask!(pools),
-                    ask!(NAMED_LIMITS),
-                    ask!(share::SHARES),
-                    ask!(NEXT_DUE, now),
-                ]
-            }
-        };
-        let is_tick = query.promote.is_some();
-        let fold = match (is_tick, few) {
-            (true, true) => ask!(fold::FOLD_FEW),
-            (true, false) => ask!(fold::FOLD, fold::MOST),
-            (false, _) => ask!(UNFOLDED),
-        };
-        let [lanes, pools, limits, shares, next_due] = plans_with();
-        let request = ask!(REQUEST, request);
-        // A task with a share carries its key, so without limits there are no shares.
-        let [folded, granted, lanes, pools, limits, shares, next_due] = if is_tick
-            && !self.habits.has_limits()
-        {
-            let asked = [fold, request, lanes, pools, next_due];
-            let [folded, granted, lanes, pools, next_due] = self.at_tick(locks, asked)?;
-            if few && folded.is_empty() {
-                return Ok(None);
-            }
-            let has_limits = lanes.iter().map(carries_limits).collect::<Outcome<Vec<_>>>()?.contains(&true);
-            let [limits, shares] =
-                if has_limits { self.all([limits, shares])? } else { [Answer::new(), Answer::new()] };
-            [folded, granted, lanes, pools, limits, shares, next_due]
-        } else {
-            self.at_tick(locks, [fold, request, lanes, pools, limits, shares, next_due])?
-        };
-        if few && folded.is_empty() {
-            return Ok(None);
-        }
-        if is_tick {
-            self.habits.met_limits(!limits.is_empty());
-        }
-        let folded = first(&folded)?;
-        let mut asked =
-            Asked { granted, promoted: 0, lanes, pools, limits, shares, next_due, is_behind: false };
-        let Some(promote) = query.promote else {
-            asked.is_behind = row::value(folded, 0)?;
-            return Ok(Some(asked));
-        };
-        asked.is_behind = !fold::is_whole(folded)?;
-        self.reaches.set_folded();
-        let due: Option<i64> = row::value(first(&asked.next_due)?, 0)?;
-        if asked.granted.is_empty()
-            && promote.limit > 0
-            && due.is_some_and(|due| due <= promote.now.as_micros())
-        {
-            let [lanes, pools, limits, _, next_due] = plans_with();
-            let promotion = ask!(promote::PROMOTE, now, clamp(promote.limit));
-            let [promoted, lanes, pools, limits, next_due] =
-                self.all([promotion, lanes, pools, limits, next_due])?;
-            let promoted = row::whole(first(&promoted)?, 0)?;
-            return Ok(Some(Asked { promoted, lanes, pools, limits, next_due, ..asked }));
-        }
-        Ok(Some(asked))
-    }
-
-    fn met_lane(&mut self, row: &Row) -> Outcome<Lane> {
-        let id = LaneId(row::value(row, 1)?);
-        let lane = Lane::new(id, self.lane(row, 0, 2)?, row::number(row, 6)?).keeps_slots(id.keeps_slots());
-        let mut reach = reach(row, 0, 7)?;
-        reach.carries_limits = carries_limits(row)?;
-        if row.len() > PAGE
-            && let most @ 1.. = row::whole(row, PAGE)?
-        {
-            reach.fetched(most, page(row)?);
-        }
-        self.reaches.put(id, reach);
-        Ok(lane)
     }
 
     pub(super) fn candidates(&mut self, pages: &[LanePage]) -> Outcome<Vec<Candidate>> {
@@ -456,8 +245,13 @@ impl Db<'_> {
         let forget = ask!(FORGET_REQUESTS, before, limit, most);
         let few = few::Few::new(&ids, &stand, &raised).filter(|_| is_last && keeping_none && plain);
         let [grants, forgotten] = match few {
+            // Only where ticks are counted has it to look at all of them.
+            Some(few) if most.is_none() => {
+                self.all_last([few.grant(batch), few.take(batch, before, limit)])?
+            }
             Some(few) => {
-                let [grants, _, forgotten] = self.all_last([few.grant(batch), few.take(batch), forget])?;
+                let [grants, _, forgotten] =
+                    self.all_last([few.grant(batch), few.take(batch, before, 0), forget])?;
                 [grants, forgotten]
             }
             None if is_last => self.all_last([grant, forget])?,

@@ -1,7 +1,9 @@
 -- What fold.sql does where a few deltas are all that there is, and none of their lanes carries limits. It sets up only
 -- the plans that it needs, which is most of what a short fold costs. Returns the same, or no row if fold.sql must do
--- it; then it wrote nothing.
-CREATE FUNCTION sm._fold_few() RETURNS TABLE (count BIGINT, whole BOOLEAN, damage TEXT[]) LANGUAGE plpgsql AS $$
+-- it; then it wrote nothing. Beside that, the earliest instant that a task waits for, for the survey that follows, unless
+-- tasks may wait for an earlier one: then is_sure is false.
+CREATE FUNCTION sm._fold_few() RETURNS TABLE (count BIGINT, whole BOOLEAN, damage TEXT[], next_due BIGINT,
+  is_sure BOOLEAN) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   most CONSTANT BIGINT := 16;
@@ -49,12 +51,16 @@ BEGIN
     ) found;
   END IF;
   count := coalesce(cardinality(deltas), 0);
+  IF count > most THEN
+    RETURN;
+  END IF;
   whole := true;
   damage := '{}';
+  is_sure := last.early = '{}';
+  earliest := last.due;
   IF count = 0 AND last.seen::text <> '1:1:' THEN
+    SELECT due INTO next_due FROM sm.idle WHERE due >= earliest ORDER BY due LIMIT 1;
     RETURN NEXT;
-    RETURN;
-  ELSIF count > most THEN
     RETURN;
   END IF;
   deltas := coalesce(deltas, '{}');
@@ -69,7 +75,6 @@ BEGIN
     RETURN;
   END IF;
   DELETE FROM sm.delta WHERE ctid = ANY (places);
-  earliest := last.due;
   FOREACH one_digest IN ARRAY digests LOOP
     SELECT * INTO lane FROM sm.lane WHERE digest = one_digest;
     DELETE FROM sm.lane_use WHERE ctid = (
@@ -141,5 +146,6 @@ BEGIN
   END IF;
   DELETE FROM sm.tick WHERE no = last.no;
   INSERT INTO sm.tick (no, seen, due, early) VALUES (last.no + 1, noticed, earliest, last.early);
+  SELECT due INTO next_due FROM sm.idle WHERE due >= earliest ORDER BY due LIMIT 1;
   RETURN NEXT;
 END $$;

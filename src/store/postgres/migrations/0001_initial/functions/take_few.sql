@@ -1,16 +1,18 @@
 -- The part of grant.sql that counts, behind grant_few.sql: of tasks of one lane without limits, all of which must have
 -- been granted. It fails (22012) if they were not, if their pool has no room for all, or if their lane is not counted.
 -- lane_bound, lane_early: the lane's new bound and early tasks; both empty if it keeps its own. tick, replaced: the name of the
--- tick, and of the one that it replaces, or NULL.
+-- tick, and of the one that it replaces, or NULL. Behind that it forgets ticks from before an instant, the earliest first
+-- and so many at most, and returns how many: what forget_requests.sql does where their number does not matter.
 CREATE FUNCTION sm._take_few(nos BIGINT[], of_lane UUID, lane_bound BIGINT[], lane_early BIGINT[], now BIGINT, tick TEXT,
-  replaced TEXT)
-RETURNS VOID LANGUAGE plpgsql AS $$
+  replaced TEXT, before BIGINT, at_most BIGINT)
+RETURNS BIGINT LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   new_epochs BIGINT[];
   needs RECORD;
   use sm.lane_use;
   now_used BIGINT;
+  forgotten BIGINT := 0;
 BEGIN
   SELECT array_agg(lease.epoch ORDER BY given.place) INTO new_epochs
   FROM unnest(nos) WITH ORDINALITY given (no, place)
@@ -42,4 +44,10 @@ BEGIN
     INSERT INTO sm.request (id, at, nos, epochs) VALUES (tick, now, nos, new_epochs)
     ON CONFLICT (id) DO UPDATE SET at = excluded.at, nos = excluded.nos, epochs = excluded.epochs;
   END IF;
+  IF at_most > 0 AND EXISTS (SELECT FROM sm.request WHERE at < before) THEN
+    DELETE FROM sm.request WHERE id = ANY (ARRAY(
+      SELECT id FROM sm.request WHERE at < before ORDER BY at, id LIMIT at_most));
+    GET DIAGNOSTICS forgotten = ROW_COUNT;
+  END IF;
+  RETURN forgotten;
 END $$;
