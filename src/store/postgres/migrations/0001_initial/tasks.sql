@@ -88,7 +88,9 @@ CREATE TABLE sm.share_use (
     PRIMARY KEY (pool, share, version)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 -- One row: the number of grants to tasks of shares.
-CREATE TABLE sm.share_clock (grants BIGINT PRIMARY KEY);
+CREATE TABLE sm.share_clock (
+    grants BIGINT PRIMARY KEY
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 INSERT INTO sm.share_clock VALUES (0);
 
 -- Lanes: made and removed under the tick lock, never changed. digest: of pool, slots, limits and queue, see
@@ -202,7 +204,7 @@ FROM more LEFT JOIN LATERAL (
   WHERE lane_use.digest = more.digest ORDER BY version DESC LIMIT 1) was ON true
 WHERE NOT EXISTS (SELECT FROM sm.lane WHERE lane.digest = more.digest OFFSET 0);
 
--- What never changes about a task. lane: the digest of its needs, which are the last columns. attempt_runs, bits: 1 its
+-- What only `change` changes about a task. lane: the digest of its needs, which are the last columns. attempt_runs, bits: 1 its
 -- attempts are recorded as runs, 2 and 4 what the feed tells: its ends, what else its sensor does, 8 all of its attempts are kept, 16 none.
 CREATE SEQUENCE sm.task_no;
 CREATE TABLE sm.task (
