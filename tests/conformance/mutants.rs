@@ -7,7 +7,7 @@ use crate::memory;
 use stationmaster::conformance::{self, Capabilities, Case};
 use stationmaster::store::Store;
 
-const MUTANTS: [(Fault, &str); 115] = [
+const MUTANTS: [(Fault, &str); 116] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -102,6 +102,7 @@ const MUTANTS: [(Fault, &str); 115] = [
     (Fault::ChangesIgnoreTheShard, "sensors::changes_are_filtered_by_shard"),
     (Fault::ChangesLeaveOutWhatEnded, "sensors::followers_can_leave_out_what_ended"),
     (Fault::ShardsUnderAnyEpoch, "workers::a_stale_epoch_changes_nothing"),
+    (Fault::ShardsWhateverTheirEnd, "workers::a_lease_that_was_renewed_is_not_taken"),
     (Fault::RemembersOneTakeOfAShard, "workers::it_is_remembered_who_took_a_shard"),
     (Fault::WorkersPokeAllKinds, "workers::a_worker_says_which_kinds_it_pokes"),
     (Fault::LoansAreOfTheShard, "workers::a_kind_of_a_shard_has_a_lease_of_its_own"),

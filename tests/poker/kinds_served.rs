@@ -82,6 +82,7 @@ fn each_poker_polls_only_its_own_kinds_and_all_sensors_are_polled() {
             120,
             "none is in two memories"
         );
+        assert_eq!(reports.iter().map(|report| report.shards).sum::<u32>(), 16, "loans are none");
         let reports = tick(&mut pokers, 41..141);
         assert_eq!(taken(&poked), BTreeMap::from([(("a", "x".into()), 600), (("b", "y".into()), 600)]));
         assert!(reports.iter().all(|report| report.gained == 0 && report.unserved.is_empty()));
@@ -118,6 +119,32 @@ fn kinds_of_a_poker_that_died_are_named_and_time_out_on_their_own() {
         let reports = tick(&mut pokers, 340..350);
         assert_eq!(taken(&poked), BTreeMap::from([(("c", "y".into()), 20)]));
         assert!(reports.iter().all(|report| report.unserved.is_empty()));
+    }
+}
+
+/// A worker that gains a kind of its shards sees what ends of the kinds that it had, in that tick as in any other.
+#[test]
+fn ends_are_seen_while_a_kind_of_the_same_shards_is_gained() {
+    for store in stores() {
+        let poked = Poked::default();
+        let mut pokers = vec![poker_of(&store, "a", &["x"], &poked), poker_of(&store, "b", &["y"], &poked)];
+        sense_kinds(&store, 0, &["x", "y"], 60, waits(10, 86_400));
+        let reports = tick(&mut pokers, 0..40);
+        assert_eq!(reports[0].sensors, 60);
+        // What was lent to it comes back.
+        drop(pokers.pop());
+        for n in 0..50 {
+            let key = TaskKey::new("ns", "w", "x-0", n.to_string()).unwrap();
+            let mark = [Mark::new(key, TaskState::Skipped, "by hand")];
+            store.write(|tx| tx.mark(at(40), &mark)).unwrap();
+            tick(&mut pokers, 40 + n..41 + n);
+        }
+        let report = tick(&mut pokers, 90..91).remove(0);
+        assert_eq!(report.unserved, BTreeMap::from([(kind("y"), 60)]));
+        assert_eq!(report.sensors - 60, 10, "of the first kind those that wait");
+        taken(&poked);
+        tick(&mut pokers, 91..101);
+        assert_eq!(taken(&poked), BTreeMap::from([(("a", "x".into()), 10)]));
     }
 }
 

@@ -103,21 +103,40 @@ impl ShardLease {
     }
 }
 
-/// A write that replaces a lease, if the lease still has the epoch that it was read with. A loan without a holder is
-/// deleted.
+/// A write that replaces a lease, if the lease still has the epoch and the end that it was read with. So of a renewal and
+/// a takeover that were decided from the same lease, only the first takes effect. A loan without a holder is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShardWrite {
     /// The epoch it must have; 0 for a shard that was never held, and for a loan that does not exist.
     pub was: i64,
+    /// The end it must have; `None` for any.
+    #[serde(default)]
+    pub ended: Option<Timestamp>,
     /// The lease to write. A change of holder has a larger epoch; a renewal keeps it.
     pub lease: ShardLease,
 }
 
 impl ShardWrite {
-    /// Creates a write that replaces the lease with this epoch.
+    /// Creates a write that replaces the lease with this epoch, whenever it ends.
     pub fn new(was: i64, lease: ShardLease) -> Self {
-        Self { was, lease }
+        Self { was, ended: None, lease }
+    }
+
+    /// Creates a write that replaces this lease, as long as nothing has changed it.
+    pub(crate) fn replacing(read: &ShardLease, lease: ShardLease) -> Self {
+        Self { was: read.epoch, ended: Some(read.expires_at), lease }
+    }
+
+    setters! {
+        /// Sets the end that the lease must have.
+        ended: Some(Timestamp);
+    }
+
+    /// Returns true if this lease may be replaced; `None` if there is none.
+    pub(crate) fn replaces(&self, known: Option<&ShardLease>) -> bool {
+        let is_at = |lease: &ShardLease| self.ended.is_none_or(|ended| ended == lease.expires_at);
+        known.map_or(0, |lease| lease.epoch) == self.was && known.is_none_or(is_at)
     }
 }
 
@@ -230,7 +249,7 @@ impl Claim<'_> {
             } else {
                 ShardLease::new(lease.shard, None, lease.epoch + 1, now)
             };
-            writes.push(ShardWrite::new(lease.epoch, next));
+            writes.push(ShardWrite::replacing(lease, next));
         }
         let left = self.left_to_others(leases);
         let known = |shard: u32| leases.iter().find(|lease| lease.shard == shard);
@@ -238,14 +257,14 @@ impl Claim<'_> {
             if held >= quota {
                 break;
             }
-            let was = match known(shard) {
+            let mine = |epoch| ShardLease::new(shard, Some(me.clone()), epoch, expires_at);
+            writes.push(match known(shard) {
                 Some(lease) if lease.holder.as_ref() == Some(me) || !lease.is_free(now) => continue,
                 Some(_) if left.contains(&shard) => continue,
-                Some(lease) => lease.epoch,
-                None => 0,
-            };
+                Some(lease) => ShardWrite::replacing(lease, mine(lease.epoch + 1)),
+                None => ShardWrite::new(0, mine(1)),
+            });
             held += 1;
-            writes.push(ShardWrite::new(was, ShardLease::new(shard, Some(me.clone()), was + 1, expires_at)));
         }
         writes
     }

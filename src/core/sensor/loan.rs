@@ -98,11 +98,10 @@ impl<'a> Lending<'a> {
         }
         for shard in self.held {
             for kind in &lendable {
-                let was = match theirs.get(&(*shard, *kind)) {
-                    Some(loan) if !loan.is_free(self.now) => continue,
-                    Some(loan) => loan.epoch,
-                    None => 0,
-                };
+                let known = theirs.get(&(*shard, *kind)).copied();
+                if known.is_some_and(|loan| !loan.is_free(self.now)) {
+                    continue;
+                }
                 let Some(to) = self.borrower(kind, &burden) else { continue };
                 *burden.entry((Some(*kind), to)).or_default() += 1;
                 *burden.entry((None, to)).or_default() += 1;
@@ -110,8 +109,12 @@ impl<'a> Lending<'a> {
                 let lives =
                     self.live.iter().filter(|worker| &worker.name == to).map(|worker| worker.expires_at);
                 let until = lives.fold(self.now + self.ttl, Timestamp::min);
-                let lease = ShardLease::new(*shard, Some(to.clone()), was + 1, until);
-                writes.push(ShardWrite::new(was, lease.kind((*kind).clone())));
+                let lent =
+                    |epoch| ShardLease::new(*shard, Some(to.clone()), epoch, until).kind((*kind).clone());
+                writes.push(match known {
+                    Some(loan) => ShardWrite::replacing(loan, lent(loan.epoch + 1)),
+                    None => ShardWrite::new(0, lent(1)),
+                });
             }
         }
         writes
@@ -136,9 +139,8 @@ impl<'a> Lending<'a> {
                 None => ended(loan),
                 Some(rest) => {
                     *left = rest;
-                    let until = self.now + self.ttl;
-                    let lease = ShardLease::new(loan.shard, loan.holder.clone(), loan.epoch, until);
-                    ShardWrite::new(loan.epoch, lease.kind(kind.clone()))
+                    let renewed = ShardLease { expires_at: self.now + self.ttl, ..loan.clone() };
+                    ShardWrite::replacing(loan, renewed)
                 }
             });
         }
@@ -222,7 +224,7 @@ impl<'a> Lending<'a> {
 /// Returns the write that ends a loan.
 fn ended(loan: &ShardLease) -> ShardWrite {
     let free = ShardLease { holder: None, epoch: loan.epoch.saturating_add(1), ..loan.clone() };
-    ShardWrite::new(loan.epoch, free)
+    ShardWrite::replacing(loan, free)
 }
 
 #[cfg(test)]
@@ -269,7 +271,7 @@ mod tests {
         fn write(&mut self, write: &ShardWrite) -> bool {
             let of = (write.lease.shard, write.lease.kind.clone());
             let known = self.state.get(&of);
-            if known.map_or(0, |lease| lease.epoch) != write.was {
+            if !write.replaces(known) {
                 return false;
             }
             self.writes += usize::from(known.map(|lease| &lease.holder) != Some(&write.lease.holder));

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::poke::PokeLog;
-use super::shards::{Gained, Scopes};
+use super::shards::{Gained, Scopes, Since};
 use super::worker::Poker;
 use crate::error::Result;
 use crate::fingerprint::Fingerprint;
@@ -57,7 +57,7 @@ pub(super) struct Changed<'a> {
     pub(super) held: &'a Scopes,
     pub(super) gained: &'a Gained,
     /// The shards that no one has looked after for longer than a takeover takes, with the instant since which.
-    pub(super) left_alone: &'a Gained,
+    pub(super) left_alone: &'a Since,
 }
 
 /// Who held a shard, or a kind of it, before this worker.
@@ -224,7 +224,7 @@ fn end_unwatched(
     tx: &mut Tx<'_>,
     found: &mut Vec<OutageRow>,
     (codes, shards): (NonZeroU32, NonZeroU32),
-    left_alone: &Gained,
+    left_alone: &Since,
     forget: Timestamp,
 ) -> Result<()> {
     let mut ended = Vec::new();

@@ -22,8 +22,20 @@ const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// The most workers that one renewal forgets.
 const WORKERS_FORGOTTEN: usize = 100;
 
-/// Shards that a worker took, or kinds of them, each with the instant since which no one has looked after it.
-pub(super) type Gained = BTreeMap<u32, Timestamp>;
+/// Shards that a worker took, or kinds of them.
+pub(super) type Gained = BTreeMap<u32, Gain>;
+
+/// What a worker took of one shard.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gain {
+    /// Since when no one has looked after it.
+    pub(super) since: Timestamp,
+    /// Whether the worker looked after other kinds of it before, whose sensors it has in memory.
+    pub(super) has_others: bool,
+}
+
+/// Instants by shard.
+pub(super) type Since = BTreeMap<u32, Timestamp>;
 
 /// The kinds that a worker looks after, by shard.
 pub(super) type Scopes = BTreeMap<u32, Scope<SensorKind>>;
@@ -53,8 +65,7 @@ struct Holding {
 
 impl Poker {
     /// Renews its heartbeat and its shards when it is time to, and forgets the sensors of shards it lost.
-    /// Returns the shards whose sensors are not in memory yet, each with the instant since which no one has
-    /// looked after it.
+    /// Returns the shards of which not all sensors are in memory yet.
     pub(super) fn hold_shards(&mut self, now: Timestamp) -> Result<Gained> {
         if self.plan.expire(now, self.rules()) {
             // Others may hold them now, whether or not the store accepts the renewal.
@@ -136,7 +147,7 @@ impl Poker {
                     && gained.contains_key(&lease.shard)
                     && !is_handed_on(lease, options.lease, now)
             };
-            let alone: Gained =
+            let alone: Since =
                 leases.iter().filter(alone).map(|lease| (lease.shard, lease.expires_at.min(now))).collect();
             let changed = Changed { writes: &writes, held: &held, gained: &gained, left_alone: &alone };
             let shared = self.share(tx, &me, now, changed)?;
@@ -149,8 +160,7 @@ impl Poker {
         })
     }
 
-    /// Returns the shards of which this worker looks after more than it does in memory, each with the instant since
-    /// which no one has looked after it.
+    /// Returns the shards of which this worker looks after more than it does in memory.
     fn gained(&self, held: &Scopes, leases: &[ShardLease], now: Timestamp) -> Gained {
         let mut gained = Gained::new();
         for (shard, scope) in held {
@@ -168,7 +178,7 @@ impl Poker {
                 // A kind that was lent or given back changed hands after the last renewal.
                 _ => self.alive_until.map_or(now, |until| (until - self.options.lease).min(now)),
             };
-            gained.insert(*shard, since);
+            gained.insert(*shard, Gain { since, has_others: before.is_some() });
         }
         gained
     }

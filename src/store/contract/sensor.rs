@@ -132,8 +132,8 @@ pub trait SensorTx {
     /// Returns the leases of all shards that were ever held, by number, each before the loans of its kinds, by kind.
     fn shard_leases(&mut self) -> StoreResult<Vec<ShardLease>>;
 
-    /// Writes the leases and loans that still have the epoch that the decision was based on. Deletes a loan that is
-    /// written without a holder.
+    /// Writes the leases and loans that still have the epoch, and the end, that the decision was based on. Deletes a loan
+    /// that is written without a holder.
     fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>>;
 
     /// Remembers who took which shard, or which kind of it, in place of what is remembered under the same epoch. Forgets

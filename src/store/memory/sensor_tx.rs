@@ -120,7 +120,7 @@ impl SensorTx for Transaction<'_> {
             let of = (lease.shard, lease.kind.clone());
             let known = self.state.shards.get(&of);
             let ends_nothing = known.is_none() && lease.kind.is_some() && lease.holder.is_none();
-            if known.map_or(0, |lease| lease.epoch) != write.was || ends_nothing || !written.insert(of) {
+            if !write.replaces(known) || ends_nothing || !written.insert(of) {
                 return false;
             }
             self.put_lease(lease);

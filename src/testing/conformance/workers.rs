@@ -23,6 +23,7 @@ cases!("workers":
     a_shard_is_taken_once,
     a_shard_is_renewed_under_its_epoch,
     a_stale_epoch_changes_nothing,
+    a_lease_that_was_renewed_is_not_taken,
     each_shard_has_its_own_condition,
     shards_come_by_number,
     a_deleted_worker_releases_its_shards,
@@ -177,6 +178,29 @@ fn a_stale_epoch_changes_nothing(store: &dyn Store) {
         assert_eq!(put(world, &[ShardWrite::new(was, lease(0, "a", 9, 99))]), [false], "epoch {was}");
     }
     assert_eq!(world.read(|tx| tx.shard_leases()), [lease(0, "b", 2, 20)]);
+}
+
+fn a_lease_that_was_renewed_is_not_taken(store: &dyn Store) {
+    let world = World(store);
+    for shard in [lease(0, "a", 1, 10), loan(0, "k", "a", 1, 10), loan(0, "l", "a", 1, 10)] {
+        assert_eq!(
+            put(world, &[ShardWrite::new(0, shard.clone()).ended(at(10))]),
+            [true],
+            "there is none to end"
+        );
+        // Of what was decided from the lease as it was, the first takes effect.
+        let renewed = ShardLease { expires_at: at(30), ..shard.clone() };
+        let taken = ShardLease { holder: Some(holder("b")), epoch: 2, expires_at: at(40), ..shard.clone() };
+        assert_eq!(put(world, &[ShardWrite::new(1, renewed.clone()).ended(at(10))]), [true]);
+        assert_eq!(put(world, &[ShardWrite::new(1, taken.clone()).ended(at(10))]), [false]);
+        let gone = ShardLease { holder: None, ..taken.clone() };
+        assert_eq!(put(world, &[ShardWrite::new(1, gone.clone()).ended(at(10))]), [false]);
+        assert!(world.read(|tx| tx.shard_leases()).contains(&renewed));
+        let last = if shard.kind == Some(kind("l")) { gone } else { taken.clone() };
+        assert_eq!(put(world, &[ShardWrite::new(1, last).ended(at(30))]), [true]);
+        assert_eq!(put(world, &[ShardWrite::new(1, renewed).ended(at(30))]), [false], "nor renewed any more");
+    }
+    assert_eq!(world.read(|tx| tx.shard_leases()).len(), 2, "the last one was deleted");
 }
 
 fn each_shard_has_its_own_condition(store: &dyn Store) {

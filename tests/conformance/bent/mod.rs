@@ -133,6 +133,7 @@ pub(crate) enum Fault {
     WorkersPokeAllKinds,
     LoansAreOfTheShard,
     KeepsLoansThatEnded,
+    ShardsWhateverTheirEnd,
     DeletedWorkersKeepTheirLoans,
     ForgetsTakesOfAnyKind,
     OutagesNeverEnd,
@@ -661,6 +662,9 @@ impl SensorTx for BentTx<'_> {
                 let now = leases.iter().find(|lease| lease.shard == write.lease.shard);
                 write.was = now.map_or(0, |lease| lease.epoch);
             }
+        }
+        if self.fault == Fault::ShardsWhateverTheirEnd {
+            writes.iter_mut().for_each(|write| write.ended = None);
         }
         if self.fault == Fault::LoansAreOfTheShard {
             writes.iter_mut().for_each(|write| write.lease.kind = None);

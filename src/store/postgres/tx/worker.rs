@@ -76,6 +76,7 @@ impl Db<'_> {
             given()
                 .map(|write| write.lease.kind.as_ref().map_or_else(String::new, ToString::to_string))
                 .collect::<Vec<String>>(),
+            given().map(|write| write.ended.map(Timestamp::as_micros)).collect::<Vec<Option<i64>>>(),
         ))?;
         for row in &rows {
             if let Some(at) = first.get(row::place(row, 0)?) {
