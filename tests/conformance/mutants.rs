@@ -7,7 +7,7 @@ use crate::memory;
 use stationmaster::conformance::{self, Capabilities, Case};
 use stationmaster::store::Store;
 
-const MUTANTS: [(Fault, &str); 116] = [
+const MUTANTS: [(Fault, &str); 117] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -109,6 +109,7 @@ const MUTANTS: [(Fault, &str); 116] = [
     (Fault::KeepsLoansThatEnded, "workers::a_loan_without_a_holder_is_gone"),
     (Fault::DeletedWorkersKeepTheirLoans, "workers::a_deleted_worker_loses_its_loans"),
     (Fault::ForgetsTakesOfAnyKind, "workers::takes_of_a_kind_are_apart"),
+    (Fault::KeepsTakesOfKinds, "workers::old_takes_of_kinds_are_forgotten"),
     (Fault::OutagesNeverEnd, "workers::outages_that_go_on_are_found"),
     (Fault::KeepsOldOutages, "workers::old_outages_are_forgotten"),
     (Fault::DeletedWorkersKeepTheirShards, "workers::a_deleted_worker_releases_its_shards"),

@@ -4,14 +4,14 @@ use super::*;
 use stationmaster::id::SensorKind;
 
 /// What was poked: by whom, of which kind, and how often.
-type Poked = Arc<Mutex<BTreeMap<(&'static str, String), usize>>>;
+pub type Poked = Arc<Mutex<BTreeMap<(&'static str, String), usize>>>;
 
 fn kind(name: &str) -> SensorKind {
     name.try_into().unwrap()
 }
 
 /// Registers this many sensors of each kind, each on a target of its own.
-fn sense_kinds(store: &Arc<dyn Store>, now: i64, kinds: &[&str], count: usize, settings: Settings) {
+pub fn sense_kinds(store: &Arc<dyn Store>, now: i64, kinds: &[&str], count: usize, settings: Settings) {
     let key = |of: &str, n: usize| TaskKey::new("ns", "w", format!("{of}-{now}"), n.to_string()).unwrap();
     let all = || kinds.iter().flat_map(|of| (0..count).map(move |n| (*of, n)));
     let tasks: Vec<NewTask> =
@@ -36,7 +36,7 @@ fn sense_kinds(store: &Arc<dyn Store>, now: i64, kinds: &[&str], count: usize, s
         .unwrap();
 }
 
-fn poker_of(store: &Arc<dyn Store>, name: &'static str, kinds: &[&str], poked: &Poked) -> Poker {
+pub fn poker_of(store: &Arc<dyn Store>, name: &'static str, kinds: &[&str], poked: &Poked) -> Poker {
     let poker = Poker::new(store.clone(), name.try_into().unwrap())
         .shards(NonZeroU32::new(16).unwrap())
         .wait_for_answers(secs(60));
@@ -50,7 +50,7 @@ fn poker_of(store: &Arc<dyn Store>, name: &'static str, kinds: &[&str], poked: &
 }
 
 /// Ticks each at each of these instants.
-fn tick(pokers: &mut [Poker], instants: impl Iterator<Item = i64>) -> Vec<PokeReport> {
+pub fn tick(pokers: &mut [Poker], instants: impl Iterator<Item = i64>) -> Vec<PokeReport> {
     let mut last = Vec::new();
     for now in instants {
         last = pokers.iter_mut().map(|poker| poker.tick(at(now)).unwrap()).collect();

@@ -152,6 +152,8 @@ pub struct ShardTake {
     pub holder: Holder,
     /// When it took the shard.
     pub at: Timestamp,
+    /// Since when no one had looked after it: a sensor that registered later was no one's before.
+    pub left_at: Timestamp,
     /// The number of shard codes that the worker uses.
     pub codes: NonZeroU32,
     /// The number of shards into which it splits the codes.
@@ -162,11 +164,16 @@ pub struct ShardTake {
 }
 
 impl ShardTake {
-    /// Returns what to remember of this lease, which this worker took at this instant.
+    /// Returns what to remember of this lease, which this worker took at this instant from another one.
     pub fn new(lease: &ShardLease, worker: &Worker, at: Timestamp) -> Self {
         let Worker { name: holder, codes, shards, .. } = worker.clone();
         let (shard, epoch, kind) = (lease.shard, lease.epoch, lease.kind.clone());
-        Self { shard, epoch, holder, at, codes, shards, kind }
+        Self { shard, epoch, holder, at, left_at: at, codes, shards, kind }
+    }
+
+    setters! {
+        /// Sets since when no one had looked after the shard.
+        left_at: Timestamp;
     }
 }
 

@@ -391,6 +391,24 @@ mod tests {
         }
     }
 
+    /// A borrower that dies has renewed neither.
+    #[test]
+    fn a_loan_ends_no_later_than_the_lease_of_its_borrower() {
+        let now = Timestamp::from_micros(100);
+        let worker = |name: &str, at, until| {
+            let split = NonZeroU32::new(SHARDS).unwrap();
+            Worker::new(Holder::new(name).unwrap(), DEFAULT_CODES, split, until).kinds([kind(at)].into())
+        };
+        for (lives, ends) in [(7, 7), (30, 30), (45, 30)] {
+            let live = [worker("a", 0, now + TTL), worker("b", 1, now + Duration::from_micros(lives))];
+            let (leases, loans, held) = (&[], &[], &BTreeSet::from([3]));
+            let lending = Lending { me: &live[0], now, ttl: TTL, live: &live, leases, loans, held };
+            let writes = lending.writes();
+            assert_eq!((writes.len(), &writes[0].lease.holder), (1, &Some(live[1].name.clone())));
+            assert_eq!(writes[0].lease.expires_at, now + Duration::from_micros(ends));
+        }
+    }
+
     #[test]
     fn a_scope_exceeds_another_by_the_kinds_that_it_has_more() {
         let all = |not: &[u8]| Scope::Except(not.iter().copied().collect());

@@ -87,7 +87,8 @@ impl Poker {
                 if whole && Instant::now() < logs_until {
                     self.note_arrival(&sensor, kind, taken_over.is_none(), gained, now);
                 }
-                self.plan.learn(Arrival { sensor, kind, taken_over, whole }, now, rules);
+                let served = self.kinds.serves(kind);
+                self.plan.learn(Arrival { sensor, kind, taken_over, whole, served }, now, rules);
             }
             if !full {
                 return Ok(loaded);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::kinds::Kinds;
-use super::life::{Changed, Shared};
+use super::life::{Changed, RECORDS_ARE_KEPT, Shared};
 use super::options::Options;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
@@ -28,8 +28,10 @@ pub(super) type Gained = BTreeMap<u32, Gain>;
 /// What a worker took of one shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gain {
-    /// Since when no one has looked after it.
+    /// Since when no one has looked after it, as far as due times are concerned: see [`left_alone_since`].
     pub(super) since: Timestamp,
+    /// Since when no one has.
+    pub(super) left_at: Timestamp,
     /// Whether the worker looked after other kinds of it before, whose sensors it has in memory.
     pub(super) has_others: bool,
 }
@@ -171,14 +173,17 @@ impl Poker {
                 continue;
             }
             let lease = leases.iter().find(|lease| lease.shard == *shard);
-            let since = match (before, scope) {
-                (None, Scope::Except(_)) => {
-                    lease.map_or(now, |lease| left_alone_since(lease, self.options.lease, now))
-                }
+            let (since, left_at) = match (before, scope) {
+                (None, Scope::Except(_)) => lease.map_or((now, now), |lease| {
+                    (left_alone_since(lease, self.options.lease, now), lease.expires_at.min(now))
+                }),
                 // A kind that was lent or given back changed hands after the last renewal.
-                _ => self.alive_until.map_or(now, |until| (until - self.options.lease).min(now)),
+                _ => {
+                    let renewed = self.alive_until.map_or(now, |until| (until - self.options.lease).min(now));
+                    (renewed, renewed)
+                }
             };
-            gained.insert(*shard, Gain { since, has_others: before.is_some() });
+            gained.insert(*shard, Gain { since, left_at, has_others: before.is_some() });
         }
         gained
     }
@@ -223,11 +228,16 @@ fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite
     let writes = those_written(writes, &written);
     let takes = writes.iter().filter(|write| is_lent(write)).filter_map(|write| {
         let to = lending.live.iter().find(|worker| Some(&worker.name) == write.lease.holder.as_ref())?;
-        Some(ShardTake::new(&write.lease, to, now))
+        let kind = |loan: &&ShardLease| (loan.shard, &loan.kind) == (write.lease.shard, &write.lease.kind);
+        let shard = |lease: &&ShardLease| lease.shard == write.lease.shard && lease.is_free(now);
+        // It was lent before, or its shard was taken just now.
+        let left = lending.loans.iter().find(kind).or_else(|| lending.leases.iter().find(shard));
+        let left_at = left.map_or(now, |lease| lease.expires_at.min(now));
+        Some(ShardTake::new(&write.lease, to, now).left_at(left_at))
     });
     let takes: Vec<ShardTake> = takes.collect();
     if !takes.is_empty() {
-        tx.raw().put_shard_takes(&takes)?;
+        tx.raw().put_shard_takes(&takes, now - RECORDS_ARE_KEPT)?;
     }
     Ok((scopes, writes))
 }

@@ -236,13 +236,13 @@ pub(in crate::store) fn shard_lease<R: ReadRow>(row: &R) -> Read<ShardLease, R> 
     Ok(ShardLease { kind: lent_kind(row, 4)?, ..lease })
 }
 
-/// Reads a take of a shard, or of a kind of it: shard, epoch, holder, at, codes, shards, kind.
+/// Reads a take of a shard, or of a kind of it: shard, epoch, holder, at, codes, shards, kind, left_at.
 pub(in crate::store) fn shard_take<R: ReadRow>(row: &R) -> Read<ShardTake, R> {
     let (codes, shards) = (at_least_one(row, 4)?, at_least_one(row, 5)?);
     let (lease, at) =
         (ShardLease::new(count(row, 0)?, None, row.integer(1)?, instant(row, 3)?), instant(row, 3)?);
     let lease = ShardLease { kind: lent_kind(row, 6)?, ..lease };
-    Ok(ShardTake::new(&lease, &Worker::new(name(row, 2)?, codes, shards, at), at))
+    Ok(ShardTake::new(&lease, &Worker::new(name(row, 2)?, codes, shards, at), at).left_at(instant(row, 7)?))
 }
 
 /// Reads an outage: fingerprint, since, until.

@@ -35,6 +35,7 @@ cases!("workers":
     it_is_remembered_who_took_a_shard,
     early_takes_of_a_shard_are_forgotten,
     takes_of_a_kind_are_apart,
+    old_takes_of_kinds_are_forgotten,
     outages_that_go_on_are_found,
     an_outage_is_replaced_under_its_beginning,
     old_outages_are_forgotten,
@@ -325,22 +326,22 @@ fn a_host_sees_workers_and_shards(store: &dyn Store) {
 }
 
 fn take(shard: u32, name: &str, epoch: i64, when: i64) -> ShardTake {
-    ShardTake::new(&lease(shard, name, epoch, 0), &worker(name, 0), at(when))
+    ShardTake::new(&lease(shard, name, epoch, 0), &worker(name, 0), at(when)).left_at(at(when - 3))
 }
 
 fn it_is_remembered_who_took_a_shard(store: &dyn Store) {
     let world = World(store);
     let [first, second, other] = [take(7, "a", 1, 10), take(7, "é", 3, 20), take(5, "a", 1, 15)];
-    world.write(|tx| tx.put_shard_takes(&[second.clone(), other.clone()]));
-    world.write(|tx| tx.put_shard_takes(std::slice::from_ref(&first)));
-    world.write(|tx| tx.put_shard_takes(&[]));
+    world.write(|tx| tx.put_shard_takes(&[second.clone(), other.clone()], at(0)));
+    world.write(|tx| tx.put_shard_takes(std::slice::from_ref(&first), at(0)));
+    world.write(|tx| tx.put_shard_takes(&[], at(0)));
     assert_eq!(
         world.read(|tx| tx.shard_takes()),
         [other.clone(), first.clone(), second],
         "by shard and epoch"
     );
     let again = take(7, "b", 3, 30);
-    world.write(|tx| tx.put_shard_takes(&[take(7, "c", 3, 40), again.clone()]));
+    world.write(|tx| tx.put_shard_takes(&[take(7, "c", 3, 40), again.clone()], at(0)));
     assert_eq!(world.read(|tx| tx.shard_takes()), [other, first, again], "the last of an epoch");
     assert_eq!(world.read(|tx| tx.shard_leases()), [], "it holds nothing");
 }
@@ -351,10 +352,11 @@ fn early_takes_of_a_shard_are_forgotten(store: &dyn Store) {
         let takes = world.read(|tx| tx.shard_takes()).into_iter();
         takes.filter(|take| take.shard == shard).map(|take| take.epoch).collect()
     };
-    world.write(|tx| tx.put_shard_takes(&[take(1, "a", 1, 1), take(1, "a", 2, 2), take(2, "a", 1, 1)]));
-    world.write(|tx| tx.put_shard_takes(&[take(1, "b", KEPT_TAKES, 3)]));
+    world
+        .write(|tx| tx.put_shard_takes(&[take(1, "a", 1, 1), take(1, "a", 2, 2), take(2, "a", 1, 1)], at(0)));
+    world.write(|tx| tx.put_shard_takes(&[take(1, "b", KEPT_TAKES, 3)], at(0)));
     assert_eq!(epochs(1), [1, 2, KEPT_TAKES]);
-    world.write(|tx| tx.put_shard_takes(&[take(1, "b", KEPT_TAKES + 1, 4)]));
+    world.write(|tx| tx.put_shard_takes(&[take(1, "b", KEPT_TAKES + 1, 4)], at(0)));
     assert_eq!((epochs(1), epochs(2)), (vec![2, KEPT_TAKES, KEPT_TAKES + 1], vec![1]));
 }
 
@@ -363,12 +365,30 @@ fn takes_of_a_kind_are_apart(store: &dyn Store) {
     let of = |of: &str, epoch| ShardTake { kind: Some(kind(of)), ..take(1, "b", epoch, 5) };
     let all = [take(1, "a", 1, 1), of("j", 2), of("k", 1), of("k", 2), take(2, "a", 1, 1)];
     let [shard, j, k, later, other] = all.clone();
-    world
-        .write(|tx| tx.put_shard_takes(&[later.clone(), k.clone(), other.clone(), j.clone(), shard.clone()]));
+    world.write(|tx| {
+        tx.put_shard_takes(&[later.clone(), k.clone(), other.clone(), j.clone(), shard.clone()], at(0))
+    });
     assert_eq!(world.read(|tx| tx.shard_takes()), all, "by shard, kind and epoch");
     let last = of("k", KEPT_TAKES + 1);
-    world.write(|tx| tx.put_shard_takes(std::slice::from_ref(&last)));
+    world.write(|tx| tx.put_shard_takes(std::slice::from_ref(&last), at(0)));
     assert_eq!(world.read(|tx| tx.shard_takes()), [shard, j, later, last, other], "early ones of its kind");
+}
+
+fn old_takes_of_kinds_are_forgotten(store: &dyn Store) {
+    let world = World(store);
+    let of = |of: &str, epoch, when| ShardTake { kind: Some(kind(of)), ..take(1, "b", epoch, when) };
+    let all = [take(1, "a", 1, 1), of("j", 2, 9), of("k", 1, 4), of("k", 2, 5), of("k", 3, 6), of("l", 1, 5)];
+    world.write(|tx| tx.put_shard_takes(&all, at(1)));
+    put(world, &[ShardWrite::new(0, loan(1, "l", "b", 1, 10))]);
+    world.write(|tx| tx.put_shard_takes(&[], at(6)));
+    let [shard, j, _, _, k, l] = all;
+    assert_eq!(
+        world.read(|tx| tx.shard_takes()),
+        [shard.clone(), j.clone(), k, l.clone()],
+        "those of a loan are kept"
+    );
+    world.write(|tx| tx.put_shard_takes(&[take(2, "a", 1, 1)], at(7)));
+    assert_eq!(world.read(|tx| tx.shard_takes()), [shard, j, l, take(2, "a", 1, 1)]);
 }
 
 fn outage(target: u64, since: i64, until: Option<i64>) -> OutageRow {

@@ -136,6 +136,7 @@ pub(crate) enum Fault {
     ShardsWhateverTheirEnd,
     DeletedWorkersKeepTheirLoans,
     ForgetsTakesOfAnyKind,
+    KeepsTakesOfKinds,
     OutagesNeverEnd,
     KeepsOldOutages,
     DeletedWorkersKeepTheirShards,
@@ -610,12 +611,13 @@ impl SensorTx for BentTx<'_> {
         self.tx.put_worker(&worker)
     }
 
-    fn put_shard_takes(&mut self, takes: &[ShardTake]) -> StoreResult<()> {
+    fn put_shard_takes(&mut self, takes: &[ShardTake], forget: Timestamp) -> StoreResult<()> {
         let mut takes = takes.to_vec();
+        let forget = if self.fault == Fault::KeepsTakesOfKinds { Timestamp::MIN } else { forget };
         if self.fault == Fault::ForgetsTakesOfAnyKind {
             takes.iter_mut().for_each(|take| take.kind = None);
         }
-        self.tx.put_shard_takes(&takes)
+        self.tx.put_shard_takes(&takes, forget)
     }
 
     fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>> {

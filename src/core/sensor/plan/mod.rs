@@ -85,6 +85,8 @@ pub(crate) struct Arrival {
     pub(crate) taken_over: Option<Timestamp>,
     /// Whether a log needs the whole sensor.
     pub(crate) whole: bool,
+    /// Whether the worker pokes its kind.
+    pub(crate) served: bool,
 }
 
 /// A group whose time has come.

@@ -268,17 +268,19 @@ CREATE TABLE sm_shard (
     PRIMARY KEY (shard, kind)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sm_shard_holder ON sm_shard (holder);
--- Which worker took which shard under which epoch: the last changes of holder.
+-- Which worker took which shard under which epoch: the last changes of holder. left_at: since when it was no one's.
 CREATE TABLE sm_shard_take (
-    shard  INTEGER NOT NULL,
-    kind   TEXT NOT NULL,
-    epoch  INTEGER NOT NULL,
-    holder TEXT NOT NULL,
-    at     INTEGER NOT NULL,
-    codes  INTEGER NOT NULL,
-    shards INTEGER NOT NULL,
+    shard   INTEGER NOT NULL,
+    kind    TEXT NOT NULL,
+    epoch   INTEGER NOT NULL,
+    holder  TEXT NOT NULL,
+    at      INTEGER NOT NULL,
+    codes   INTEGER NOT NULL,
+    shards  INTEGER NOT NULL,
+    left_at INTEGER NOT NULL,
     PRIMARY KEY (shard, kind, epoch)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX sm_shard_take_of_kind ON sm_shard_take (at) WHERE kind <> '';
 -- Outages of targets that lasted until a poker renewed its shards. until: none if it goes on.
 CREATE TABLE sm_outage (
     fingerprint INTEGER NOT NULL,

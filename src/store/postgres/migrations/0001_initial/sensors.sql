@@ -118,17 +118,19 @@ CREATE TABLE sm.shard (
     PRIMARY KEY (shard, kind)
 );
 CREATE INDEX shard_holder ON sm.shard (holder);
--- Which worker took which shard under which epoch: the last changes of holder.
+-- Which worker took which shard under which epoch: the last changes of holder. left_at: since when it was no one's.
 CREATE TABLE sm.shard_take (
-    shard  BIGINT NOT NULL,
-    kind   TEXT COLLATE "C" NOT NULL,
-    epoch  BIGINT NOT NULL,
-    holder TEXT COLLATE "C" NOT NULL,
-    at     BIGINT NOT NULL,
-    codes  BIGINT NOT NULL,
-    shards BIGINT NOT NULL,
+    shard   BIGINT NOT NULL,
+    kind    TEXT COLLATE "C" NOT NULL,
+    epoch   BIGINT NOT NULL,
+    holder  TEXT COLLATE "C" NOT NULL,
+    at      BIGINT NOT NULL,
+    codes   BIGINT NOT NULL,
+    shards  BIGINT NOT NULL,
+    left_at BIGINT NOT NULL,
     PRIMARY KEY (shard, kind, epoch)
 );
+CREATE INDEX shard_take_of_kind ON sm.shard_take (at) WHERE kind <> '';
 -- Outages of targets that lasted until a poker renewed its shards. until: none if it goes on.
 CREATE TABLE sm.outage (
     fingerprint BIGINT NOT NULL,
