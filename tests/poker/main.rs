@@ -18,6 +18,7 @@ use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 use stores::{kinds, stores, told};
 
+mod balance;
 mod kinds_served;
 mod names;
 mod outages;

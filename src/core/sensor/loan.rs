@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::claim::{ShardLease, ShardWrite, Worker};
+use super::claim::{Loads, ShardLease, ShardWrite, Worker, renewed};
 use crate::id::{Holder, SensorKind};
 use crate::time::Timestamp;
 
@@ -79,6 +79,7 @@ pub(crate) struct Lending<'a> {
     pub(crate) loans: &'a [ShardLease],
     /// The shards whose leases this worker has written.
     pub(crate) held: &'a BTreeSet<u32>,
+    pub(crate) loads: &'a Loads,
 }
 
 impl<'a> Lending<'a> {
@@ -139,8 +140,7 @@ impl<'a> Lending<'a> {
                 None => ended(loan),
                 Some(rest) => {
                     *left = rest;
-                    let renewed = ShardLease { expires_at: self.now + self.ttl, ..loan.clone() };
-                    ShardWrite::replacing(loan, renewed)
+                    renewed(loan, self.now + self.ttl, self.loads)
                 }
             });
         }
@@ -233,7 +233,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::claim::Claim;
+    use super::super::claim::{Claim, Left};
     use super::*;
     use crate::shard::DEFAULT_CODES;
 
@@ -264,6 +264,7 @@ mod tests {
         now: Timestamp,
         state: BTreeMap<(u32, Option<SensorKind>), ShardLease>,
         processes: BTreeMap<u8, Process>,
+        left: BTreeMap<u8, Left>,
         writes: usize,
     }
 
@@ -292,14 +293,23 @@ mod tests {
             let live: Vec<Worker> = live.filter(|row| now < row.expires_at).cloned().collect();
             let (loans, leases): (Vec<_>, Vec<_>) =
                 self.state.values().cloned().partition(|lease| lease.kind.is_some());
-            let most = u32::MAX;
-            let claim = Claim { me: &me.name, now, ttl: TTL, shards: SHARDS, most, comeback: None };
-            let writes = claim.writes(&leases, &live);
+            let (loads, left) = (&Loads::new(), self.left.entry(name).or_default());
+            let claim = Claim { me: &me, now, ttl: TTL, comeback: None, loads, left: &*left };
+            let (writes, next) = claim.writes(&leases, &loans, &live);
+            *left = next;
             let held = writes.iter().filter(|write| self.write(write));
             let held = held.filter(|write| write.lease.holder.as_ref() == Some(&me.name));
             let held: BTreeSet<u32> = held.map(|write| write.lease.shard).collect();
-            let lending =
-                Lending { me: &me, now, ttl: TTL, live: &live, leases: &leases, loans: &loans, held: &held };
+            let lending = Lending {
+                me: &me,
+                now,
+                ttl: TTL,
+                live: &live,
+                leases: &leases,
+                loans: &loans,
+                held: &held,
+                loads,
+            };
             let writes = lending.writes();
             let written: Vec<bool> = writes.iter().map(|write| self.write(write)).collect();
             let scopes = lending.scopes(&writes, &written);
@@ -343,7 +353,7 @@ mod tests {
             order in Just((0_u8..5).collect::<Vec<_>>()).prop_shuffle(),
         ) {
             let mut world =
-                World { now: Timestamp::UNIX_EPOCH, state: BTreeMap::new(), processes: BTreeMap::new(), writes: 0 };
+                World { now: Timestamp::UNIX_EPOCH, state: BTreeMap::new(), processes: BTreeMap::new(), left: BTreeMap::new(), writes: 0 };
             for (name, step, kinds, some) in steps {
                 match step {
                     0 | 1 => {
@@ -402,7 +412,8 @@ mod tests {
         for (lives, ends) in [(7, 7), (30, 30), (45, 30)] {
             let live = [worker("a", 0, now + TTL), worker("b", 1, now + Duration::from_micros(lives))];
             let (leases, loans, held) = (&[], &[], &BTreeSet::from([3]));
-            let lending = Lending { me: &live[0], now, ttl: TTL, live: &live, leases, loans, held };
+            let loads = &Loads::new();
+            let lending = Lending { me: &live[0], now, ttl: TTL, live: &live, leases, loans, held, loads };
             let writes = lending.writes();
             assert_eq!((writes.len(), &writes[0].lease.holder), (1, &Some(live[1].name.clone())));
             assert_eq!(writes[0].lease.expires_at, now + Duration::from_micros(ends));

@@ -124,7 +124,7 @@ impl Poker {
         now: Timestamp,
         changed: Changed<'_>,
     ) -> Result<Shared> {
-        let Changed { writes, held: mine, gained, left_alone } = changed;
+        let Changed { writes, gained, left_alone, .. } = changed;
         let (codes, shards) = (self.options.shard_codes, self.options.shards);
         let held = self.plan.held();
         let mut told = self.plan.outages_to_store(now, self.rules());
@@ -151,6 +151,22 @@ impl Poker {
         let mut found = tx.raw().outages(None)?;
         keep_those_of(&mut found, codes, shards, gained.keys().copied());
         end_unwatched(tx, &mut found, (codes, shards), left_alone, now - RECORDS_ARE_KEPT)?;
+        let (takes, former) = self.takes(tx, me, now, changed)?;
+        if !takes.is_empty() {
+            tx.raw().put_shard_takes(&takes, now - RECORDS_ARE_KEPT)?;
+        }
+        Ok(Shared { found, told, former })
+    }
+
+    /// Returns what to remember of the shards that this worker took, and who held them before.
+    fn takes(
+        &self,
+        tx: &mut Tx<'_>,
+        me: &Worker,
+        now: Timestamp,
+        changed: Changed<'_>,
+    ) -> Result<(Vec<ShardTake>, FormerHolders)> {
+        let Changed { writes, held: mine, gained, .. } = changed;
         let (mut last, mut former) = (BTreeMap::new(), FormerHolders::new());
         let renewed = self.alive_until.map_or(Timestamp::MAX, |until| until - self.options.lease);
         for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains_key(&take.shard)) {
@@ -176,10 +192,7 @@ impl Poker {
                 takes.push(ShardTake { epoch, holder, at: now, left_at: left_at(&shard), ..take });
             }
         }
-        if !takes.is_empty() {
-            tx.raw().put_shard_takes(&takes, now - RECORDS_ARE_KEPT)?;
-        }
-        Ok(Shared { found, told, former })
+        Ok((takes, former))
     }
 
     /// Goes on with what the renewal, which the store has accepted, wrote.

@@ -11,7 +11,9 @@ use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::sensor::plan::Share;
-use crate::sensor::{Claim, Comeback, Lending, Scope, ShardLease, ShardTake, ShardWrite, Worker};
+use crate::sensor::{
+    Claim, Comeback, Left, Lending, Load, Loads, Scope, ShardLease, ShardTake, ShardWrite, Worker,
+};
 use crate::shard::range;
 use crate::store::Tx;
 use crate::time::Timestamp;
@@ -62,6 +64,7 @@ struct Holding {
     /// When the next lease of another worker ends.
     freed: Option<Timestamp>,
     unclaimed: u32,
+    left: Left,
     shared: Shared,
 }
 
@@ -79,7 +82,7 @@ impl Poker {
         let lease = self.options.lease;
         let comeback = self.comeback.filter(|comeback| comeback.goes_on(now, lease));
         let comeback = comeback.or_else(|| Comeback::of(self.alive_until, now, lease));
-        let Holding { shards, gained, freed, unclaimed, shared } = match self.renew(now, comeback)? {
+        let Holding { shards, gained, freed, unclaimed, left, shared } = match self.renew(now, comeback)? {
             Renewed::NameTaken(until) => {
                 self.hold(BTreeMap::new());
                 (self.name_taken_until, self.renew_at, self.unclaimed) = (Some(until), Some(until), 0);
@@ -91,6 +94,7 @@ impl Poker {
         self.comeback = comeback;
         let expires_at = now + lease;
         (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(expires_at), unclaimed);
+        self.left = left;
         self.told(&shared);
         let share = |kinds: &mut Kinds, scope: Scope<SensorKind>| Share {
             until: expires_at,
@@ -111,8 +115,9 @@ impl Poker {
         let expires_at = now + options.lease;
         let me = Worker::new(name.clone(), options.shard_codes, options.shards, expires_at);
         let me = me.incarnation(self.incarnation).kinds(self.kinds.served_names());
-        let (shards, most) = (options.shards.get(), options.most_shards.get());
-        let claim = Claim { me: name, now, ttl: options.lease, shards, most, comeback };
+        let me = Worker { most_shards: options.most_shards, ..me };
+        let (loads, shards) = (&self.loads(now), options.shards.get());
+        let claim = Claim { me: &me, now, ttl: options.lease, comeback, loads, left: &self.left };
         self.store.write(|tx| {
             take_turns(tx, &self.name)?;
             let mut live = tx.raw().live_workers(now)?;
@@ -127,7 +132,7 @@ impl Poker {
             live.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             let (loans, leases): (Vec<_>, Vec<_>) =
                 tx.raw().shard_leases()?.into_iter().partition(|lease| lease.kind.is_some());
-            let writes = claim.writes(&leases, &live);
+            let (writes, left) = claim.writes(&leases, &loans, &live);
             let written = tx.raw().put_shards_if_unchanged(&writes)?;
             let mut writes = those_written(writes, &written);
             let mine = writes.iter().filter(|write| write.lease.holder.as_ref() == Some(name));
@@ -140,6 +145,7 @@ impl Poker {
                 leases: &leases,
                 loans: &loans,
                 held: &mine,
+                loads,
             };
             let (held, lent) = lend(tx, lending)?;
             writes.extend(lent);
@@ -158,8 +164,18 @@ impl Poker {
             let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards).count();
             let claimed = u32::try_from(of_others + mine.len()).unwrap_or(u32::MAX);
             let unclaimed = shards.saturating_sub(claimed);
-            Ok(Renewed::Holding(Holding { shards: held, gained, freed, unclaimed, shared }))
+            Ok(Renewed::Holding(Holding { shards: held, gained, freed, unclaimed, left, shared }))
         })
+    }
+
+    /// Returns what the pokes of its shards cost.
+    fn loads(&self, now: Timestamp) -> Loads {
+        let loads = self.plan.loads(now, self.rules(), |kind| self.kinds.serves(kind));
+        let named = |((shard, kind), load): ((u32, Option<u32>), Load)| {
+            let kind = kind.map(|kind| self.kinds.name(kind).cloned().ok_or(())).transpose().ok()?;
+            Some(((shard, kind), load))
+        };
+        loads.into_iter().filter_map(named).collect()
     }
 
     /// Returns the shards of which this worker looks after more than it does in memory.

@@ -17,6 +17,7 @@ cases!("workers":
     a_worker_says_how_it_splits_the_codes,
     a_worker_says_which_of_its_name_it_is,
     a_worker_says_which_kinds_it_pokes,
+    a_worker_says_how_many_shards_it_holds_at_most,
     a_deleted_worker_is_gone,
     workers_are_forgotten_before_an_instant,
     the_earliest_expired_workers_are_forgotten_first,
@@ -30,6 +31,7 @@ cases!("workers":
     a_shard_can_be_released_by_hand,
     a_kind_of_a_shard_has_a_lease_of_its_own,
     a_loan_without_a_holder_is_gone,
+    a_lease_says_what_its_pokes_cost,
     a_deleted_worker_loses_its_loans,
     a_host_sees_workers_and_shards,
     it_is_remembered_who_took_a_shard,
@@ -112,6 +114,15 @@ fn a_worker_says_which_kinds_it_pokes(store: &dyn Store) {
     for one in [worker("a", 10), some, worker("a", 10).kinds(Default::default()), worker("a", 10)] {
         world.write(|tx| tx.put_worker(&one));
         assert_eq!(world.read(|tx| tx.live_workers(at(0))), [one], "none is not the same as all");
+    }
+}
+
+fn a_worker_says_how_many_shards_it_holds_at_most(store: &dyn Store) {
+    let world = World(store);
+    for most in [None, Some(NonZeroU32::MIN), Some(NonZeroU32::MAX), None] {
+        let one = worker("a", 10).most_shards(most);
+        world.write(|tx| tx.put_worker(&one));
+        assert_eq!(world.read(|tx| tx.live_workers(at(0))), [one]);
     }
 }
 
@@ -293,6 +304,18 @@ fn a_loan_without_a_holder_is_gone(store: &dyn Store) {
     assert_eq!(world.read(|tx| tx.shard_leases()), all[..2], "and one that never was is not kept");
     assert_eq!(put(world, &[ShardWrite::new(3, loan(5, "k", "b", 3, 99))]), [false], "it is not renewed");
     assert_eq!(put(world, &[ShardWrite::new(0, loan(5, "k", "c", 5, 99))]), [true]);
+}
+
+fn a_lease_says_what_its_pokes_cost(store: &dyn Store) {
+    let world = World(store);
+    let all = [lease(0, "a", 1, 10).load(u64::MAX >> 1), loan(0, "k", "b", 1, 10).load(7)];
+    put(world, &all.clone().map(|lease| ShardWrite::new(0, lease)));
+    assert_eq!(world.read(|tx| tx.shard_leases()), all);
+    let later = [lease(0, "a", 1, 20).load(5), loan(0, "k", "c", 2, 10).load(0)];
+    put(world, &later.clone().map(|lease| ShardWrite::new(1, lease)));
+    assert_eq!(world.read(|tx| tx.shard_leases()), later);
+    world.write(|tx| tx.delete_worker(&holder("a")));
+    assert_eq!(world.read(|tx| tx.shard_leases())[0].load, 5, "who takes it next knows");
 }
 
 fn a_deleted_worker_loses_its_loans(store: &dyn Store) {

@@ -137,6 +137,8 @@ pub(crate) enum Fault {
     DeletedWorkersKeepTheirLoans,
     ForgetsTakesOfAnyKind,
     KeepsTakesOfKinds,
+    LeasesWithoutLoad,
+    WorkersHoldAnyNumber,
     OutagesNeverEnd,
     KeepsOldOutages,
     DeletedWorkersKeepTheirShards,
@@ -608,6 +610,9 @@ impl SensorTx for BentTx<'_> {
         if self.fault == Fault::WorkersPokeAllKinds {
             worker.kinds = worker.kinds.filter(|kinds| !kinds.is_empty());
         }
+        if self.fault == Fault::WorkersHoldAnyNumber {
+            worker.most_shards = None;
+        }
         self.tx.put_worker(&worker)
     }
 
@@ -664,6 +669,9 @@ impl SensorTx for BentTx<'_> {
                 let now = leases.iter().find(|lease| lease.shard == write.lease.shard);
                 write.was = now.map_or(0, |lease| lease.epoch);
             }
+        }
+        if self.fault == Fault::LeasesWithoutLoad {
+            writes.iter_mut().for_each(|write| write.lease.load = 0);
         }
         if self.fault == Fault::ShardsWhateverTheirEnd {
             writes.iter_mut().for_each(|write| write.ended = None);

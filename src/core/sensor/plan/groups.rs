@@ -40,7 +40,7 @@ impl Groups {
         self.slab.get(group.at).filter(|found| found.incarnation == group.incarnation)
     }
 
-    fn get_mut(&mut self, group: GroupRef) -> Option<&mut Group> {
+    pub(super) fn get_mut(&mut self, group: GroupRef) -> Option<&mut Group> {
         self.slab.get_mut(group.at).filter(|found| found.incarnation == group.incarnation)
     }
 
@@ -284,7 +284,7 @@ impl Groups {
         self.timeouts.insert((group.timeout, at));
     }
 
-    fn interval(&self, group: &Group, now: Timestamp, rules: Rules) -> Duration {
+    pub(super) fn interval(&self, group: &Group, now: Timestamp, rules: Rules) -> Duration {
         let current = |member: &Member| {
             interval_at(&member.terms.settings, now.saturating_duration_since(member.terms.registered_at))
         };

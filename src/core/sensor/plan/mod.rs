@@ -7,6 +7,7 @@
 mod answer;
 mod group;
 mod groups;
+mod loads;
 mod members;
 mod outages;
 mod slab;
