@@ -119,12 +119,15 @@ impl Life {
         let began = sensor.registered_at;
         let mut workers = BTreeMap::new();
         for (place, take) in mine.iter().enumerate() {
-            let before = place.checked_sub(1).and_then(|place| mine.get(place));
+            // One that registered while no one looked after its shard was no one's before.
+            let is_new = began >= take.left_at.min(take.at);
+            if is_new {
+                workers.clear();
+            }
             if take.at > began {
+                let before = place.checked_sub(1).filter(|_| !is_new).and_then(|place| mine.get(place));
                 let line = life::taken(&take.holder, before.map(|take| &take.holder));
                 self.lines.push((sensor.attempt, take.at, line));
-            } else {
-                workers.clear();
             }
             workers.entry(&take.holder).or_insert(take.at.max(began));
         }

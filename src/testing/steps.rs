@@ -201,7 +201,7 @@ pub fn life() -> Vec<Step> {
         };
         "put_shard_takes": |tx| {
             let lease = ShardLease::new(1, None, 1, at(50));
-            tx.raw().put_shard_takes(&[ShardTake::new(&lease, &worker(), at(20))])?
+            tx.raw().put_shard_takes(&[ShardTake::new(&lease, &worker(), at(20))], at(0))?
         };
         "put_outages": |tx| {
             let outage = OutageRow { fingerprint: Fingerprint(7), since: at(20), until: None };

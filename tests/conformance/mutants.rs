@@ -7,7 +7,7 @@ use crate::memory;
 use stationmaster::conformance::{self, Capabilities, Case};
 use stationmaster::store::Store;
 
-const MUTANTS: [(Fault, &str); 115] = [
+const MUTANTS: [(Fault, &str); 119] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -102,12 +102,16 @@ const MUTANTS: [(Fault, &str); 115] = [
     (Fault::ChangesIgnoreTheShard, "sensors::changes_are_filtered_by_shard"),
     (Fault::ChangesLeaveOutWhatEnded, "sensors::followers_can_leave_out_what_ended"),
     (Fault::ShardsUnderAnyEpoch, "workers::a_stale_epoch_changes_nothing"),
+    (Fault::ShardsWhateverTheirEnd, "workers::a_lease_that_was_renewed_is_not_taken"),
     (Fault::RemembersOneTakeOfAShard, "workers::it_is_remembered_who_took_a_shard"),
     (Fault::WorkersPokeAllKinds, "workers::a_worker_says_which_kinds_it_pokes"),
     (Fault::LoansAreOfTheShard, "workers::a_kind_of_a_shard_has_a_lease_of_its_own"),
     (Fault::KeepsLoansThatEnded, "workers::a_loan_without_a_holder_is_gone"),
     (Fault::DeletedWorkersKeepTheirLoans, "workers::a_deleted_worker_loses_its_loans"),
     (Fault::ForgetsTakesOfAnyKind, "workers::takes_of_a_kind_are_apart"),
+    (Fault::KeepsTakesOfKinds, "workers::old_takes_of_kinds_are_forgotten"),
+    (Fault::LeasesWithoutLoad, "workers::a_lease_says_what_its_pokes_cost"),
+    (Fault::WorkersHoldAnyNumber, "workers::a_worker_says_how_many_shards_it_holds_at_most"),
     (Fault::OutagesNeverEnd, "workers::outages_that_go_on_are_found"),
     (Fault::KeepsOldOutages, "workers::old_outages_are_forgotten"),
     (Fault::DeletedWorkersKeepTheirShards, "workers::a_deleted_worker_releases_its_shards"),

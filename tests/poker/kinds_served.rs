@@ -4,14 +4,14 @@ use super::*;
 use stationmaster::id::SensorKind;
 
 /// What was poked: by whom, of which kind, and how often.
-type Poked = Arc<Mutex<BTreeMap<(&'static str, String), usize>>>;
+pub type Poked = Arc<Mutex<BTreeMap<(&'static str, String), usize>>>;
 
 fn kind(name: &str) -> SensorKind {
     name.try_into().unwrap()
 }
 
 /// Registers this many sensors of each kind, each on a target of its own.
-fn sense_kinds(store: &Arc<dyn Store>, now: i64, kinds: &[&str], count: usize, settings: Settings) {
+pub fn sense_kinds(store: &Arc<dyn Store>, now: i64, kinds: &[&str], count: usize, settings: Settings) {
     let key = |of: &str, n: usize| TaskKey::new("ns", "w", format!("{of}-{now}"), n.to_string()).unwrap();
     let all = || kinds.iter().flat_map(|of| (0..count).map(move |n| (*of, n)));
     let tasks: Vec<NewTask> =
@@ -36,7 +36,7 @@ fn sense_kinds(store: &Arc<dyn Store>, now: i64, kinds: &[&str], count: usize, s
         .unwrap();
 }
 
-fn poker_of(store: &Arc<dyn Store>, name: &'static str, kinds: &[&str], poked: &Poked) -> Poker {
+pub fn poker_of(store: &Arc<dyn Store>, name: &'static str, kinds: &[&str], poked: &Poked) -> Poker {
     let poker = Poker::new(store.clone(), name.try_into().unwrap())
         .shards(NonZeroU32::new(16).unwrap())
         .wait_for_answers(secs(60));
@@ -50,7 +50,7 @@ fn poker_of(store: &Arc<dyn Store>, name: &'static str, kinds: &[&str], poked: &
 }
 
 /// Ticks each at each of these instants.
-fn tick(pokers: &mut [Poker], instants: impl Iterator<Item = i64>) -> Vec<PokeReport> {
+pub fn tick(pokers: &mut [Poker], instants: impl Iterator<Item = i64>) -> Vec<PokeReport> {
     let mut last = Vec::new();
     for now in instants {
         last = pokers.iter_mut().map(|poker| poker.tick(at(now)).unwrap()).collect();
@@ -82,6 +82,7 @@ fn each_poker_polls_only_its_own_kinds_and_all_sensors_are_polled() {
             120,
             "none is in two memories"
         );
+        assert_eq!(reports.iter().map(|report| report.shards).sum::<u32>(), 16, "loans are none");
         let reports = tick(&mut pokers, 41..141);
         assert_eq!(taken(&poked), BTreeMap::from([(("a", "x".into()), 600), (("b", "y".into()), 600)]));
         assert!(reports.iter().all(|report| report.gained == 0 && report.unserved.is_empty()));
@@ -118,6 +119,32 @@ fn kinds_of_a_poker_that_died_are_named_and_time_out_on_their_own() {
         let reports = tick(&mut pokers, 340..350);
         assert_eq!(taken(&poked), BTreeMap::from([(("c", "y".into()), 20)]));
         assert!(reports.iter().all(|report| report.unserved.is_empty()));
+    }
+}
+
+/// A worker that gains a kind of its shards sees what ends of the kinds that it had, in that tick as in any other.
+#[test]
+fn ends_are_seen_while_a_kind_of_the_same_shards_is_gained() {
+    for store in stores() {
+        let poked = Poked::default();
+        let mut pokers = vec![poker_of(&store, "a", &["x"], &poked), poker_of(&store, "b", &["y"], &poked)];
+        sense_kinds(&store, 0, &["x", "y"], 60, waits(10, 86_400));
+        let reports = tick(&mut pokers, 0..40);
+        assert_eq!(reports[0].sensors, 60);
+        // What was lent to it comes back.
+        drop(pokers.pop());
+        for n in 0..50 {
+            let key = TaskKey::new("ns", "w", "x-0", n.to_string()).unwrap();
+            let mark = [Mark::new(key, TaskState::Skipped, "by hand")];
+            store.write(|tx| tx.mark(at(40), &mark)).unwrap();
+            tick(&mut pokers, 40 + n..41 + n);
+        }
+        let report = tick(&mut pokers, 90..91).remove(0);
+        assert_eq!(report.unserved, BTreeMap::from([(kind("y"), 60)]));
+        assert_eq!(report.sensors - 60, 10, "of the first kind those that wait");
+        taken(&poked);
+        tick(&mut pokers, 91..101);
+        assert_eq!(taken(&poked), BTreeMap::from([(("a", "x".into()), 10)]));
     }
 }
 

@@ -119,3 +119,36 @@ fn an_outage_is_written_when_it_lasts_and_when_it_ends() {
         assert_eq!(rows(), [], "{}", kind.name);
     }
 }
+
+/// A kind that no worker serves for a while: no one looked, so the outage of before is over, even if none of its targets
+/// became due meanwhile. The next worker that serves it begins another one.
+#[test]
+fn an_outage_of_a_kind_that_no_one_serves_is_over() {
+    for kind in kinds() {
+        let store = kind.shared();
+        sense(&store, 0, &["a"], waits(5, 86_400));
+        let down = |_: &PokeRequest| PokeOutcome::Unreachable("no route".into());
+        let server = |name| unkinded(&store, name).kind("kind".try_into().unwrap(), down);
+        let mut first = server("first");
+        let mut other = unkinded(&store, "other").kind("other".try_into().unwrap(), down);
+        for now in 0..=100 {
+            first.tick(at(now)).unwrap();
+            other.tick(at(now)).unwrap();
+        }
+        let open = || store.read(|tx| Ok(raw(tx).outages(None)?)).unwrap();
+        assert_eq!(open().iter().map(|row| row.since).collect::<Vec<_>>(), [at(0)], "{}", kind.name);
+        drop(first);
+        let mut unserved = 0;
+        for now in 101..=134 {
+            unserved = other.tick(at(now)).unwrap().unserved.len();
+        }
+        assert_eq!(unserved, 1);
+        let mut second = server("second");
+        for now in 135..=170 {
+            second.tick(at(now)).unwrap();
+            other.tick(at(now)).unwrap();
+        }
+        let since: Vec<Timestamp> = open().iter().map(|row| row.since).collect();
+        assert!(since.len() == 1 && since[0] >= at(135), "{}: {since:?}", kind.name);
+    }
+}

@@ -239,7 +239,7 @@ fn a_shard_is_taken_by_the_epoch_that_it_has_under_the_lock() {
     });
     assert_eq!(written, [false, true]);
     host.ask(&format!(
-        "BEGIN; INSERT INTO {}.shard (shard, kind, holder, epoch, expires_at) VALUES (5, '', 'other', 1, 9)",
+        "BEGIN; INSERT INTO {}.shard (shard, kind, holder, epoch, expires_at, load) VALUES (5, '', 'other', 1, 9, 0)",
         scratch.0
     ));
     let written = scope(|scope| {

@@ -42,5 +42,5 @@ INSERT INTO sm.pool_use SELECT 'p' || i, i, 1 FROM generate_series(1, {waiting} 
 INSERT INTO sm.share_use SELECT 'p' || i, 's' || i, i, 1, 1, i, 0 FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.request (id, at, nos, epochs) SELECT 'q' || i, i, '{}', '{}' FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation, kinds) SELECT 'w' || i, 1, 1, i, i, 'null' FROM generate_series(1, {waiting} + {other}) i;
-INSERT INTO sm.shard (shard, kind, holder, epoch, expires_at)
-  SELECT i / 2, CASE WHEN i % 2 = 0 THEN '' ELSE 'k' END, 'w' || i, 1, i FROM generate_series(1, {waiting} + {other}) i;
+INSERT INTO sm.shard (shard, kind, holder, epoch, expires_at, load)
+  SELECT i / 2, CASE WHEN i % 2 = 0 THEN '' ELSE 'k' END, 'w' || i, 1, i, i FROM generate_series(1, {waiting} + {other}) i;

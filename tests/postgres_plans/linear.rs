@@ -309,7 +309,7 @@ fn of_workers(store: &PostgresStore, count: usize) {
         }
         let write = |n: usize, was| {
             let lease = ShardLease::new(u32::try_from(n).unwrap(), Some(name(n % 9)), was + 1, at(9));
-            ShardWrite::new(was, lease)
+            ShardWrite::new(was, lease).ended(at(9))
         };
         for was in 0..2 {
             let writes: Vec<ShardWrite> = (0..count).map(|n| write(n, was)).collect();

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::claim::{ShardLease, ShardWrite, Worker};
+use super::claim::{Loads, ShardLease, ShardWrite, Worker, renewed};
 use crate::id::{Holder, SensorKind};
 use crate::time::Timestamp;
 
@@ -79,6 +79,7 @@ pub(crate) struct Lending<'a> {
     pub(crate) loans: &'a [ShardLease],
     /// The shards whose leases this worker has written.
     pub(crate) held: &'a BTreeSet<u32>,
+    pub(crate) loads: &'a Loads,
 }
 
 impl<'a> Lending<'a> {
@@ -98,11 +99,10 @@ impl<'a> Lending<'a> {
         }
         for shard in self.held {
             for kind in &lendable {
-                let was = match theirs.get(&(*shard, *kind)) {
-                    Some(loan) if !loan.is_free(self.now) => continue,
-                    Some(loan) => loan.epoch,
-                    None => 0,
-                };
+                let known = theirs.get(&(*shard, *kind)).copied();
+                if known.is_some_and(|loan| !loan.is_free(self.now)) {
+                    continue;
+                }
                 let Some(to) = self.borrower(kind, &burden) else { continue };
                 *burden.entry((Some(*kind), to)).or_default() += 1;
                 *burden.entry((None, to)).or_default() += 1;
@@ -110,8 +110,12 @@ impl<'a> Lending<'a> {
                 let lives =
                     self.live.iter().filter(|worker| &worker.name == to).map(|worker| worker.expires_at);
                 let until = lives.fold(self.now + self.ttl, Timestamp::min);
-                let lease = ShardLease::new(*shard, Some(to.clone()), was + 1, until);
-                writes.push(ShardWrite::new(was, lease.kind((*kind).clone())));
+                let lent =
+                    |epoch| ShardLease::new(*shard, Some(to.clone()), epoch, until).kind((*kind).clone());
+                writes.push(match known {
+                    Some(loan) => ShardWrite::replacing(loan, lent(loan.epoch + 1)),
+                    None => ShardWrite::new(0, lent(1)),
+                });
             }
         }
         writes
@@ -136,9 +140,7 @@ impl<'a> Lending<'a> {
                 None => ended(loan),
                 Some(rest) => {
                     *left = rest;
-                    let until = self.now + self.ttl;
-                    let lease = ShardLease::new(loan.shard, loan.holder.clone(), loan.epoch, until);
-                    ShardWrite::new(loan.epoch, lease.kind(kind.clone()))
+                    renewed(loan, self.now + self.ttl, self.loads)
                 }
             });
         }
@@ -222,7 +224,7 @@ impl<'a> Lending<'a> {
 /// Returns the write that ends a loan.
 fn ended(loan: &ShardLease) -> ShardWrite {
     let free = ShardLease { holder: None, epoch: loan.epoch.saturating_add(1), ..loan.clone() };
-    ShardWrite::new(loan.epoch, free)
+    ShardWrite::replacing(loan, free)
 }
 
 #[cfg(test)]
@@ -231,7 +233,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::claim::Claim;
+    use super::super::claim::{Claim, Left};
     use super::*;
     use crate::shard::DEFAULT_CODES;
 
@@ -262,6 +264,7 @@ mod tests {
         now: Timestamp,
         state: BTreeMap<(u32, Option<SensorKind>), ShardLease>,
         processes: BTreeMap<u8, Process>,
+        left: BTreeMap<u8, Left>,
         writes: usize,
     }
 
@@ -269,7 +272,7 @@ mod tests {
         fn write(&mut self, write: &ShardWrite) -> bool {
             let of = (write.lease.shard, write.lease.kind.clone());
             let known = self.state.get(&of);
-            if known.map_or(0, |lease| lease.epoch) != write.was {
+            if !write.replaces(known) {
                 return false;
             }
             self.writes += usize::from(known.map(|lease| &lease.holder) != Some(&write.lease.holder));
@@ -290,14 +293,23 @@ mod tests {
             let live: Vec<Worker> = live.filter(|row| now < row.expires_at).cloned().collect();
             let (loans, leases): (Vec<_>, Vec<_>) =
                 self.state.values().cloned().partition(|lease| lease.kind.is_some());
-            let most = u32::MAX;
-            let claim = Claim { me: &me.name, now, ttl: TTL, shards: SHARDS, most, comeback: None };
-            let writes = claim.writes(&leases, &live);
+            let (loads, left) = (&Loads::new(), self.left.entry(name).or_default());
+            let claim = Claim { me: &me, now, ttl: TTL, comeback: None, loads, left: &*left };
+            let (writes, next) = claim.writes(&leases, &loans, &live);
+            *left = next;
             let held = writes.iter().filter(|write| self.write(write));
             let held = held.filter(|write| write.lease.holder.as_ref() == Some(&me.name));
             let held: BTreeSet<u32> = held.map(|write| write.lease.shard).collect();
-            let lending =
-                Lending { me: &me, now, ttl: TTL, live: &live, leases: &leases, loans: &loans, held: &held };
+            let lending = Lending {
+                me: &me,
+                now,
+                ttl: TTL,
+                live: &live,
+                leases: &leases,
+                loans: &loans,
+                held: &held,
+                loads,
+            };
             let writes = lending.writes();
             let written: Vec<bool> = writes.iter().map(|write| self.write(write)).collect();
             let scopes = lending.scopes(&writes, &written);
@@ -341,7 +353,7 @@ mod tests {
             order in Just((0_u8..5).collect::<Vec<_>>()).prop_shuffle(),
         ) {
             let mut world =
-                World { now: Timestamp::UNIX_EPOCH, state: BTreeMap::new(), processes: BTreeMap::new(), writes: 0 };
+                World { now: Timestamp::UNIX_EPOCH, state: BTreeMap::new(), processes: BTreeMap::new(), left: BTreeMap::new(), writes: 0 };
             for (name, step, kinds, some) in steps {
                 match step {
                     0 | 1 => {
@@ -386,6 +398,25 @@ mod tests {
             if is_equal && !live.is_empty() {
                 prop_assert!(world.state.values().all(|lease| lease.kind.is_none()), "nothing is lent");
             }
+        }
+    }
+
+    /// A borrower that dies has renewed neither.
+    #[test]
+    fn a_loan_ends_no_later_than_the_lease_of_its_borrower() {
+        let now = Timestamp::from_micros(100);
+        let worker = |name: &str, at, until| {
+            let split = NonZeroU32::new(SHARDS).unwrap();
+            Worker::new(Holder::new(name).unwrap(), DEFAULT_CODES, split, until).kinds([kind(at)].into())
+        };
+        for (lives, ends) in [(7, 7), (30, 30), (45, 30)] {
+            let live = [worker("a", 0, now + TTL), worker("b", 1, now + Duration::from_micros(lives))];
+            let (leases, loans, held) = (&[], &[], &BTreeSet::from([3]));
+            let loads = &Loads::new();
+            let lending = Lending { me: &live[0], now, ttl: TTL, live: &live, leases, loans, held, loads };
+            let writes = lending.writes();
+            assert_eq!((writes.len(), &writes[0].lease.holder), (1, &Some(live[1].name.clone())));
+            assert_eq!(writes[0].lease.expires_at, now + Duration::from_micros(ends));
         }
     }
 

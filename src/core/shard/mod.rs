@@ -10,6 +10,8 @@
 //! lease the ranges, so only the ranges of a poker that joins or leaves change hands. With a different limit
 //! nearly all codes change. They are computed from the stored fingerprints; a stored code is only a cache.
 
+pub(crate) mod balance;
+
 use std::num::NonZeroU32;
 use std::ops::Range;
 

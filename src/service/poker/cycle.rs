@@ -7,6 +7,7 @@ use super::options::Options;
 use super::report::PokeReport;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
+use crate::sensor::Scope;
 use crate::sensor::plan::{Due, GroupRef, Outcome, Rules};
 use crate::service::driver::{LoopHandle, Service};
 use crate::service::observer::{Tick, spans};
@@ -203,7 +204,8 @@ impl Poker {
         (report.in_flight, report.hung) = (standing.running, standing.hung);
         report.threads = standing.threads;
         report.backed_off = self.plan.outages();
-        report.shards = u32::try_from(self.plan.held().len()).unwrap_or(u32::MAX);
+        let own = self.plan.held().values().filter(|share| matches!(share.scope, Scope::Except(_)));
+        report.shards = u32::try_from(own.count()).unwrap_or(u32::MAX);
         (report.unclaimed, report.name_taken_until) = (self.unclaimed, self.name_taken_until);
         report.sensors = self.plan.sensors();
         report.groups = self.plan.groups();

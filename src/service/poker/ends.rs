@@ -16,6 +16,7 @@ use crate::time::Timestamp;
 impl Poker {
     /// Processes what the engine collected.
     pub(super) fn take_up(&mut self, collected: &mut Collected, now: Timestamp, report: &mut PokeReport) {
+        self.note_costs(&collected.answers);
         for answer in collected.answers.drain(..) {
             report.poked += 1;
             report.overran += usize::from(matches!(answer.outcome, Outcome::Overran { .. }));
@@ -32,6 +33,16 @@ impl Poker {
         }
         report.late += collected.returned.len();
         collected.returned.drain(..).for_each(|group| self.plan.returned(group));
+    }
+
+    /// Notes what these pokes cost. The answers of a call follow one another, and only the first has its time.
+    fn note_costs(&mut self, answers: &[Answer]) {
+        let calls = answers.chunk_by(|_, next| next.took.is_none());
+        for call in calls {
+            let took = call.first().and_then(|first| first.took).unwrap_or_default();
+            let each = took / u32::try_from(call.len()).unwrap_or(u32::MAX);
+            call.iter().for_each(|answer| self.plan.note_cost(answer.group, each));
+        }
     }
 
     /// Handles a due group that is not poked.

@@ -14,14 +14,15 @@ use crate::store::contract::{SensorQuery, WhichSensors};
 use crate::time::Timestamp;
 
 impl Poker {
-    /// Reads what changed in its shards, and all waiting sensors of the shards it just gained. Reads those of
-    /// all its shards if a sensor was deleted that had changed since it last looked. Returns how many sensors
-    /// it read.
+    /// Reads what changed in its shards, and all waiting sensors of the shards it just gained. Of a shard of which it
+    /// had some kinds and gained others it reads both: a sensor that it had may have ended. Reads the waiting sensors of
+    /// all its shards if a sensor was deleted that had changed since it last looked. Returns how many sensors it read.
     ///
     /// Each page is a separate transaction. Later changes lie after the cursor, which was read first, so the
     /// next tick reads them again.
     pub(super) fn follow(&mut self, now: Timestamp, gained: &Gained) -> Result<usize> {
-        let kept = self.plan.held().keys().copied().filter(|shard| !gained.contains_key(shard));
+        let is_new = |shard: &u32| gained.get(shard).is_some_and(|gain| !gain.has_others);
+        let kept = self.plan.held().keys().copied().filter(|shard| !is_new(shard));
         let (kept, taken) = (self.ranges(kept), self.ranges(gained.keys().copied()));
         let cursor = self.cursor;
         // Reading must end long before the leases, however slow the log is. What is left out, the store has as well.
@@ -32,7 +33,8 @@ impl Poker {
         if missed {
             self.plan.forget_sensors();
             self.withdraw();
-            loaded += self.load(0, [kept, taken].concat(), WhichSensors::Waiting, gained, logs_until, now)?;
+            let all = self.ranges(self.plan.held().keys().copied());
+            loaded += self.load(0, all, WhichSensors::Waiting, gained, logs_until, now)?;
         } else {
             if last > cursor {
                 loaded += self.load(cursor, kept, WhichSensors::All, gained, logs_until, now)?;
@@ -62,7 +64,7 @@ impl Poker {
         let (rules, whole) = (self.rules(), self.log.is_some());
         let Options { shard_codes: codes, shards, .. } = self.options;
         let since: Vec<(Range<u32>, Timestamp)> =
-            gained.iter().map(|(shard, since)| (range(codes, shards, *shard), *since)).collect();
+            gained.iter().map(|(shard, gain)| (range(codes, shards, *shard), gain.since)).collect();
         let mut loaded = 0;
         loop {
             let page = self.store.read(|tx| tx.raw().changed_sensors(&query).map_err(Error::from))?;
@@ -85,7 +87,8 @@ impl Poker {
                 if whole && Instant::now() < logs_until {
                     self.note_arrival(&sensor, kind, taken_over.is_none(), gained, now);
                 }
-                self.plan.learn(Arrival { sensor, kind, taken_over, whole }, now, rules);
+                let served = self.kinds.serves(kind);
+                self.plan.learn(Arrival { sensor, kind, taken_over, whole, served }, now, rules);
             }
             if !full {
                 return Ok(loaded);

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::poke::PokeLog;
-use super::shards::{Gained, Scopes};
+use super::shards::{Gained, Scopes, Since};
 use super::worker::Poker;
 use crate::error::Result;
 use crate::fingerprint::Fingerprint;
@@ -17,14 +17,14 @@ use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
 use crate::sensor::plan::Event;
 use crate::sensor::{
-    Ending, OutageRow, Scope, SensorRecord, SensorState, ShardTake, ShardWrite, Worker, life,
+    Ending, OutageRow, Scope, SensorRecord, SensorState, ShardLease, ShardTake, ShardWrite, Worker, life,
 };
 use crate::shard::{code, range};
 use crate::store::Tx;
 use crate::time::Timestamp;
 
-/// How long outages that ended are remembered.
-const OUTAGES_ARE_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How long outages that ended are remembered, and who took kinds that are not lent any more.
+pub(super) const RECORDS_ARE_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Passes what an answer means for a sensor to a log.
 pub(super) fn tell(log: &dyn PokeLog, sensor: &SensorRecord, now: Timestamp, event: Event<'_>) {
@@ -57,7 +57,7 @@ pub(super) struct Changed<'a> {
     pub(super) held: &'a Scopes,
     pub(super) gained: &'a Gained,
     /// The shards that no one has looked after for longer than a takeover takes, with the instant since which.
-    pub(super) left_alone: &'a Gained,
+    pub(super) left_alone: &'a Since,
 }
 
 /// Who held a shard, or a kind of it, before this worker.
@@ -86,16 +86,17 @@ impl Poker {
         }
         let (codes, shards) = (self.options.shard_codes, self.options.shards);
         let code = code(sensor.fingerprint, codes);
-        let gained = gained.keys().find(|shard| range(codes, shards, **shard).contains(&code));
+        let gained = gained.iter().find(|(shard, _)| range(codes, shards, **shard).contains(&code));
         let mut lines = Vec::new();
         if is_known {
             lines.push((now, life::ENDED_ELSEWHERE.to_owned()));
         } else if sensor.state == SensorState::Waiting && (is_new || gained.is_some()) {
             let of =
                 |shard: &u32, kind: Option<&SensorKind>| self.former_holders.get(&(*shard, kind.cloned()));
+            // One that registered after the former worker was gone was no one's.
             let former = gained
-                .filter(|_| !is_new)
-                .and_then(|shard| of(shard, Some(&sensor.kind)).or_else(|| of(shard, None)));
+                .filter(|(_, gain)| !is_new && sensor.registered_at < gain.left_at)
+                .and_then(|(shard, _)| of(shard, Some(&sensor.kind)).or_else(|| of(shard, None)));
             lines.push(match former {
                 Some(_) => (now, life::taken(&self.name, former)),
                 None => (sensor.registered_at, life::registered(sensor)),
@@ -123,7 +124,7 @@ impl Poker {
         now: Timestamp,
         changed: Changed<'_>,
     ) -> Result<Shared> {
-        let Changed { writes, held: mine, gained, left_alone } = changed;
+        let Changed { writes, gained, left_alone, .. } = changed;
         let (codes, shards) = (self.options.shard_codes, self.options.shards);
         let held = self.plan.held();
         let mut told = self.plan.outages_to_store(now, self.rules());
@@ -142,36 +143,56 @@ impl Poker {
             }
         }
         if !told.is_empty() {
-            tx.raw().put_outages(&told, now - OUTAGES_ARE_KEPT)?;
+            tx.raw().put_outages(&told, now - RECORDS_ARE_KEPT)?;
         }
         if gained.is_empty() {
             return Ok(Shared { told, ..Shared::default() });
         }
         let mut found = tx.raw().outages(None)?;
         keep_those_of(&mut found, codes, shards, gained.keys().copied());
-        end_unwatched(tx, &mut found, (codes, shards), left_alone, now - OUTAGES_ARE_KEPT)?;
-        let mut last: BTreeMap<(u32, Option<SensorKind>), ShardTake> = BTreeMap::new();
-        for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains_key(&take.shard)) {
-            // Of a loan, the lender has noted that this worker took it.
-            if take.kind.is_none() || take.holder != me.name {
-                last.insert((take.shard, take.kind.clone()), take);
-            }
+        end_unwatched(tx, &mut found, (codes, shards), left_alone, now - RECORDS_ARE_KEPT)?;
+        let (takes, former) = self.takes(tx, me, now, changed)?;
+        if !takes.is_empty() {
+            tx.raw().put_shard_takes(&takes, now - RECORDS_ARE_KEPT)?;
         }
+        Ok(Shared { found, told, former })
+    }
+
+    /// Returns what to remember of the shards that this worker took, and who held them before.
+    fn takes(
+        &self,
+        tx: &mut Tx<'_>,
+        me: &Worker,
+        now: Timestamp,
+        changed: Changed<'_>,
+    ) -> Result<(Vec<ShardTake>, FormerHolders)> {
+        let Changed { writes, held: mine, gained, .. } = changed;
+        let (mut last, mut former) = (BTreeMap::new(), FormerHolders::new());
+        let renewed = self.alive_until.map_or(Timestamp::MAX, |until| until - self.options.lease);
+        for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains_key(&take.shard)) {
+            let of = (take.shard, take.kind.clone());
+            // What it was lent since its last renewal, the lender has noted.
+            if take.kind.is_none() || take.holder != me.name || take.at <= renewed {
+                former.insert(of.clone(), take.holder.clone());
+            }
+            last.insert(of, take);
+        }
+        let left_at = |shard: &u32| gained.get(shard).map_or(now, |gain| gain.left_at);
         // Not those that it holds already in the store, and lost from memory alone.
         let is_mine = |write: &&ShardWrite| write.lease.holder.as_ref() == Some(&me.name);
         let taken = writes.iter().filter(is_mine).filter(|write| write.was != write.lease.epoch);
-        let mut takes: Vec<ShardTake> = taken.map(|write| ShardTake::new(&write.lease, me, now)).collect();
-        // Kinds that were lent once, and are this worker's with their shard.
-        for ((shard, kind), take) in &last {
-            let scope = mine.get(shard).filter(|scope| matches!(scope, Scope::Except(_)));
-            if kind.as_ref().is_some_and(|kind| scope.is_some_and(|scope| scope.has(kind))) {
-                let epoch = take.epoch + 1;
-                takes.push(ShardTake { epoch, holder: me.name.clone(), at: now, ..take.clone() });
+        let take =
+            |write: &ShardWrite| ShardTake::new(&write.lease, me, now).left_at(left_at(&write.lease.shard));
+        let mut takes: Vec<ShardTake> = taken.map(take).collect();
+        // Kinds that were lent once, and are this worker's with their shard. Once it has noted that, it says so no more.
+        for ((shard, kind), take) in last.into_iter().filter(|(_, take)| take.holder != me.name) {
+            let scope = mine.get(&shard).filter(|scope| matches!(scope, Scope::Except(_)));
+            if kind.is_some_and(|kind| scope.is_some_and(|scope| scope.has(&kind))) {
+                let (epoch, holder) = (take.epoch + 1, me.name.clone());
+                takes.push(ShardTake { epoch, holder, at: now, left_at: left_at(&shard), ..take });
             }
         }
-        tx.raw().put_shard_takes(&takes)?;
-        let former = last.into_iter().map(|(of, take)| (of, take.holder)).collect();
-        Ok(Shared { found, told, former })
+        Ok((takes, former))
     }
 
     /// Goes on with what the renewal, which the store has accepted, wrote.
@@ -187,13 +208,13 @@ impl Poker {
 
     /// Returns what the store is to be told of outages before the shards are released.
     pub(super) fn outages_at_last(&self) -> AtLast {
-        let now = self.plan.now().unwrap_or(Timestamp::UNIX_EPOCH);
+        let now = self.plan.now().unwrap_or(Timestamp::MAX);
         let (codes, shards) = (self.options.shard_codes, self.options.shards);
         AtLast { now, codes, shards, rows: self.plan.outages_to_store(now, self.rules()) }
     }
 }
 
-/// Outages of which a worker that leaves has not told the store.
+/// What a worker that leaves tells the store.
 pub(super) struct AtLast {
     now: Timestamp,
     codes: NonZeroU32,
@@ -202,17 +223,29 @@ pub(super) struct AtLast {
 }
 
 impl AtLast {
-    /// Tells the store of those in shards that are still this worker's.
+    /// Tells the store of those in shards that are still this worker's, and since when no one looks after these.
     pub(super) fn tell(&self, tx: &mut Tx<'_>, name: &Holder) -> Result<()> {
-        if self.rows.is_empty() {
-            return Ok(());
-        }
         let leases = tx.raw().shard_leases()?;
         let mine = leases.iter().filter(|lease| lease.holder.as_ref() == Some(name));
         let mut rows = self.rows.clone();
-        keep_those_of(&mut rows, self.codes, self.shards, mine.map(|lease| lease.shard));
+        keep_those_of(&mut rows, self.codes, self.shards, mine.clone().map(|lease| lease.shard));
         for rows in rows.chunks(OUTAGES_AT_ONCE) {
-            tx.raw().put_outages(rows, self.now - OUTAGES_ARE_KEPT)?;
+            tx.raw().put_outages(rows, self.now - RECORDS_ARE_KEPT)?;
+        }
+        let left: Vec<ShardWrite> = mine
+            .filter(|lease| lease.kind.is_none() && self.now < lease.expires_at)
+            .map(|lease| {
+                let left = ShardLease {
+                    holder: None,
+                    epoch: lease.epoch + 1,
+                    expires_at: self.now,
+                    ..lease.clone()
+                };
+                ShardWrite::replacing(lease, left)
+            })
+            .collect();
+        if !left.is_empty() {
+            tx.raw().put_shards_if_unchanged(&left)?;
         }
         Ok(())
     }
@@ -224,7 +257,7 @@ fn end_unwatched(
     tx: &mut Tx<'_>,
     found: &mut Vec<OutageRow>,
     (codes, shards): (NonZeroU32, NonZeroU32),
-    left_alone: &Gained,
+    left_alone: &Since,
     forget: Timestamp,
 ) -> Result<()> {
     let mut ended = Vec::new();

@@ -13,7 +13,7 @@ use crate::shard::DEFAULT_CODES;
 pub(super) struct Options {
     pub(super) shard_codes: NonZeroU32,
     pub(super) shards: NonZeroU32,
-    pub(super) most_shards: NonZeroU32,
+    pub(super) most_shards: Option<NonZeroU32>,
     pub(super) lease: Duration,
     pub(super) min_interval: Duration,
     pub(super) threads: usize,
@@ -32,7 +32,7 @@ impl Default for Options {
         Self {
             shard_codes: DEFAULT_CODES,
             shards: NonZeroU32::MIN.saturating_add(15),
-            most_shards: NonZeroU32::MAX,
+            most_shards: None,
             lease: Duration::from_secs(30),
             min_interval: Duration::from_secs(1),
             threads: 16,
@@ -75,7 +75,7 @@ impl Poker {
         /// Without it, a worker that is alone takes all shards and reads all their sensors into memory. That
         /// happens after the others died, and at the first start of a fleet until the others have started.
         /// Choose it so that the workers that remain when some fail can still hold all shards.
-        most_shards(shards: NonZeroU32) { options.most_shards = shards }
+        most_shards(shards: NonZeroU32) { options.most_shards = Some(shards) }
         /// Sets how long a worker counts as alive and holds its shards without renewing, at least ten
         /// milliseconds. Default: 30 seconds. When the store was unreachable, workers must come back within a
         /// third of it. Workers still missing then count as dead.

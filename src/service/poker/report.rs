@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PokeReport {
-    /// Shards that this worker holds.
+    /// Shards that this worker holds. One of which it was lent kinds alone is another worker's.
     pub shards: u32,
     /// Shards that no one held when it last renewed. Workers may still come back for them, or every worker
     /// holds as many as it may ([`most_shards`](super::Poker::most_shards)). Their sensors are not
@@ -30,7 +30,8 @@ pub struct PokeReport {
     pub sensors: usize,
     /// Poke groups, that is distinct targets, in its memory.
     pub groups: usize,
-    /// Shards that it took over in this tick: at its start, or from a worker that left or died.
+    /// Shards of which it took over all or some kinds in this tick: at its start, from a worker that left or died, or as
+    /// a loan.
     pub gained: usize,
     /// Sensors read from the store: registered, changed or ended since the last tick, or taken over.
     pub loaded: usize,

@@ -5,13 +5,15 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::kinds::Kinds;
-use super::life::{Changed, Shared};
+use super::life::{Changed, RECORDS_ARE_KEPT, Shared};
 use super::options::Options;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::sensor::plan::Share;
-use crate::sensor::{Claim, Comeback, Lending, Scope, ShardLease, ShardTake, ShardWrite, Worker};
+use crate::sensor::{
+    Claim, Comeback, Left, Lending, Load, Loads, Scope, ShardLease, ShardTake, ShardWrite, Worker,
+};
 use crate::shard::range;
 use crate::store::Tx;
 use crate::time::Timestamp;
@@ -22,8 +24,22 @@ const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// The most workers that one renewal forgets.
 const WORKERS_FORGOTTEN: usize = 100;
 
-/// Shards that a worker took, or kinds of them, each with the instant since which no one has looked after it.
-pub(super) type Gained = BTreeMap<u32, Timestamp>;
+/// Shards that a worker took, or kinds of them.
+pub(super) type Gained = BTreeMap<u32, Gain>;
+
+/// What a worker took of one shard.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gain {
+    /// Since when no one has looked after it, as far as due times are concerned: see [`left_alone_since`].
+    pub(super) since: Timestamp,
+    /// Since when no one has.
+    pub(super) left_at: Timestamp,
+    /// Whether the worker looked after other kinds of it before, whose sensors it has in memory.
+    pub(super) has_others: bool,
+}
+
+/// Instants by shard.
+pub(super) type Since = BTreeMap<u32, Timestamp>;
 
 /// The kinds that a worker looks after, by shard.
 pub(super) type Scopes = BTreeMap<u32, Scope<SensorKind>>;
@@ -48,13 +64,13 @@ struct Holding {
     /// When the next lease of another worker ends.
     freed: Option<Timestamp>,
     unclaimed: u32,
+    left: Left,
     shared: Shared,
 }
 
 impl Poker {
     /// Renews its heartbeat and its shards when it is time to, and forgets the sensors of shards it lost.
-    /// Returns the shards whose sensors are not in memory yet, each with the instant since which no one has
-    /// looked after it.
+    /// Returns the shards of which not all sensors are in memory yet.
     pub(super) fn hold_shards(&mut self, now: Timestamp) -> Result<Gained> {
         if self.plan.expire(now, self.rules()) {
             // Others may hold them now, whether or not the store accepts the renewal.
@@ -66,7 +82,7 @@ impl Poker {
         let lease = self.options.lease;
         let comeback = self.comeback.filter(|comeback| comeback.goes_on(now, lease));
         let comeback = comeback.or_else(|| Comeback::of(self.alive_until, now, lease));
-        let Holding { shards, gained, freed, unclaimed, shared } = match self.renew(now, comeback)? {
+        let Holding { shards, gained, freed, unclaimed, left, shared } = match self.renew(now, comeback)? {
             Renewed::NameTaken(until) => {
                 self.hold(BTreeMap::new());
                 (self.name_taken_until, self.renew_at, self.unclaimed) = (Some(until), Some(until), 0);
@@ -78,6 +94,7 @@ impl Poker {
         self.comeback = comeback;
         let expires_at = now + lease;
         (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(expires_at), unclaimed);
+        self.left = left;
         self.told(&shared);
         let share = |kinds: &mut Kinds, scope: Scope<SensorKind>| Share {
             until: expires_at,
@@ -98,8 +115,9 @@ impl Poker {
         let expires_at = now + options.lease;
         let me = Worker::new(name.clone(), options.shard_codes, options.shards, expires_at);
         let me = me.incarnation(self.incarnation).kinds(self.kinds.served_names());
-        let (shards, most) = (options.shards.get(), options.most_shards.get());
-        let claim = Claim { me: name, now, ttl: options.lease, shards, most, comeback };
+        let me = Worker { most_shards: options.most_shards, ..me };
+        let (loads, shards) = (&self.loads(now), options.shards.get());
+        let claim = Claim { me: &me, now, ttl: options.lease, comeback, loads, left: &self.left };
         self.store.write(|tx| {
             take_turns(tx, &self.name)?;
             let mut live = tx.raw().live_workers(now)?;
@@ -114,7 +132,7 @@ impl Poker {
             live.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             let (loans, leases): (Vec<_>, Vec<_>) =
                 tx.raw().shard_leases()?.into_iter().partition(|lease| lease.kind.is_some());
-            let writes = claim.writes(&leases, &live);
+            let (writes, left) = claim.writes(&leases, &loans, &live);
             let written = tx.raw().put_shards_if_unchanged(&writes)?;
             let mut writes = those_written(writes, &written);
             let mine = writes.iter().filter(|write| write.lease.holder.as_ref() == Some(name));
@@ -127,6 +145,7 @@ impl Poker {
                 leases: &leases,
                 loans: &loans,
                 held: &mine,
+                loads,
             };
             let (held, lent) = lend(tx, lending)?;
             writes.extend(lent);
@@ -136,7 +155,7 @@ impl Poker {
                     && gained.contains_key(&lease.shard)
                     && !is_handed_on(lease, options.lease, now)
             };
-            let alone: Gained =
+            let alone: Since =
                 leases.iter().filter(alone).map(|lease| (lease.shard, lease.expires_at.min(now))).collect();
             let changed = Changed { writes: &writes, held: &held, gained: &gained, left_alone: &alone };
             let shared = self.share(tx, &me, now, changed)?;
@@ -145,12 +164,21 @@ impl Poker {
             let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards).count();
             let claimed = u32::try_from(of_others + mine.len()).unwrap_or(u32::MAX);
             let unclaimed = shards.saturating_sub(claimed);
-            Ok(Renewed::Holding(Holding { shards: held, gained, freed, unclaimed, shared }))
+            Ok(Renewed::Holding(Holding { shards: held, gained, freed, unclaimed, left, shared }))
         })
     }
 
-    /// Returns the shards of which this worker looks after more than it does in memory, each with the instant since
-    /// which no one has looked after it.
+    /// Returns what the pokes of its shards cost.
+    fn loads(&self, now: Timestamp) -> Loads {
+        let loads = self.plan.loads(now, self.rules(), |kind| self.kinds.serves(kind));
+        let named = |((shard, kind), load): ((u32, Option<u32>), Load)| {
+            let kind = kind.map(|kind| self.kinds.name(kind).cloned().ok_or(())).transpose().ok()?;
+            Some(((shard, kind), load))
+        };
+        loads.into_iter().filter_map(named).collect()
+    }
+
+    /// Returns the shards of which this worker looks after more than it does in memory.
     fn gained(&self, held: &Scopes, leases: &[ShardLease], now: Timestamp) -> Gained {
         let mut gained = Gained::new();
         for (shard, scope) in held {
@@ -161,14 +189,17 @@ impl Poker {
                 continue;
             }
             let lease = leases.iter().find(|lease| lease.shard == *shard);
-            let since = match (before, scope) {
-                (None, Scope::Except(_)) => {
-                    lease.map_or(now, |lease| left_alone_since(lease, self.options.lease, now))
-                }
+            let (since, left_at) = match (before, scope) {
+                (None, Scope::Except(_)) => lease.map_or((now, now), |lease| {
+                    (left_alone_since(lease, self.options.lease, now), lease.expires_at.min(now))
+                }),
                 // A kind that was lent or given back changed hands after the last renewal.
-                _ => self.alive_until.map_or(now, |until| (until - self.options.lease).min(now)),
+                _ => {
+                    let renewed = self.alive_until.map_or(now, |until| (until - self.options.lease).min(now));
+                    (renewed, renewed)
+                }
             };
-            gained.insert(*shard, since);
+            gained.insert(*shard, Gain { since, left_at, has_others: before.is_some() });
         }
         gained
     }
@@ -213,11 +244,16 @@ fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite
     let writes = those_written(writes, &written);
     let takes = writes.iter().filter(|write| is_lent(write)).filter_map(|write| {
         let to = lending.live.iter().find(|worker| Some(&worker.name) == write.lease.holder.as_ref())?;
-        Some(ShardTake::new(&write.lease, to, now))
+        let kind = |loan: &&ShardLease| (loan.shard, &loan.kind) == (write.lease.shard, &write.lease.kind);
+        let shard = |lease: &&ShardLease| lease.shard == write.lease.shard && lease.is_free(now);
+        // It was lent before, or its shard was taken just now.
+        let left = lending.loans.iter().find(kind).or_else(|| lending.leases.iter().find(shard));
+        let left_at = left.map_or(now, |lease| lease.expires_at.min(now));
+        Some(ShardTake::new(&write.lease, to, now).left_at(left_at))
     });
     let takes: Vec<ShardTake> = takes.collect();
     if !takes.is_empty() {
-        tx.raw().put_shard_takes(&takes)?;
+        tx.raw().put_shard_takes(&takes, now - RECORDS_ARE_KEPT)?;
     }
     Ok((scopes, writes))
 }

@@ -16,8 +16,8 @@ use super::shards::take_turns;
 use crate::base::setters;
 use crate::error::{Error, Result};
 use crate::id::{Holder, SensorKind};
-use crate::sensor::Comeback;
 use crate::sensor::plan::Plan;
+use crate::sensor::{Comeback, Left};
 use crate::service::incarnation;
 use crate::service::observer::{Emitter, Observer, Reported};
 use crate::store::Store;
@@ -28,7 +28,7 @@ use crate::time::Timestamp;
 ///
 /// # One tick
 ///
-/// 1. *Shards.* The worker renews its heartbeat and its shards, releases what exceeds its quota and takes
+/// 1. *Shards.* The worker renews its heartbeat and its shards, releases what other workers should have and takes
 ///    what is free. It does so at a third of the lease's length, and when the lease on another worker's shard
 ///    ends. A worker that starts, or that did not renew in time, leaves the other workers' shards alone for a
 ///    third of a lease. Perhaps the store kept all of them from renewing, and they come back.
@@ -137,6 +137,8 @@ pub struct Poker {
     /// Until when it counts as alive by its last renewal.
     pub(super) alive_until: Option<Timestamp>,
     pub(super) comeback: Option<Comeback>,
+    /// The free shards that it left to others at its last renewal.
+    pub(super) left: Left,
     /// Who held the shards that it gained last, before it.
     pub(super) former_holders: FormerHolders,
     /// How often the log panicked since the last report.
@@ -185,6 +187,7 @@ impl Poker {
             name_taken_until: None,
             alive_until: None,
             comeback: None,
+            left: Left::new(),
             former_holders: FormerHolders::new(),
             log_panics: 0,
             unclaimed: 0,
@@ -326,5 +329,6 @@ impl Poker {
     pub(super) fn forget_renewal(&mut self) {
         (self.renew_at, self.name_taken_until) = (None, None);
         (self.alive_until, self.comeback, self.unclaimed) = (None, None, 0);
+        self.left.clear();
     }
 }

@@ -40,7 +40,7 @@ pub use super::tx::{Effects, Stale};
 pub use feed::FeedTx;
 pub use pool::{LeasesByLane, PoolTx};
 pub use run::RunTx;
-pub(in crate::store) use sensor::FORGOTTEN_OUTAGES;
+pub(in crate::store) use sensor::FORGOTTEN_AT_ONCE;
 pub use sensor::{KEPT_OUTAGES, KEPT_TAKES, SensorChanges, SensorQuery, SensorTx, WhichSensors};
 pub(in crate::store) use task::repaired;
 pub use task::{Discrepancy, Held, Inserted, Move, Started, TaskTx, Wait};

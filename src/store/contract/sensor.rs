@@ -132,13 +132,14 @@ pub trait SensorTx {
     /// Returns the leases of all shards that were ever held, by number, each before the loans of its kinds, by kind.
     fn shard_leases(&mut self) -> StoreResult<Vec<ShardLease>>;
 
-    /// Writes the leases and loans that still have the epoch that the decision was based on. Deletes a loan that is
-    /// written without a holder.
+    /// Writes the leases and loans that still have the epoch, and the end, that the decision was based on. Deletes a loan
+    /// that is written without a holder.
     fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>>;
 
     /// Remembers who took which shard, or which kind of it, in place of what is remembered under the same epoch. Forgets
-    /// the takes of the same shard and kind whose epoch is lower by [`KEPT_TAKES`] or more.
-    fn put_shard_takes(&mut self, takes: &[ShardTake]) -> StoreResult<()>;
+    /// the takes of the same shard and kind whose epoch is lower by [`KEPT_TAKES`] or more. Of kinds that are not lent now,
+    /// forgets as many takes as [`Self::put_outages`] before `forget`, whatever their epoch.
+    fn put_shard_takes(&mut self, takes: &[ShardTake], forget: Timestamp) -> StoreResult<()>;
 
     /// Returns the takes that are remembered, by shard, kind and epoch. Those of no kind come first.
     fn shard_takes(&mut self) -> StoreResult<Vec<ShardTake>>;
@@ -157,5 +158,5 @@ pub const KEPT_TAKES: i64 = 32;
 /// How many outages of a target are remembered.
 pub const KEPT_OUTAGES: usize = 16;
 
-/// How many ended outages one call forgets for their age.
-pub(in crate::store) const FORGOTTEN_OUTAGES: usize = 10_000;
+/// How many ended outages, or takes of kinds, one call forgets for their age.
+pub(in crate::store) const FORGOTTEN_AT_ONCE: usize = 10_000;

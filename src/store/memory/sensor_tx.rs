@@ -11,7 +11,7 @@ use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
 use crate::sensor::{SensorInsert, SensorRecord, SensorState};
 use crate::store::contract::{
-    FORGOTTEN_OUTAGES, KEPT_OUTAGES, KEPT_TAKES, OutageRow, SensorChanges, SensorQuery, SensorTx, ShardLease,
+    FORGOTTEN_AT_ONCE, KEPT_OUTAGES, KEPT_TAKES, OutageRow, SensorChanges, SensorQuery, SensorTx, ShardLease,
     ShardTake, ShardWrite, Worker,
 };
 use crate::time::Timestamp;
@@ -120,7 +120,7 @@ impl SensorTx for Transaction<'_> {
             let of = (lease.shard, lease.kind.clone());
             let known = self.state.shards.get(&of);
             let ends_nothing = known.is_none() && lease.kind.is_some() && lease.holder.is_none();
-            if known.map_or(0, |lease| lease.epoch) != write.was || ends_nothing || !written.insert(of) {
+            if !write.replaces(known) || ends_nothing || !written.insert(of) {
                 return false;
             }
             self.put_lease(lease);
@@ -129,7 +129,7 @@ impl SensorTx for Transaction<'_> {
         Ok(writes.iter().map(put).collect())
     }
 
-    fn put_shard_takes(&mut self, takes: &[ShardTake]) -> StoreResult<()> {
+    fn put_shard_takes(&mut self, takes: &[ShardTake], forget: Timestamp) -> StoreResult<()> {
         self.writable()?;
         for take in takes {
             let of = (take.shard, take.kind.clone());
@@ -138,6 +138,13 @@ impl SensorTx for Transaction<'_> {
             let old: Vec<(OfShard, i64)> = self.state.takes.range(old).map(|(key, _)| key.clone()).collect();
             old.into_iter().for_each(|key| self.write(Write::Take(key, None)));
         }
+        let of_kinds = self.state.takes.iter().filter(|((of, _), take)| {
+            of.1.is_some() && take.at < forget && !self.state.shards.contains_key(of)
+        });
+        let mut old: Vec<_> = of_kinds.map(|(key, take)| (take.at, key.clone())).collect();
+        old.sort_unstable();
+        old.truncate(FORGOTTEN_AT_ONCE);
+        old.into_iter().for_each(|(_, key)| self.write(Write::Take(key, None)));
         Ok(())
     }
 
@@ -158,7 +165,7 @@ impl SensorTx for Transaction<'_> {
         let ended = self.state.outages.iter().filter_map(|(key, until)| until.map(|until| (until, *key)));
         let mut ended: Vec<_> = ended.filter(|(until, _)| *until < forget).collect();
         ended.sort_unstable();
-        ended.truncate(FORGOTTEN_OUTAGES);
+        ended.truncate(FORGOTTEN_AT_ONCE);
         ended.into_iter().for_each(|(_, key)| self.write(Write::Outage(key, None)));
         Ok(())
     }

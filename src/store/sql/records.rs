@@ -216,12 +216,13 @@ pub(in crate::store) fn attempt<R: ReadRow>(row: &R) -> Read<PastAttempt, R> {
     })
 }
 
-/// Reads a worker: name, codes, shards, expires_at, incarnation, kinds.
+/// Reads a worker: name, codes, shards, expires_at, incarnation, kinds, most_shards.
 pub(in crate::store) fn worker<R: ReadRow>(row: &R) -> Read<Worker, R> {
     let (codes, shards) = (at_least_one(row, 1)?, at_least_one(row, 2)?);
     let worker = Worker::new(name(row, 0)?, codes, shards, instant(row, 3)?);
     let kinds = serde_json::from_str(row.text(5)?)?;
-    Ok(Worker { kinds, ..worker.incarnation(row.integer(4)?.cast_unsigned()) })
+    let most_shards = row.maybe_integer(6)?.map(|_| at_least_one(row, 6)).transpose()?;
+    Ok(Worker { kinds, most_shards, ..worker.incarnation(row.integer(4)?.cast_unsigned()) })
 }
 
 /// Reads the kind of a loan, which is empty if only the shard is meant.
@@ -229,20 +230,20 @@ fn lent_kind<R: ReadRow>(row: &R, at: usize) -> Read<Option<SensorKind>, R> {
     if row.text(at)?.is_empty() { Ok(None) } else { name(row, at).map(Some) }
 }
 
-/// Reads the lease of a shard, or of a kind of it: shard, holder, epoch, expires_at, kind.
+/// Reads the lease of a shard, or of a kind of it: shard, holder, epoch, expires_at, kind, load.
 pub(in crate::store) fn shard_lease<R: ReadRow>(row: &R) -> Read<ShardLease, R> {
     let (shard, holder) = (count(row, 0)?, maybe_name(row, 1)?);
     let lease = ShardLease::new(shard, holder, row.integer(2)?, instant(row, 3)?);
-    Ok(ShardLease { kind: lent_kind(row, 4)?, ..lease })
+    Ok(ShardLease { kind: lent_kind(row, 4)?, load: number(row, 5)?, ..lease })
 }
 
-/// Reads a take of a shard, or of a kind of it: shard, epoch, holder, at, codes, shards, kind.
+/// Reads a take of a shard, or of a kind of it: shard, epoch, holder, at, codes, shards, kind, left_at.
 pub(in crate::store) fn shard_take<R: ReadRow>(row: &R) -> Read<ShardTake, R> {
     let (codes, shards) = (at_least_one(row, 4)?, at_least_one(row, 5)?);
     let (lease, at) =
         (ShardLease::new(count(row, 0)?, None, row.integer(1)?, instant(row, 3)?), instant(row, 3)?);
     let lease = ShardLease { kind: lent_kind(row, 6)?, ..lease };
-    Ok(ShardTake::new(&lease, &Worker::new(name(row, 2)?, codes, shards, at), at))
+    Ok(ShardTake::new(&lease, &Worker::new(name(row, 2)?, codes, shards, at), at).left_at(instant(row, 7)?))
 }
 
 /// Reads an outage: fingerprint, since, until.

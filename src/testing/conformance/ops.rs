@@ -285,7 +285,10 @@ impl Op {
                 let was = epoch - i64::from(random.once_in(4));
                 let mut lease = ShardLease::new(shard, holder, epoch + 1, instant);
                 lease.kind = of;
-                Self::PutShards(vec![ShardWrite::new(was, lease)])
+                lease.load = random.below(3);
+                let mut write = ShardWrite::new(was, lease);
+                write.ended = random.once_in(3).then_some(instant);
+                Self::PutShards(vec![write])
             }
             27 => Self::PutRuns((0..1 + random.below(3)).map(|_| a_run(random)).collect()),
             28 => {

@@ -17,23 +17,27 @@ cases!("workers":
     a_worker_says_how_it_splits_the_codes,
     a_worker_says_which_of_its_name_it_is,
     a_worker_says_which_kinds_it_pokes,
+    a_worker_says_how_many_shards_it_holds_at_most,
     a_deleted_worker_is_gone,
     workers_are_forgotten_before_an_instant,
     the_earliest_expired_workers_are_forgotten_first,
     a_shard_is_taken_once,
     a_shard_is_renewed_under_its_epoch,
     a_stale_epoch_changes_nothing,
+    a_lease_that_was_renewed_is_not_taken,
     each_shard_has_its_own_condition,
     shards_come_by_number,
     a_deleted_worker_releases_its_shards,
     a_shard_can_be_released_by_hand,
     a_kind_of_a_shard_has_a_lease_of_its_own,
     a_loan_without_a_holder_is_gone,
+    a_lease_says_what_its_pokes_cost,
     a_deleted_worker_loses_its_loans,
     a_host_sees_workers_and_shards,
     it_is_remembered_who_took_a_shard,
     early_takes_of_a_shard_are_forgotten,
     takes_of_a_kind_are_apart,
+    old_takes_of_kinds_are_forgotten,
     outages_that_go_on_are_found,
     an_outage_is_replaced_under_its_beginning,
     old_outages_are_forgotten,
@@ -113,6 +117,15 @@ fn a_worker_says_which_kinds_it_pokes(store: &dyn Store) {
     }
 }
 
+fn a_worker_says_how_many_shards_it_holds_at_most(store: &dyn Store) {
+    let world = World(store);
+    for most in [None, Some(NonZeroU32::MIN), Some(NonZeroU32::MAX), None] {
+        let one = worker("a", 10).most_shards(most);
+        world.write(|tx| tx.put_worker(&one));
+        assert_eq!(world.read(|tx| tx.live_workers(at(0))), [one]);
+    }
+}
+
 fn workers_are_forgotten_before_an_instant(store: &dyn Store) {
     let world = World(store);
     put(world, &[ShardWrite::new(0, lease(0, "a", 1, 99))]);
@@ -177,6 +190,29 @@ fn a_stale_epoch_changes_nothing(store: &dyn Store) {
         assert_eq!(put(world, &[ShardWrite::new(was, lease(0, "a", 9, 99))]), [false], "epoch {was}");
     }
     assert_eq!(world.read(|tx| tx.shard_leases()), [lease(0, "b", 2, 20)]);
+}
+
+fn a_lease_that_was_renewed_is_not_taken(store: &dyn Store) {
+    let world = World(store);
+    for shard in [lease(0, "a", 1, 10), loan(0, "k", "a", 1, 10), loan(0, "l", "a", 1, 10)] {
+        assert_eq!(
+            put(world, &[ShardWrite::new(0, shard.clone()).ended(at(10))]),
+            [true],
+            "there is none to end"
+        );
+        // Of what was decided from the lease as it was, the first takes effect.
+        let renewed = ShardLease { expires_at: at(30), ..shard.clone() };
+        let taken = ShardLease { holder: Some(holder("b")), epoch: 2, expires_at: at(40), ..shard.clone() };
+        assert_eq!(put(world, &[ShardWrite::new(1, renewed.clone()).ended(at(10))]), [true]);
+        assert_eq!(put(world, &[ShardWrite::new(1, taken.clone()).ended(at(10))]), [false]);
+        let gone = ShardLease { holder: None, ..taken.clone() };
+        assert_eq!(put(world, &[ShardWrite::new(1, gone.clone()).ended(at(10))]), [false]);
+        assert!(world.read(|tx| tx.shard_leases()).contains(&renewed));
+        let last = if shard.kind == Some(kind("l")) { gone } else { taken.clone() };
+        assert_eq!(put(world, &[ShardWrite::new(1, last).ended(at(30))]), [true]);
+        assert_eq!(put(world, &[ShardWrite::new(1, renewed).ended(at(30))]), [false], "nor renewed any more");
+    }
+    assert_eq!(world.read(|tx| tx.shard_leases()).len(), 2, "the last one was deleted");
 }
 
 fn each_shard_has_its_own_condition(store: &dyn Store) {
@@ -270,6 +306,18 @@ fn a_loan_without_a_holder_is_gone(store: &dyn Store) {
     assert_eq!(put(world, &[ShardWrite::new(0, loan(5, "k", "c", 5, 99))]), [true]);
 }
 
+fn a_lease_says_what_its_pokes_cost(store: &dyn Store) {
+    let world = World(store);
+    let all = [lease(0, "a", 1, 10).load(u64::MAX >> 1), loan(0, "k", "b", 1, 10).load(7)];
+    put(world, &all.clone().map(|lease| ShardWrite::new(0, lease)));
+    assert_eq!(world.read(|tx| tx.shard_leases()), all);
+    let later = [lease(0, "a", 1, 20).load(5), loan(0, "k", "c", 2, 10).load(0)];
+    put(world, &later.clone().map(|lease| ShardWrite::new(1, lease)));
+    assert_eq!(world.read(|tx| tx.shard_leases()), later);
+    world.write(|tx| tx.delete_worker(&holder("a")));
+    assert_eq!(world.read(|tx| tx.shard_leases())[0].load, 5, "who takes it next knows");
+}
+
 fn a_deleted_worker_loses_its_loans(store: &dyn Store) {
     let world = World(store);
     let all = [
@@ -301,22 +349,22 @@ fn a_host_sees_workers_and_shards(store: &dyn Store) {
 }
 
 fn take(shard: u32, name: &str, epoch: i64, when: i64) -> ShardTake {
-    ShardTake::new(&lease(shard, name, epoch, 0), &worker(name, 0), at(when))
+    ShardTake::new(&lease(shard, name, epoch, 0), &worker(name, 0), at(when)).left_at(at(when - 3))
 }
 
 fn it_is_remembered_who_took_a_shard(store: &dyn Store) {
     let world = World(store);
     let [first, second, other] = [take(7, "a", 1, 10), take(7, "é", 3, 20), take(5, "a", 1, 15)];
-    world.write(|tx| tx.put_shard_takes(&[second.clone(), other.clone()]));
-    world.write(|tx| tx.put_shard_takes(std::slice::from_ref(&first)));
-    world.write(|tx| tx.put_shard_takes(&[]));
+    world.write(|tx| tx.put_shard_takes(&[second.clone(), other.clone()], at(0)));
+    world.write(|tx| tx.put_shard_takes(std::slice::from_ref(&first), at(0)));
+    world.write(|tx| tx.put_shard_takes(&[], at(0)));
     assert_eq!(
         world.read(|tx| tx.shard_takes()),
         [other.clone(), first.clone(), second],
         "by shard and epoch"
     );
     let again = take(7, "b", 3, 30);
-    world.write(|tx| tx.put_shard_takes(&[take(7, "c", 3, 40), again.clone()]));
+    world.write(|tx| tx.put_shard_takes(&[take(7, "c", 3, 40), again.clone()], at(0)));
     assert_eq!(world.read(|tx| tx.shard_takes()), [other, first, again], "the last of an epoch");
     assert_eq!(world.read(|tx| tx.shard_leases()), [], "it holds nothing");
 }
@@ -327,10 +375,11 @@ fn early_takes_of_a_shard_are_forgotten(store: &dyn Store) {
         let takes = world.read(|tx| tx.shard_takes()).into_iter();
         takes.filter(|take| take.shard == shard).map(|take| take.epoch).collect()
     };
-    world.write(|tx| tx.put_shard_takes(&[take(1, "a", 1, 1), take(1, "a", 2, 2), take(2, "a", 1, 1)]));
-    world.write(|tx| tx.put_shard_takes(&[take(1, "b", KEPT_TAKES, 3)]));
+    world
+        .write(|tx| tx.put_shard_takes(&[take(1, "a", 1, 1), take(1, "a", 2, 2), take(2, "a", 1, 1)], at(0)));
+    world.write(|tx| tx.put_shard_takes(&[take(1, "b", KEPT_TAKES, 3)], at(0)));
     assert_eq!(epochs(1), [1, 2, KEPT_TAKES]);
-    world.write(|tx| tx.put_shard_takes(&[take(1, "b", KEPT_TAKES + 1, 4)]));
+    world.write(|tx| tx.put_shard_takes(&[take(1, "b", KEPT_TAKES + 1, 4)], at(0)));
     assert_eq!((epochs(1), epochs(2)), (vec![2, KEPT_TAKES, KEPT_TAKES + 1], vec![1]));
 }
 
@@ -339,12 +388,30 @@ fn takes_of_a_kind_are_apart(store: &dyn Store) {
     let of = |of: &str, epoch| ShardTake { kind: Some(kind(of)), ..take(1, "b", epoch, 5) };
     let all = [take(1, "a", 1, 1), of("j", 2), of("k", 1), of("k", 2), take(2, "a", 1, 1)];
     let [shard, j, k, later, other] = all.clone();
-    world
-        .write(|tx| tx.put_shard_takes(&[later.clone(), k.clone(), other.clone(), j.clone(), shard.clone()]));
+    world.write(|tx| {
+        tx.put_shard_takes(&[later.clone(), k.clone(), other.clone(), j.clone(), shard.clone()], at(0))
+    });
     assert_eq!(world.read(|tx| tx.shard_takes()), all, "by shard, kind and epoch");
     let last = of("k", KEPT_TAKES + 1);
-    world.write(|tx| tx.put_shard_takes(std::slice::from_ref(&last)));
+    world.write(|tx| tx.put_shard_takes(std::slice::from_ref(&last), at(0)));
     assert_eq!(world.read(|tx| tx.shard_takes()), [shard, j, later, last, other], "early ones of its kind");
+}
+
+fn old_takes_of_kinds_are_forgotten(store: &dyn Store) {
+    let world = World(store);
+    let of = |of: &str, epoch, when| ShardTake { kind: Some(kind(of)), ..take(1, "b", epoch, when) };
+    let all = [take(1, "a", 1, 1), of("j", 2, 9), of("k", 1, 4), of("k", 2, 5), of("k", 3, 6), of("l", 1, 5)];
+    world.write(|tx| tx.put_shard_takes(&all, at(1)));
+    put(world, &[ShardWrite::new(0, loan(1, "l", "b", 1, 10))]);
+    world.write(|tx| tx.put_shard_takes(&[], at(6)));
+    let [shard, j, _, _, k, l] = all;
+    assert_eq!(
+        world.read(|tx| tx.shard_takes()),
+        [shard.clone(), j.clone(), k, l.clone()],
+        "those of a loan are kept"
+    );
+    world.write(|tx| tx.put_shard_takes(&[take(2, "a", 1, 1)], at(7)));
+    assert_eq!(world.read(|tx| tx.shard_takes()), [shard, j, l, take(2, "a", 1, 1)]);
 }
 
 fn outage(target: u64, since: i64, until: Option<i64>) -> OutageRow {

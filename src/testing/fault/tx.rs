@@ -179,7 +179,7 @@ impl SensorTx for FaultTx<'_> {
         fn live_workers(now: Timestamp) -> Vec<Worker>;
         fn shard_leases() -> Vec<ShardLease>;
         fn put_shards_if_unchanged(writes: &[ShardWrite]) -> Vec<bool>;
-        fn put_shard_takes(takes: &[ShardTake]) -> ();
+        fn put_shard_takes(takes: &[ShardTake], forget: Timestamp) -> ();
         fn shard_takes() -> Vec<ShardTake>;
         fn put_outages(outages: &[OutageRow], forget: Timestamp) -> ();
         fn outages(of: Option<&[Fingerprint]>) -> Vec<OutageRow>;

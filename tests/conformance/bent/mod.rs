@@ -133,8 +133,12 @@ pub(crate) enum Fault {
     WorkersPokeAllKinds,
     LoansAreOfTheShard,
     KeepsLoansThatEnded,
+    ShardsWhateverTheirEnd,
     DeletedWorkersKeepTheirLoans,
     ForgetsTakesOfAnyKind,
+    KeepsTakesOfKinds,
+    LeasesWithoutLoad,
+    WorkersHoldAnyNumber,
     OutagesNeverEnd,
     KeepsOldOutages,
     DeletedWorkersKeepTheirShards,
@@ -606,15 +610,19 @@ impl SensorTx for BentTx<'_> {
         if self.fault == Fault::WorkersPokeAllKinds {
             worker.kinds = worker.kinds.filter(|kinds| !kinds.is_empty());
         }
+        if self.fault == Fault::WorkersHoldAnyNumber {
+            worker.most_shards = None;
+        }
         self.tx.put_worker(&worker)
     }
 
-    fn put_shard_takes(&mut self, takes: &[ShardTake]) -> StoreResult<()> {
+    fn put_shard_takes(&mut self, takes: &[ShardTake], forget: Timestamp) -> StoreResult<()> {
         let mut takes = takes.to_vec();
+        let forget = if self.fault == Fault::KeepsTakesOfKinds { Timestamp::MIN } else { forget };
         if self.fault == Fault::ForgetsTakesOfAnyKind {
             takes.iter_mut().for_each(|take| take.kind = None);
         }
-        self.tx.put_shard_takes(&takes)
+        self.tx.put_shard_takes(&takes, forget)
     }
 
     fn changed_sensors(&mut self, query: &SensorQuery) -> StoreResult<Vec<SensorRecord>> {
@@ -661,6 +669,12 @@ impl SensorTx for BentTx<'_> {
                 let now = leases.iter().find(|lease| lease.shard == write.lease.shard);
                 write.was = now.map_or(0, |lease| lease.epoch);
             }
+        }
+        if self.fault == Fault::LeasesWithoutLoad {
+            writes.iter_mut().for_each(|write| write.lease.load = 0);
+        }
+        if self.fault == Fault::ShardsWhateverTheirEnd {
+            writes.iter_mut().for_each(|write| write.ended = None);
         }
         if self.fault == Fault::LoansAreOfTheShard {
             writes.iter_mut().for_each(|write| write.lease.kind = None);

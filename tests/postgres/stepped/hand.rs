@@ -169,12 +169,17 @@ fn watcher() -> &'static Mutex<Plain> {
 
 /// Waits until a statement on this schema, of whatever connection, waits for a lock.
 pub fn until_one_waits(schema: &Schema) {
+    until_so_many_wait(schema, 1);
+}
+
+/// Waits until this many statements on this schema wait for a lock.
+pub fn until_so_many_wait(schema: &Schema, many: i64) {
     let began = Instant::now();
     let waiting = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%\"{schema}\".%'"
     );
-    while watcher().lock().unwrap().number(&waiting) == 0 {
-        assert!(began.elapsed() < PATIENCE, "nothing waits");
+    while watcher().lock().unwrap().number(&waiting) < many {
+        assert!(began.elapsed() < PATIENCE, "fewer than {many} wait");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -6,13 +6,17 @@ use stationmaster::TaskState;
 use stationmaster::sensor::PokeOutcome;
 use stationmaster::service::{PokeReport, PokeRequest, Poker, Service};
 
-use super::hand::Hand;
+use super::hand::{Hand, until_so_many_wait};
 use super::scene::{LEVELS, Scene, Verb, later, sensor};
 
 /// A poker of sensors that land at their first poke.
 fn poker(scene: &Scene) -> Poker {
+    poker_named(scene, "p")
+}
+
+fn poker_named(scene: &Scene, name: &str) -> Poker {
     let store = Arc::new(scene.scratch.open(|options| options));
-    Poker::new(store, "p".try_into().unwrap())
+    Poker::new(store, name.try_into().unwrap())
         .wait_for_answers(std::time::Duration::from_secs(60))
         .kind("k".try_into().unwrap(), |_: &PokeRequest| PokeOutcome::Landed(None))
 }
@@ -106,5 +110,28 @@ fn two_ends_of_one_sensor() {
         }
         assert_eq!(events(&scene), [1], "{level}");
         scene.audit();
+    }
+}
+
+/// A worker renews its leases after their end, and another one takes its shards. Both have read the leases before either
+/// writes: the shards have one worker, whoever comes first.
+#[test]
+fn a_late_renewal_and_a_takeover() {
+    for late_first in [true, false] {
+        let scene = Scene::new();
+        let [mut late, mut heir] = ["late", "heir"].map(|name| poker_named(&scene, name));
+        assert_eq!(tick(&mut late, 0).shards, 16);
+        let host = Hand::begin(&scene.scratch.0, "READ COMMITTED");
+        host.sql(&format!("SELECT FROM {}.shard WHERE shard = 0 FOR UPDATE", scene.scratch.0)).done();
+        let [first, second] = if late_first { [&mut late, &mut heir] } else { [&mut heir, &mut late] };
+        let shards = std::thread::scope(|scope| {
+            let first = scope.spawn(|| tick(first, 31).shards);
+            until_so_many_wait(&scene.scratch.0, 1);
+            let second = scope.spawn(|| tick(second, 31).shards);
+            until_so_many_wait(&scene.scratch.0, 2);
+            host.commit();
+            [first, second].map(|one| one.join().unwrap())
+        });
+        assert_eq!(shards, [16, 0], "late first: {late_first}");
     }
 }

@@ -68,6 +68,8 @@ pub(super) struct Group {
     pub(super) twin: u32,
     pub(super) fingerprint: Fingerprint,
     pub(super) incarnation: u64,
+    /// What a poke costs, in microseconds; 0 if it was not poked yet.
+    pub(super) cost: u32,
     /// When it was last due, as far as it concerns its present members.
     pub(super) looked_at: Option<Timestamp>,
     /// When it was last asked.
@@ -101,6 +103,7 @@ impl Group {
             twin,
             fingerprint,
             incarnation,
+            cost: 0,
             looked_at: None,
             asked_at: None,
         }

@@ -40,7 +40,7 @@ impl Groups {
         self.slab.get(group.at).filter(|found| found.incarnation == group.incarnation)
     }
 
-    fn get_mut(&mut self, group: GroupRef) -> Option<&mut Group> {
+    pub(super) fn get_mut(&mut self, group: GroupRef) -> Option<&mut Group> {
         self.slab.get_mut(group.at).filter(|found| found.incarnation == group.incarnation)
     }
 
@@ -64,7 +64,7 @@ impl Groups {
     /// sensor was taken over, or its target was unreachable last time, the group waits for the next grid
     /// point.
     pub(super) fn learn(&mut self, arrival: Arrival, turn: u64, now: Timestamp, rules: Rules) {
-        let Arrival { sensor, kind, taken_over, whole } = arrival;
+        let Arrival { sensor, kind, taken_over, whole, served } = arrival;
         let lease = sensor.lease_ref();
         // A registration may be read twice, as a change and with its shard. It keeps the turn that first read
         // it, because a poke that began since then answers it too.
@@ -93,6 +93,10 @@ impl Groups {
         if group.members == 0 {
             self.deserted -= 1;
             self.stored.unmatched.remove(&group.fingerprint);
+            if !served {
+                // No one looks at the target, so nothing is known of it. Who serves the kind next must not find the outage.
+                self.stored.is_over(group.fingerprint, now);
+            }
             group.outage = self.stored.goes_on(group.fingerprint).map(|since| Outage { since });
             self.outages += usize::from(group.outage.is_some());
         }
@@ -280,7 +284,7 @@ impl Groups {
         self.timeouts.insert((group.timeout, at));
     }
 
-    fn interval(&self, group: &Group, now: Timestamp, rules: Rules) -> Duration {
+    pub(super) fn interval(&self, group: &Group, now: Timestamp, rules: Rules) -> Duration {
         let current = |member: &Member| {
             interval_at(&member.terms.settings, now.saturating_duration_since(member.terms.registered_at))
         };

@@ -7,6 +7,7 @@
 mod answer;
 mod group;
 mod groups;
+mod loads;
 mod members;
 mod outages;
 mod slab;
@@ -85,6 +86,8 @@ pub(crate) struct Arrival {
     pub(crate) taken_over: Option<Timestamp>,
     /// Whether a log needs the whole sensor.
     pub(crate) whole: bool,
+    /// Whether the worker pokes its kind.
+    pub(crate) served: bool,
 }
 
 /// A group whose time has come.

@@ -439,7 +439,7 @@ impl World {
             return;
         }
         let whole = sensor.lease.epoch % 2 == 0;
-        let arrival = Arrival { sensor: sensor.record(waits), kind: 0, taken_over, whole };
+        let arrival = Arrival { sensor: sensor.record(waits), kind: 0, taken_over, whole, served: true };
         worker.plan.learn(arrival, now, rules());
         match waits {
             true => {
@@ -786,4 +786,26 @@ fn does_what_a_naive_model_does() {
         "unreachable",
     ];
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
+}
+
+/// Where a part of a shard is lent, an outage of which no sensor is known may be the borrower's, which ends it without this
+/// worker's knowledge. When the kind comes back, it must not go on.
+#[test]
+fn an_outage_of_what_is_lent_does_not_go_on_when_it_comes_back() {
+    let at = |seconds: u32| Timestamp::UNIX_EPOCH + SECOND * seconds;
+    for (lent, goes_on) in [(vec![0], false), (vec![], true)] {
+        let mut plan = Plan::default();
+        plan.begin(at(10));
+        let share =
+            |lent: Vec<u32>| Share { until: at(99), scope: Scope::Except(lent.into_iter().collect()) };
+        plan.hold(BTreeMap::from([(shard_of(0), share(lent))]), rules());
+        plan.learn_outages(&[OutageRow::new(print_of(0), at(1), None)]);
+        plan.forget_outages_of_others(rules());
+        plan.hold(BTreeMap::from([(shard_of(0), share(vec![]))]), rules());
+        let terms = Terms::new(Settings::new(SECOND, SECOND * 500).unwrap(), at(5));
+        let sensor = Sensor { lease: LeaseRef::new(TaskId(1), 1), target: 0, terms, since: 0 };
+        let (sensor, taken_over) = (sensor.record(true), Some(at(9)));
+        plan.learn(Arrival { sensor, kind: 0, taken_over, whole: false, served: true }, at(10), rules());
+        assert_eq!(plan.outages(), usize::from(goes_on));
+    }
 }

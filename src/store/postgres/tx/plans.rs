@@ -105,6 +105,7 @@ const HOT: &[(&str, &str)] = &[
     ("write shards", worker::PUT_SHARDS),
     ("put takes", sensor::life::PUT_TAKES),
     ("forget takes", sensor::life::FORGET_TAKES),
+    ("forget old takes of kinds", sensor::life::FORGET_TAKES_OF_KINDS),
     ("takes", sensor::life::TAKES),
     ("put outages", sensor::life::PUT_OUTAGES),
     ("forget earlier outages", sensor::life::FORGET_EARLIER),

@@ -11,10 +11,10 @@ use crate::store::sql::records;
 use crate::store::sql::statement::statement;
 use crate::time::Timestamp;
 
-pub(super) const PUT_WORKER: &str = "INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation, kinds) \
-     VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::text) ON CONFLICT (name) DO UPDATE \
+pub(super) const PUT_WORKER: &str = "INSERT INTO sm.worker (name, codes, shards, expires_at, incarnation, kinds, most_shards) \
+     VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::text, $7::bigint) ON CONFLICT (name) DO UPDATE \
      SET incarnation = excluded.incarnation, codes = excluded.codes, shards = excluded.shards, \
-       expires_at = excluded.expires_at, kinds = excluded.kinds";
+       expires_at = excluded.expires_at, kinds = excluded.kinds, most_shards = excluded.most_shards";
 pub(super) const DELETE_WORKER: &str = "DELETE FROM sm.worker WHERE name = $1::text";
 pub(super) const RELEASE: &str = statement!("release_shards.sql");
 pub(super) const FORGET_WORKERS: &str = "WITH old AS MATERIALIZED ( \
@@ -22,10 +22,10 @@ pub(super) const FORGET_WORKERS: &str = "WITH old AS MATERIALIZED ( \
        FOR UPDATE SKIP LOCKED), \
      gone AS (DELETE FROM sm.worker WHERE name = ANY (ARRAY(SELECT name FROM old)) RETURNING 1) \
      SELECT count(*) FROM gone";
-pub(super) const LIVE_WORKERS: &str =
-    "SELECT name, codes, shards, expires_at, incarnation, kinds FROM sm.worker WHERE expires_at > $1::bigint";
+pub(super) const LIVE_WORKERS: &str = "SELECT name, codes, shards, expires_at, incarnation, kinds, most_shards \
+     FROM sm.worker WHERE expires_at > $1::bigint";
 pub(super) const SHARDS: &str =
-    "SELECT shard, holder, epoch, expires_at, kind FROM sm.shard ORDER BY shard, kind";
+    "SELECT shard, holder, epoch, expires_at, kind, load FROM sm.shard ORDER BY shard, kind";
 /// No write is given twice. What was never held has the epoch 0.
 pub(super) const PUT_SHARDS: &str = statement!("put_shards.sql");
 
@@ -34,7 +34,8 @@ impl Db<'_> {
         let (codes, shards) = (i64::from(worker.codes.get()), i64::from(worker.shards.get()));
         let (expires_at, incarnation) = (worker.expires_at.as_micros(), worker.incarnation.cast_signed());
         let kinds = serde_json::to_string(&worker.kinds)?;
-        self.one(ask!(PUT_WORKER, worker.name.as_str(), codes, shards, expires_at, incarnation, kinds))
+        let most = worker.most_shards.map(|most| i64::from(most.get()));
+        self.one(ask!(PUT_WORKER, worker.name.as_str(), codes, shards, expires_at, incarnation, kinds, most))
             .map(|_| ())
     }
 
@@ -76,6 +77,8 @@ impl Db<'_> {
             given()
                 .map(|write| write.lease.kind.as_ref().map_or_else(String::new, ToString::to_string))
                 .collect::<Vec<String>>(),
+            given().map(|write| write.ended.map(Timestamp::as_micros)).collect::<Vec<Option<i64>>>(),
+            given().map(|write| write.lease.load.cast_signed()).collect::<Vec<i64>>(),
         ))?;
         for row in &rows {
             if let Some(at) = first.get(row::place(row, 0)?) {

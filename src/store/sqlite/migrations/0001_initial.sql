@@ -247,38 +247,43 @@ CREATE TABLE sm_consumer (
 ) STRICT, WITHOUT ROWID;
 
 -- codes, shards: how it splits the shard codes. incarnation: which of the workers that had the name it is.
--- kinds: those that it pokes, a JSON array; null for all.
+-- kinds: those that it pokes, a JSON array; null for all. most_shards: the most that it holds; none for any number.
 CREATE TABLE sm_worker (
     name       TEXT PRIMARY KEY,
     codes      INTEGER NOT NULL,
     shards     INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
     incarnation INTEGER NOT NULL,
-    kinds      TEXT NOT NULL
+    kinds      TEXT NOT NULL,
+    most_shards INTEGER
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sm_worker_expiry ON sm_worker (expires_at, name);
 
 -- kind: empty for the lease of the shard; otherwise the lease is on that kind of it alone.
+-- load: what its pokes cost, in microseconds of a second.
 CREATE TABLE sm_shard (
     shard      INTEGER NOT NULL,
     kind       TEXT NOT NULL,
     holder     TEXT,
     epoch      INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
+    load       INTEGER NOT NULL,
     PRIMARY KEY (shard, kind)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sm_shard_holder ON sm_shard (holder);
--- Which worker took which shard under which epoch: the last changes of holder.
+-- Which worker took which shard under which epoch: the last changes of holder. left_at: since when it was no one's.
 CREATE TABLE sm_shard_take (
-    shard  INTEGER NOT NULL,
-    kind   TEXT NOT NULL,
-    epoch  INTEGER NOT NULL,
-    holder TEXT NOT NULL,
-    at     INTEGER NOT NULL,
-    codes  INTEGER NOT NULL,
-    shards INTEGER NOT NULL,
+    shard   INTEGER NOT NULL,
+    kind    TEXT NOT NULL,
+    epoch   INTEGER NOT NULL,
+    holder  TEXT NOT NULL,
+    at      INTEGER NOT NULL,
+    codes   INTEGER NOT NULL,
+    shards  INTEGER NOT NULL,
+    left_at INTEGER NOT NULL,
     PRIMARY KEY (shard, kind, epoch)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX sm_shard_take_of_kind ON sm_shard_take (at) WHERE kind <> '';
 -- Outages of targets that lasted until a poker renewed its shards. until: none if it goes on.
 CREATE TABLE sm_outage (
     fingerprint INTEGER NOT NULL,

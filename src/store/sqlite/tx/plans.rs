@@ -89,6 +89,7 @@ const HOT: &[(&str, &str)] = &[
     ("delete loans", worker::DELETE_LOANS),
     ("write shard", worker::LATER_LEASE),
     ("forget takes of a shard", sensor::life::FORGET_TAKES),
+    ("forget old takes of kinds", sensor::life::FORGET_TAKES_OF_KINDS),
     ("forget earlier outages", sensor::life::FORGET_EARLIER),
     ("forget ended outages", sensor::life::FORGET_ENDED),
     ("outages that go on", sensor::life::OPEN_OUTAGES),
@@ -198,7 +199,7 @@ fn statistics_of_the_host_change_no_plan() {
              SELECT no % 99 + 1, due, no, due, 0, 0, 'r' || no FROM sm_task;
              INSERT INTO sm_sensor SELECT no, 1, no % 2, no, no, 1, 1, 1, 1, NULL, NULL, NULL, 0, 0, 0, 0, 'k', '{{}}', 'h' FROM sm_task;
              INSERT INTO sm_outage SELECT no, no, iif(no % 2 = 0, no, NULL) FROM sm_task;
-             INSERT INTO sm_shard_take SELECT no % 16, iif(no % 3 = 0, 'k', ''), no, 'w', no, 1, 1 FROM sm_task;
+             INSERT INTO sm_shard_take SELECT no % 16, iif(no % 3 = 0, 'k', ''), no, 'w', no, 1, 1, 1 FROM sm_task;
              INSERT INTO sm_feed (seq, no, attempt, at, state, map_index, namespace, workflow, run, task) SELECT no, no, 1, 0, 6, -1, 'n', 'w', 'r', task FROM sm_task;
              INSERT INTO sm_lane (pool, slots, limits, ready) SELECT 'p', no, '[]', no % 2 FROM sm_task;
              INSERT INTO sm_task_limit (key) SELECT 'k' || no FROM sm_task;

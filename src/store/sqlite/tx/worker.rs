@@ -1,6 +1,7 @@
 //! Workers and the shards they hold.
 
 use std::collections::HashSet;
+use std::num::NonZeroU32;
 
 use super::super::error::Outcome;
 use super::{Db, clamp};
@@ -9,22 +10,26 @@ use crate::store::contract::{ShardLease, ShardWrite, Worker};
 use crate::store::sql::records;
 use crate::time::Timestamp;
 
-const PUT_WORKER: &str = "INSERT INTO sm_worker (name, codes, shards, expires_at, incarnation, kinds) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, \
-     codes = excluded.codes, shards = excluded.shards, expires_at = excluded.expires_at, kinds = excluded.kinds";
+const PUT_WORKER: &str = "INSERT INTO sm_worker (name, codes, shards, expires_at, incarnation, kinds, most_shards) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, \
+     codes = excluded.codes, shards = excluded.shards, expires_at = excluded.expires_at, kinds = excluded.kinds, \
+     most_shards = excluded.most_shards";
 const DELETE_WORKER: &str = "DELETE FROM sm_worker WHERE name = ?1";
 pub(super) const RELEASE: &str =
     "UPDATE sm_shard SET holder = NULL, epoch = epoch + 1 WHERE holder = ?1 AND kind = ''";
 pub(super) const DELETE_LOANS: &str = "DELETE FROM sm_shard WHERE holder = ?1 AND kind <> ''";
-const DELETE_LOAN: &str = "DELETE FROM sm_shard WHERE shard = ?1 AND kind = ?2 AND epoch = ?3";
-const LIVE_WORKERS: &str = "SELECT name, codes, shards, expires_at, incarnation, kinds FROM sm_worker WHERE expires_at > ?1 ORDER BY name";
+const DELETE_LOAN: &str = "DELETE FROM sm_shard WHERE shard = ?1 AND kind = ?2 AND epoch = ?3 AND ifnull(?4, expires_at) = expires_at";
+const LIVE_WORKERS: &str = "SELECT name, codes, shards, expires_at, incarnation, kinds, most_shards \
+     FROM sm_worker WHERE expires_at > ?1 ORDER BY name";
 pub(super) const FORGET_WORKERS: &str = "DELETE FROM sm_worker WHERE name IN \
      (SELECT name FROM sm_worker WHERE expires_at < ?1 ORDER BY expires_at, name LIMIT ?2)";
-const SHARDS: &str = "SELECT shard, holder, epoch, expires_at, kind FROM sm_shard ORDER BY shard, kind";
-const FIRST_LEASE: &str = "INSERT INTO sm_shard (shard, kind, holder, epoch, expires_at) VALUES (?1, ?2, ?3, ?4, ?5) \
+const SHARDS: &str = "SELECT shard, holder, epoch, expires_at, kind, load FROM sm_shard ORDER BY shard, kind";
+const FIRST_LEASE: &str = "INSERT INTO sm_shard (shard, kind, holder, epoch, expires_at, load) VALUES (?1, ?2, ?3, ?4, ?5, ?7) \
      ON CONFLICT (shard, kind) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch, \
-     expires_at = excluded.expires_at WHERE epoch = 0";
-pub(super) const LATER_LEASE: &str = "UPDATE sm_shard SET holder = ?3, epoch = ?4, expires_at = ?5 WHERE shard = ?1 AND kind = ?2 AND epoch = ?6";
+     expires_at = excluded.expires_at, load = excluded.load \
+     WHERE epoch = 0 AND ifnull(?6, sm_shard.expires_at) = sm_shard.expires_at";
+pub(super) const LATER_LEASE: &str = "UPDATE sm_shard SET holder = ?3, epoch = ?4, expires_at = ?5, load = ?8 \
+     WHERE shard = ?1 AND kind = ?2 AND epoch = ?6 AND ifnull(?7, expires_at) = expires_at";
 
 impl Db<'_> {
     pub(super) fn put_worker(&mut self, worker: &Worker) -> Outcome<()> {
@@ -36,6 +41,7 @@ impl Db<'_> {
             worker.expires_at.as_micros(),
             worker.incarnation.cast_signed(),
             serde_json::to_string(&worker.kinds)?,
+            worker.most_shards.map(NonZeroU32::get),
         ))?;
         Ok(())
     }
@@ -75,11 +81,14 @@ impl Db<'_> {
             }
             let holder = lease.holder.as_ref().map(Holder::as_str);
             let expires_at = lease.expires_at.as_micros();
-            let (shard, kind) = of;
+            let ((shard, kind), ended) = (of, write.ended.map(Timestamp::as_micros));
+            let load = lease.load.cast_signed();
             let rows = match write.was {
-                was if lease.kind.is_some() && holder.is_none() => delete.execute((shard, kind, was))?,
-                0 => first.execute((shard, kind, holder, lease.epoch, expires_at))?,
-                was => later.execute((shard, kind, holder, lease.epoch, expires_at, was))?,
+                was if lease.kind.is_some() && holder.is_none() => {
+                    delete.execute((shard, kind, was, ended))?
+                }
+                0 => first.execute((shard, kind, holder, lease.epoch, expires_at, ended, load))?,
+                was => later.execute((shard, kind, holder, lease.epoch, expires_at, was, ended, load))?,
             };
             let answer = rows > 0;
             if answer {

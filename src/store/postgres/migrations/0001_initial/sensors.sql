@@ -97,38 +97,43 @@ CREATE TABLE sm.numbers (
 INSERT INTO sm.numbers VALUES (0, 0, 0, 0);
 
 -- codes, shards: how it splits the shard codes. incarnation: which of the workers that had the name it is.
--- kinds: those that it pokes, a JSON array; null for all.
+-- kinds: those that it pokes, a JSON array; null for all. most_shards: the most that it holds; none for any number.
 CREATE TABLE sm.worker (
     name       TEXT COLLATE "C" PRIMARY KEY,
     codes      BIGINT NOT NULL,
     shards     BIGINT NOT NULL,
     expires_at BIGINT NOT NULL,
     incarnation BIGINT NOT NULL,
-    kinds      TEXT NOT NULL
+    kinds      TEXT NOT NULL,
+    most_shards BIGINT
 );
 CREATE INDEX worker_expiry ON sm.worker (expires_at, name);
 
 -- kind: empty for the lease of the shard; otherwise the lease is on that kind of it alone.
+-- load: what its pokes cost, in microseconds of a second.
 CREATE TABLE sm.shard (
     shard      BIGINT NOT NULL,
     kind       TEXT COLLATE "C" NOT NULL,
     holder     TEXT COLLATE "C",
     epoch      BIGINT NOT NULL,
     expires_at BIGINT NOT NULL,
+    load       BIGINT NOT NULL,
     PRIMARY KEY (shard, kind)
 );
 CREATE INDEX shard_holder ON sm.shard (holder);
--- Which worker took which shard under which epoch: the last changes of holder.
+-- Which worker took which shard under which epoch: the last changes of holder. left_at: since when it was no one's.
 CREATE TABLE sm.shard_take (
-    shard  BIGINT NOT NULL,
-    kind   TEXT COLLATE "C" NOT NULL,
-    epoch  BIGINT NOT NULL,
-    holder TEXT COLLATE "C" NOT NULL,
-    at     BIGINT NOT NULL,
-    codes  BIGINT NOT NULL,
-    shards BIGINT NOT NULL,
+    shard   BIGINT NOT NULL,
+    kind    TEXT COLLATE "C" NOT NULL,
+    epoch   BIGINT NOT NULL,
+    holder  TEXT COLLATE "C" NOT NULL,
+    at      BIGINT NOT NULL,
+    codes   BIGINT NOT NULL,
+    shards  BIGINT NOT NULL,
+    left_at BIGINT NOT NULL,
     PRIMARY KEY (shard, kind, epoch)
 );
+CREATE INDEX shard_take_of_kind ON sm.shard_take (at) WHERE kind <> '';
 -- Outages of targets that lasted until a poker renewed its shards. until: none if it goes on.
 CREATE TABLE sm.outage (
     fingerprint BIGINT NOT NULL,

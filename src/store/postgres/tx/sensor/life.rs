@@ -7,17 +7,17 @@ use super::super::super::wire::ask;
 use super::super::{Db, clamp};
 use crate::fingerprint::Fingerprint;
 use crate::sensor::{OutageRow, ShardTake};
-use crate::store::contract::{FORGOTTEN_OUTAGES, KEPT_OUTAGES, KEPT_TAKES};
+use crate::store::contract::{FORGOTTEN_AT_ONCE, KEPT_OUTAGES, KEPT_TAKES};
 use crate::store::sql::records;
 use crate::time::Timestamp;
 
 /// No shard, kind and epoch is given twice.
-pub(in super::super) const PUT_TAKES: &str = "INSERT INTO sm.shard_take (shard, kind, epoch, holder, at, codes, shards) \
-     SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[]) \
-       given (shard, kind, epoch, holder, at, codes, shards) \
+pub(in super::super) const PUT_TAKES: &str = "INSERT INTO sm.shard_take (shard, kind, epoch, holder, at, codes, shards, left_at) \
+     SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], \
+       $8::bigint[]) given (shard, kind, epoch, holder, at, codes, shards, left_at) \
      ORDER BY given.shard, given.kind COLLATE \"C\", given.epoch \
      ON CONFLICT (shard, kind, epoch) DO UPDATE SET holder = excluded.holder, at = excluded.at, \
-       codes = excluded.codes, shards = excluded.shards";
+       codes = excluded.codes, shards = excluded.shards, left_at = excluded.left_at";
 /// Passes over what others forget. So do those below.
 pub(in super::super) const FORGET_TAKES: &str = "WITH old AS MATERIALIZED ( \
        SELECT take.at FROM unnest($1::bigint[], $2::text[], $3::bigint[]) given (shard, kind, epoch) \
@@ -26,8 +26,15 @@ pub(in super::super) const FORGET_TAKES: &str = "WITH old AS MATERIALIZED ( \
          WHERE shard_take.shard = given.shard AND shard_take.kind = given.kind AND shard_take.epoch <= given.epoch FOR UPDATE SKIP LOCKED \
        ) take) \
      DELETE FROM sm.shard_take WHERE ctid = ANY (ARRAY(SELECT at FROM old))";
-pub(in super::super) const TAKES: &str =
-    "SELECT shard, epoch, holder, at, codes, shards, kind FROM sm.shard_take ORDER BY shard, kind, epoch";
+/// In a statement of its own as well. What is lent keeps its takes: they say who pokes it.
+pub(in super::super) const FORGET_TAKES_OF_KINDS: &str = "WITH old AS MATERIALIZED ( \
+       SELECT ctid AS place FROM sm.shard_take take \
+       WHERE kind <> '' AND take.at < $1::bigint AND NOT EXISTS ( \
+         SELECT FROM sm.shard WHERE shard.shard = take.shard AND shard.kind = take.kind OFFSET 0) \
+       ORDER BY take.at LIMIT $2::bigint FOR UPDATE SKIP LOCKED) \
+     DELETE FROM sm.shard_take WHERE ctid = ANY (ARRAY(SELECT place FROM old))";
+pub(in super::super) const TAKES: &str = "SELECT shard, epoch, holder, at, codes, shards, kind, left_at \
+     FROM sm.shard_take ORDER BY shard, kind, epoch";
 /// No target and beginning is given twice.
 pub(in super::super) const PUT_OUTAGES: &str = "INSERT INTO sm.outage (fingerprint, since, until) \
      SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) given (fingerprint, since, until) \
@@ -55,7 +62,7 @@ pub(in super::super) const OUTAGES_OF: &str =
     "SELECT fingerprint, since, until FROM sm.outage WHERE fingerprint = ANY ($1::bigint[])";
 
 impl Db<'_> {
-    pub(super) fn put_shard_takes(&mut self, takes: &[ShardTake]) -> Outcome<()> {
+    pub(super) fn put_shard_takes(&mut self, takes: &[ShardTake], before: Timestamp) -> Outcome<()> {
         let of = |take: &ShardTake| (take.shard, take.kind.clone(), take.epoch);
         let last: BTreeMap<_, &ShardTake> = takes.iter().map(|take| (of(take), take)).collect();
         let kinds =
@@ -71,6 +78,7 @@ impl Db<'_> {
             numbers(|take| take.at.as_micros()),
             numbers(|take| take.codes.get().into()),
             numbers(|take| take.shards.get().into()),
+            numbers(|take| take.left_at.as_micros()),
         );
         let forget = ask!(
             FORGET_TAKES,
@@ -78,7 +86,8 @@ impl Db<'_> {
             kinds().collect::<Vec<String>>(),
             numbers(|take| take.epoch.saturating_sub(KEPT_TAKES)),
         );
-        self.all([put, forget]).map(|_| ())
+        let of_kinds = ask!(FORGET_TAKES_OF_KINDS, before.as_micros(), clamp(FORGOTTEN_AT_ONCE));
+        self.all([put, forget, of_kinds]).map(|_| ())
     }
 
     pub(super) fn shard_takes(&mut self) -> Outcome<Vec<ShardTake>> {
@@ -99,7 +108,7 @@ impl Db<'_> {
         let put = ask!(PUT_OUTAGES, targets.clone(), since, until);
         targets.dedup();
         let forget_earlier = ask!(FORGET_EARLIER, targets, clamp(KEPT_OUTAGES - 1));
-        let forget_ended = ask!(FORGET_ENDED, forget.as_micros(), clamp(FORGOTTEN_OUTAGES));
+        let forget_ended = ask!(FORGET_ENDED, forget.as_micros(), clamp(FORGOTTEN_AT_ONCE));
         self.all([put, forget_earlier, forget_ended]).map(|_| ())
     }
 

@@ -269,8 +269,8 @@ impl SensorTx for PostgresBackend<'_> {
         self.write(|db| if writes.is_empty() { Ok(Vec::new()) } else { db.put_shards_if_unchanged(writes) })
     }
 
-    fn put_shard_takes(&mut self, takes: &[ShardTake]) -> StoreResult<()> {
-        self.write(|db| if takes.is_empty() { Ok(()) } else { db.put_shard_takes(takes) })
+    fn put_shard_takes(&mut self, takes: &[ShardTake], forget: Timestamp) -> StoreResult<()> {
+        self.write(|db| db.put_shard_takes(takes, forget))
     }
 
     fn shard_takes(&mut self) -> StoreResult<Vec<ShardTake>> {

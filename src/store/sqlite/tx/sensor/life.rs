@@ -9,16 +9,20 @@ use super::super::{Db, clamp};
 use crate::fingerprint::Fingerprint;
 use crate::id::SensorKind;
 use crate::sensor::{OutageRow, ShardTake};
-use crate::store::contract::{FORGOTTEN_OUTAGES, KEPT_OUTAGES, KEPT_TAKES};
+use crate::store::contract::{FORGOTTEN_AT_ONCE, KEPT_OUTAGES, KEPT_TAKES};
 use crate::store::sql::records;
 use crate::time::Timestamp;
 
-const PUT_TAKE: &str = "REPLACE INTO sm_shard_take (shard, epoch, holder, at, codes, shards, kind) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+const PUT_TAKE: &str = "REPLACE INTO sm_shard_take (shard, epoch, holder, at, codes, shards, kind, left_at) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 pub(in super::super) const FORGET_TAKES: &str =
     "DELETE FROM sm_shard_take WHERE shard = ?1 AND kind = ?2 AND epoch <= ?3";
-const TAKES: &str =
-    "SELECT shard, epoch, holder, at, codes, shards, kind FROM sm_shard_take ORDER BY shard, kind, epoch";
+pub(in super::super) const FORGET_TAKES_OF_KINDS: &str = "DELETE FROM sm_shard_take WHERE (shard, kind, epoch) IN \
+     (SELECT shard, kind, epoch FROM sm_shard_take take WHERE kind <> '' AND at < ?1 AND NOT EXISTS \
+       (SELECT 1 FROM sm_shard WHERE sm_shard.shard = take.shard AND sm_shard.kind = take.kind) \
+     ORDER BY at LIMIT ?2)";
+const TAKES: &str = "SELECT shard, epoch, holder, at, codes, shards, kind, left_at FROM sm_shard_take \
+     ORDER BY shard, kind, epoch";
 const PUT_OUTAGE: &str = "REPLACE INTO sm_outage (fingerprint, since, until) VALUES (?1, ?2, ?3)";
 pub(in super::super) const FORGET_EARLIER: &str = "DELETE FROM sm_outage WHERE fingerprint = ?1 AND since < \
      (SELECT since FROM sm_outage WHERE fingerprint = ?1 ORDER BY since DESC LIMIT 1 OFFSET ?2)";
@@ -30,15 +34,17 @@ pub(in super::super) const OUTAGES_OF: &str =
     "SELECT fingerprint, since, until FROM sm_outage WHERE fingerprint = ?1";
 
 impl Db<'_> {
-    pub(super) fn put_shard_takes(&mut self, takes: &[ShardTake]) -> Outcome<()> {
+    pub(super) fn put_shard_takes(&mut self, takes: &[ShardTake], before: Timestamp) -> Outcome<()> {
         let (mut put, mut forget) = (self.prepare(PUT_TAKE)?, self.prepare(FORGET_TAKES)?);
         for take in takes {
             let (codes, shards) = (take.codes.get(), take.shards.get());
             let (holder, at) = (take.holder.as_str(), take.at.as_micros());
             let kind = take.kind.as_ref().map_or("", SensorKind::as_str);
-            put.execute(params![take.shard, take.epoch, holder, at, codes, shards, kind])?;
+            let left_at = take.left_at.as_micros();
+            put.execute(params![take.shard, take.epoch, holder, at, codes, shards, kind, left_at])?;
             forget.execute((take.shard, kind, take.epoch.saturating_sub(KEPT_TAKES)))?;
         }
+        self.prepare(FORGET_TAKES_OF_KINDS)?.execute((before.as_micros(), clamp(FORGOTTEN_AT_ONCE)))?;
         Ok(())
     }
 
@@ -56,7 +62,7 @@ impl Db<'_> {
         for row in outages {
             forget_earlier.execute((row.fingerprint.0.cast_signed(), clamp(KEPT_OUTAGES - 1)))?;
         }
-        self.prepare(FORGET_ENDED)?.execute((forget.as_micros(), clamp(FORGOTTEN_OUTAGES)))?;
+        self.prepare(FORGET_ENDED)?.execute((forget.as_micros(), clamp(FORGOTTEN_AT_ONCE)))?;
         Ok(())
     }
 

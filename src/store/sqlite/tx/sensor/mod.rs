@@ -206,8 +206,8 @@ impl SensorTx for SqliteBackend<'_> {
         self.write(|db| db.put_shards_if_unchanged(writes))
     }
 
-    fn put_shard_takes(&mut self, takes: &[ShardTake]) -> StoreResult<()> {
-        self.write(|db| db.put_shard_takes(takes))
+    fn put_shard_takes(&mut self, takes: &[ShardTake], forget: Timestamp) -> StoreResult<()> {
+        self.write(|db| db.put_shard_takes(takes, forget))
     }
 
     fn shard_takes(&mut self) -> StoreResult<Vec<ShardTake>> {

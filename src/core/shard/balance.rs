@@ -1,0 +1,277 @@
+//! Which worker holds which shard, so that each has about the same load.
+//!
+//! A free shard goes to the worker with the least load, the heaviest first. A shard that a worker holds moves only if
+//! some worker has much more than the mean, or much less ([`MUCH`]), and then until it has about the mean ([`ABOUT`]).
+//! The two differ, so loads that vary a little move nothing. After a move its taker has less than its giver had: a shard
+//! that is heavier than all that two workers differ by stays where it is, and the others leave its holder.
+
+/// Moves begin if a worker has more than the mean by this part of it, or less, in percent.
+const MUCH: u128 = 20;
+
+/// They end if it differs from the mean by this part at most, in percent.
+const ABOUT: u128 = 5;
+
+/// A worker whose load exceeds its heaviest shard by this part of that shard at most, in percent, keeps the others.
+const BESIDES: u128 = 4;
+
+/// What all shards cost besides their pokes, in microseconds of a second. It is shared by number, so shards without load
+/// are, too, and pokes that take less than this in total move hardly anything.
+const IDLE: u64 = 200_000;
+
+/// One shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Weighed {
+    pub(crate) shard: u32,
+    /// The place of its worker; `None` if it is free.
+    pub(crate) worker: Option<usize>,
+    pub(crate) load: u64,
+}
+
+/// One worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bearer {
+    /// The load that it has besides these shards.
+    pub(crate) load: u64,
+    /// The most shards that it holds.
+    pub(crate) most: usize,
+}
+
+/// Says that a shard goes to the worker at this place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) shard: u32,
+    pub(crate) from: Option<usize>,
+    pub(crate) to: usize,
+}
+
+/// The shards by worker, lightest first, with their sums.
+struct Scales {
+    of: Vec<Vec<(u64, u32)>>,
+    sums: Vec<u64>,
+    most: Vec<usize>,
+    /// The places of workers that may still give or take. What the others have does not count in the mean.
+    open: Vec<usize>,
+    moves: Vec<Move>,
+}
+
+/// Returns where the free shards go, then which shards move. Every worker computes the same from the same state. It takes
+/// the free ones that go to it, and gives up those of its own that move. The taker finds them free, and the least load on
+/// itself.
+pub(crate) fn balance(shards: &[Weighed], workers: &[Bearer]) -> Vec<Move> {
+    let idle = idle(shards);
+    let mut scales = Scales {
+        of: vec![Vec::new(); workers.len()],
+        sums: workers.iter().map(|worker| worker.load).collect(),
+        most: workers.iter().map(|worker| worker.most).collect(),
+        open: (0..workers.len()).collect(),
+        moves: Vec::new(),
+    };
+    let mut free: Vec<(u64, u32)> = Vec::new();
+    for shard in shards {
+        let one = (shard.load.saturating_add(idle), shard.shard);
+        match shard.worker.filter(|at| *at < workers.len()) {
+            Some(at) => scales.put(at, one),
+            None => free.push(one),
+        }
+    }
+    free.sort_unstable_by_key(|(weight, shard)| (std::cmp::Reverse(*weight), *shard));
+    for one in free {
+        let Some(to) = scales.lightest() else { break };
+        scales.put(to, one);
+        scales.moves.push(Move { shard: one.1, from: None, to });
+    }
+    scales.even_out();
+    scales.moves
+}
+
+/// Returns what each shard costs besides its pokes. A part of the load is shared by number as well, so that no worker has
+/// all the shards that cost little.
+fn idle(shards: &[Weighed]) -> u64 {
+    let total: u64 = shards.iter().fold(0, |sum, shard| sum.saturating_add(shard.load));
+    IDLE.saturating_add(total / 20) / u64::try_from(shards.len().max(1)).unwrap_or(u64::MAX)
+}
+
+impl Scales {
+    fn put(&mut self, at: usize, one: (u64, u32)) {
+        let place = self.of[at].partition_point(|other| *other < one);
+        self.of[at].insert(place, one);
+        self.sums[at] = self.sums[at].saturating_add(one.0);
+    }
+
+    /// Returns the open worker with the least load that may hold one more shard.
+    fn lightest(&self) -> Option<usize> {
+        let able = self.open.iter().copied().filter(|at| self.of[*at].len() < self.most[*at]);
+        able.min_by_key(|at| (self.sums[*at], *at))
+    }
+
+    fn busiest(&self) -> Option<usize> {
+        self.open.iter().copied().max_by_key(|at| (self.sums[*at], *at))
+    }
+
+    /// Returns true if the worker has more than the mean by this part of it, and more than its heaviest shard by that.
+    fn exceeds(&self, at: usize, mean: u128, by: u128, besides: u128) -> bool {
+        let heaviest = self.of[at].last().map_or(0, |(weight, _)| u128::from(*weight));
+        let sum = 100 * u128::from(self.sums[at]);
+        sum > (100 + by) * mean && sum > (100 + besides) * heaviest
+    }
+
+    fn falls_short(&self, at: usize, mean: u128, by: u128) -> bool {
+        100 * u128::from(self.sums[at]) < (100 - by) * mean
+    }
+
+    fn even_out(&mut self) {
+        while self.open.len() > 1 {
+            let sum: u128 = self.open.iter().map(|at| u128::from(self.sums[*at])).sum();
+            let mean = sum / self.open.len() as u128;
+            let Some(busiest) = self.busiest() else { return };
+            let done = if 100 * u128::from(self.sums[busiest]) > (100 + MUCH) * mean {
+                while self.exceeds(busiest, mean, if self.is_giving(busiest) { ABOUT } else { MUCH }, BESIDES)
+                    && self.lightest().is_some_and(|to| self.give(busiest, to))
+                {}
+                busiest
+            } else {
+                let Some(lightest) = self.lightest().filter(|at| self.falls_short(*at, mean, MUCH)) else {
+                    return;
+                };
+                while self.falls_short(lightest, mean, ABOUT)
+                    && self.of[lightest].len() < self.most[lightest]
+                    && self.busiest().is_some_and(|from| self.give(from, lightest))
+                {}
+                lightest
+            };
+            self.open.retain(|at| *at != done);
+        }
+    }
+
+    fn is_giving(&self, at: usize) -> bool {
+        self.moves.last().is_some_and(|last| last.from == Some(at))
+    }
+
+    /// Moves the heaviest shard that leaves its taker with no more than its giver. If there is none, the lightest, if its
+    /// taker then has clearly less than its giver had. Returns false if neither is possible.
+    fn give(&mut self, from: usize, to: usize) -> bool {
+        let room = self.sums[from].saturating_sub(self.sums[to]);
+        let fits = self.of[from].partition_point(|(weight, _)| *weight <= room / 2);
+        let at = fits.saturating_sub(1);
+        if self.of[from].get(at).is_none_or(|(weight, _)| *weight > room / 5 * 4) {
+            return false;
+        }
+        let one = self.of[from].remove(at);
+        self.sums[from] = self.sums[from].saturating_sub(one.0);
+        self.put(to, one);
+        self.moves.push(Move { shard: one.1, from: Some(from), to });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sums(shards: &[Weighed], workers: usize) -> Vec<u64> {
+        let mut sums = vec![0; workers];
+        for (at, load) in shards.iter().filter_map(|one| Some((one.worker?, one.load))) {
+            sums[at] += load;
+        }
+        sums
+    }
+
+    /// Carries the moves out. Checks that each is possible.
+    fn apply(shards: &mut [Weighed], moves: &[Move]) {
+        for Move { shard, from, to } in moves {
+            let one = shards.iter_mut().find(|one| one.shard == *shard).unwrap();
+            assert_eq!(one.worker, *from, "it is where it is said to be");
+            one.worker = Some(*to);
+        }
+    }
+
+    fn shards(loads: &[u64], worker: impl Fn(u32) -> Option<usize>) -> Vec<Weighed> {
+        let one = |(shard, load): (u32, &u64)| Weighed { shard, worker: worker(shard), load: *load };
+        (0..).zip(loads).map(one).collect()
+    }
+
+    proptest! {
+        /// Whatever the loads, and whoever holds what: all free shards are placed, moves never make the busiest busier,
+        /// and they go on until it is near the mean or no shard of it fits. Then nothing moves any more.
+        #[test]
+        fn moves_end_near_the_mean_and_stay_there(
+            loads in proptest::collection::vec(prop_oneof![Just(0_u64), 0..1_000_u64, 0..1_000_000_u64], 1..60),
+            workers in 1_usize..9,
+            seed in any::<u64>(),
+        ) {
+            let bearers = vec![Bearer { load: 0, most: usize::MAX }; workers];
+            let start = |shard: u32| {
+                let dice = (seed.rotate_left(shard * 7) ^ u64::from(shard)) as usize % (workers + 2);
+                Some(dice).filter(|at| *at < workers)
+            };
+            let mut all = shards(&loads, start);
+            let idle = idle(&all);
+            let heavy = |all: &[Weighed]| {
+                let all: Vec<Weighed> = all.iter().map(|one| Weighed { load: one.load + idle, ..*one }).collect();
+                sums(&all, workers)
+            };
+            for round in 0.. {
+                let moves = balance(&all, &bearers);
+                let free = all.iter().filter(|one| one.worker.is_none()).count();
+                prop_assert_eq!(moves.iter().filter(|one| one.from.is_none()).count(), free);
+                apply(&mut all, &moves[..free]);
+                let before = heavy(&all);
+                apply(&mut all, &moves[free..]);
+                let after = heavy(&all);
+                prop_assert!(after.iter().max() <= before.iter().max(), "{before:?} {after:?}");
+                if moves.is_empty() {
+                    break;
+                }
+                prop_assert!(round < 9, "it comes to rest");
+            }
+            let after = heavy(&all);
+            let (at, busiest) = after.iter().enumerate().max_by_key(|(at, sum)| (**sum, *at)).unwrap();
+            let (mean, least) = (after.iter().sum::<u64>() / workers as u64, after.iter().min().unwrap());
+            let own = all.iter().filter(|one| one.worker == Some(at)).map(|one| one.load + idle);
+            let (heaviest, lightest) = (own.clone().max().unwrap(), own.min().unwrap());
+            let is_near = *busiest <= mean * 6 / 5 + 1 || *busiest * 25 <= heaviest * 26;
+            prop_assert!(is_near || lightest > (busiest - least) / 2, "{after:?}");
+        }
+
+        /// No worker holds more than it may, and what no one may hold stays free.
+        #[test]
+        fn no_one_exceeds_its_most(loads in proptest::collection::vec(0..1_000_u64, 1..40), most in 0_usize..9) {
+            let bearers = [Bearer { load: 0, most }, Bearer { load: 70_000, most: 2 * most }];
+            let mut all = shards(&loads, |_| None);
+            let moves = balance(&all, &bearers);
+        apply(&mut all, &moves);
+            let of = |at| all.iter().filter(|one| one.worker == Some(at)).count();
+            prop_assert!(of(0) <= most && of(1) <= 2 * most);
+            prop_assert_eq!(of(0) + of(1), loads.len().min(3 * most));
+        }
+    }
+
+    #[test]
+    fn equal_shards_are_shared_by_number_and_a_small_difference_moves_nothing() {
+        let mut all = shards(&[0; 16], |_| None);
+        let bearers = [Bearer { load: 0, most: usize::MAX }; 3];
+        let moves = balance(&all, &bearers);
+        apply(&mut all, &moves);
+        let of =
+            |all: &[Weighed]| [0, 1, 2].map(|at| all.iter().filter(|one| one.worker == Some(at)).count());
+        assert_eq!(of(&all), [6, 5, 5]);
+        assert_eq!(balance(&all, &bearers), []);
+        // One joins.
+        let bearers = [Bearer { load: 0, most: usize::MAX }; 4];
+        let moves = balance(&all, &bearers);
+        assert_eq!((moves.len(), moves.iter().all(|one| one.to == 3)), (4, true), "no more than it takes");
+        // A seventh of difference is borne.
+        let all = shards(&[70_000, 80_000, 70_000, 80_000], |shard| Some(shard as usize % 2));
+        assert_eq!(balance(&all, &bearers[..2]), []);
+    }
+
+    #[test]
+    fn a_hot_shard_stays_and_the_others_leave_its_worker() {
+        let all = shards(&[9_000_000, 100_000, 300_000, 500_000], |shard| Some(usize::from(shard == 3)));
+        let moves = balance(&all, &[Bearer { load: 0, most: usize::MAX }; 2]);
+        let moved: Vec<(u32, usize)> = moves.iter().map(|one| (one.shard, one.to)).collect();
+        assert_eq!(moved, [(2, 1)], "and it goes nowhere, and what costs little is not worth a move");
+    }
+}

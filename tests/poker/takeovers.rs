@@ -1,0 +1,99 @@
+//! What is noted of the workers of a sensor, by their logs and by the store.
+
+use super::kinds_served::{poker_of, sense_kinds, tick};
+use super::*;
+
+/// What a worker notes of each task.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<(String, String)>>>);
+
+impl PokeLog for Lines {
+    fn poked(&self, _: &SensorRecord, _: Timestamp, _: &PokeOutcome) {}
+
+    fn noted(&self, sensor: &SensorRecord, _: Timestamp, what: &str) {
+        self.0.lock().unwrap().push((sensor.task.task.to_string(), what.to_owned()));
+    }
+}
+
+impl Lines {
+    fn of(&self, task: &str) -> Vec<String> {
+        let lines = self.0.lock().unwrap();
+        lines.iter().filter(|(of, _)| of == task).map(|(_, line)| line.clone()).collect()
+    }
+}
+
+/// A worker left, or its lease ended. What registered before was its own, and what registered later no one's, however
+/// soon the next worker came, and whatever its name.
+#[test]
+fn a_sensor_that_registers_between_two_workers_was_no_ones() {
+    for kind in kinds() {
+        for (leaves, registers, heir) in
+            [(true, 25, "b"), (true, 25, "a"), (false, 52, "b"), (false, 52, "a")]
+        {
+            for comes in [60, 500] {
+                let store = kind.shared();
+                let asked = Arc::new(AtomicUsize::new(0));
+                sense(&store, 0, &["old"], waits(5, 86_400));
+                let mut first = poker(&store, "a", &asked, PokeOutcome::NotYet).log(Lines::default());
+                (0..=20).for_each(|now| drop(first.tick(at(now)).unwrap()));
+                if leaves {
+                    first.leave().unwrap();
+                }
+                drop(first);
+                sense(&store, registers, &["new"], waits(5, 86_400));
+                let lines = Lines::default();
+                let mut second = poker(&store, heir, &asked, PokeOutcome::NotYet).log(lines.clone());
+                second.tick(at(comes)).unwrap();
+
+                let taken = if heir == "a" { "taken again by a" } else { "taken over by b from a" };
+                let case = format!("{}: {leaves} {heir} {comes}", kind.name);
+                assert_eq!(lines.of("old")[0], taken, "{case}");
+                let new = lines.of("new");
+                assert!(
+                    new[0].starts_with("registered") && new[1].starts_with("poked by"),
+                    "{case}: {new:?}"
+                );
+                let stored = |name| {
+                    let key = TaskKey::new("ns", "w", "r", name).unwrap();
+                    let lines = store.read(|tx| tx.sensor_log(std::slice::from_ref(&key))).unwrap().remove(0);
+                    lines.into_iter().map(|(_, line)| line).filter(|line| line.starts_with("taken")).collect()
+                };
+                let (old, new): (Vec<String>, Vec<String>) = (stored("old"), stored("new"));
+                // A worker that takes back what it held writes no take.
+                let is_back = heir == "a" && !leaves;
+                assert_eq!(old, if is_back { vec![] } else { vec![taken.to_owned()] }, "{case}");
+                assert_eq!(new, if is_back { vec![] } else { vec![format!("taken by {heir}")] }, "{case}");
+            }
+        }
+    }
+}
+
+/// A worker whose kind came back with its shard notes that once, however often it reads its sensors again. After a week
+/// nothing is kept of who had kinds that are not lent any more.
+#[test]
+fn who_has_a_kind_is_noted_once_and_not_forever() {
+    let takes = |store: &Arc<dyn Store>| {
+        let mut takes = store.read(|tx| Ok(raw(tx).shard_takes()?)).unwrap();
+        takes.retain(|take| take.kind.is_some());
+        takes
+    };
+    for store in stores() {
+        let poked = Default::default();
+        let mut pokers = vec![poker_of(&store, "a", &["x"], &poked), poker_of(&store, "b", &["y"], &poked)];
+        sense_kinds(&store, 0, &["x", "y"], 20, waits(10, 86_400));
+        tick(&mut pokers, 0..40);
+        assert_eq!(takes(&store).len(), 16, "one for each loan");
+        drop(pokers.pop());
+        tick(&mut pokers, 40..100);
+        let noted = takes(&store);
+        assert_eq!(noted.len(), 24, "and one for each that it lent");
+        let mut pokers = [poker_of(&store, "a", &["x"], &poked)];
+        tick(&mut pokers, 140..145);
+        assert_eq!(takes(&store), noted, "at the instant at which it happened");
+
+        let later = 8 * 24 * 3_600;
+        tick(&mut [poker_of(&store, "c", &["x"], &poked)], later..later + 1);
+        let kept = takes(&store);
+        assert!(kept.len() == 16 && kept.iter().all(|take| take.at == at(later)), "{kept:?}");
+    }
+}
