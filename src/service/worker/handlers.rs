@@ -103,10 +103,6 @@ struct Threads {
     changed: Condvar,
 }
 
-/// How many threads are on their way to what is queued, at most. Each that takes a work calls others for the rest, before
-/// its handler begins. So a thread that is soon done takes the next work itself, and the others sleep on.
-const CALLED: usize = 2;
-
 #[derive(Default)]
 struct Queue {
     /// At most as many as threads are free.
@@ -115,6 +111,8 @@ struct Queue {
     free: usize,
     /// How many of those that wait were called, and have not come yet.
     called: usize,
+    /// How many threads run handlers.
+    busy: usize,
     is_closed: bool,
 }
 
@@ -133,19 +131,26 @@ impl Threads {
         let room = queue.free.saturating_sub(queue.works.len());
         queue.works.extend(works.by_ref().take(room));
         self.call(&mut queue);
+        queue.busy += works.len();
         drop(queue);
         let mut spawned = Ok(());
         for work in works {
             let threads = self.clone();
             let thread = std::thread::Builder::new().name("stationmaster-work".into());
-            spawned = spawned.and(thread.spawn(move || threads.serve(work)).map(drop));
+            if let Err(error) = thread.spawn(move || threads.serve(work)) {
+                self.queue.lock().busy -= 1;
+                spawned = Err(error);
+            }
         }
         spawned
     }
 
-    /// Calls threads for what is queued. If no thread waits, one that is free has not come to wait yet, and looks first.
+    /// Calls threads for what is queued: few at once, and more while handlers keep threads. Each thread that takes a work
+    /// calls others for the rest before its handler begins. So one whose handler is short takes the next work itself, and
+    /// the others sleep on. If no thread waits, one that is free has not come to wait yet, and looks first.
     fn call(&self, queue: &mut Queue) {
-        while queue.called < CALLED.min(queue.works.len()) && self.changed.notify_one() {
+        let most = (1 + queue.busy / 2).min(queue.works.len());
+        while queue.called < most && self.changed.notify_one() {
             queue.called += 1;
         }
     }
@@ -159,7 +164,10 @@ impl Threads {
             // yet.
             let outcome = outcome.unwrap_or_else(|panic| panicked(&*panic));
             // The thread is free before the place, so that the next attempt in that place finds it.
-            self.queue.lock().free += 1;
+            {
+                let mut queue = self.queue.lock();
+                (queue.free, queue.busy) = (queue.free + 1, queue.busy - 1);
+            }
             done.with(outcome);
             drop((handler, attempt));
             next = self.next();
@@ -175,6 +183,7 @@ impl Threads {
         }
         queue.free -= 1;
         let work = queue.works.pop_front();
+        queue.busy += usize::from(work.is_some());
         self.call(&mut queue);
         work
     }
