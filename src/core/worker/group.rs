@@ -64,7 +64,8 @@ impl Group {
         let is_past = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
         let pauses = self.pauses_until.is_some_and(|until| now < until);
         let wants = self.free() > 0 && !pauses && (self.has_news || is_past(self.due));
-        if !(wants && !self.holds(now)) && !is_past(self.tells_at) {
+        let asks = wants && !self.holds(now);
+        if !asks && !is_past(self.tells_at) {
             return None;
         }
         (self.has_news, self.is_asking, self.held_since) = (false, true, None);
