@@ -247,8 +247,8 @@ fn an_admitter_that_finds_nothing_to_do_only_reads() {
             (granted.first().map(|task| task.lease_ref()), std::mem::take(&mut *store.modes.lock()))
         };
         let idle = |modes: &[TxMode]| (None, modes.to_vec());
-        let nothing = [idle(&[Write]), idle(&[Write]), idle(&[Read]), idle(&[Read])];
-        assert_eq!([0, 1, 2, 3].map(&mut tick), nothing, "after two ticks that found no task");
+        let nothing = [idle(&[Write]), idle(&[Write]), idle(&[Write]), idle(&[Read]), idle(&[Read])];
+        assert_eq!([0, 1, 2, 3, 4].map(&mut tick), nothing, "after three ticks that found no task");
 
         let slot = PoolSpec::new("p", Slots::Limited(1)).unwrap();
         inner.write(|tx| tx.define([slot.clone()], IfExists::Replace)).unwrap();
@@ -261,7 +261,8 @@ fn an_admitter_that_finds_nothing_to_do_only_reads() {
         let (second, modes) = tick(8);
         assert!(second.is_some());
         assert_eq!(modes, [Read, Write]);
-        assert_eq!([9, 10, 11].map(&mut tick), [idle(&[Write]), idle(&[Write]), idle(&[Read])]);
+        let [write, read] = [idle(&[Write]), idle(&[Read])];
+        assert_eq!([9, 10, 11, 12].map(&mut tick), [write.clone(), write.clone(), write, read]);
         let told = [200, 201, 202].map(&mut tick);
         assert_eq!(
             told,

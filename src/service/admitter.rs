@@ -19,9 +19,9 @@ use crate::store::contract::SurveyQuery;
 use crate::store::serving::for_service;
 use crate::time::Timestamp;
 
-/// After this many ticks in a row that found no task, it looks before it ticks. The first such tick often directly
-/// follows the last task of a burst.
-const LOOKS_AFTER: u32 = 2;
+/// After this many ticks in a row that found no task, it looks before it ticks. The first two often directly
+/// follow the last task of a burst: its end wakes whoever admitted it, in some hosts twice.
+const LOOKS_AFTER: u32 = 3;
 
 /// Admits waiting tasks for one holder, tick by tick.
 ///
@@ -116,8 +116,8 @@ impl Admitter {
     /// Admits at most `free` tasks, and no more than its budget. `free` is the number of free places in the executor.
     /// Call it with 0 while there are none, so that others can see that it still serves its queues.
     ///
-    /// After a tick that granted nothing although tasks wait, or after two that found none, it first looks in a read
-    /// transaction. So it delays no writer while there is nothing to do. An admitter that has just run out of tasks
+    /// After a tick that granted nothing although tasks wait, or after three that found none, it first looks in a
+    /// read transaction. So it delays no writer while there is nothing to do. An admitter that has just run out of tasks
     /// does not look first, because the next wake is most likely for a task that it can grant.
     ///
     /// If the outcome of the commit is unknown, it asks the store. It returns an error that

@@ -158,7 +158,8 @@ impl LoopHandle {
         let mut state = self.0.state.lock();
         change(&mut state);
         self.0.changed.notify_all();
-        let waiters = state.waiters.take();
+        let is_stopped = state.stopped;
+        let waiters = state.waiters.take(is_stopped);
         drop(state);
         waiters.for_each(Waker::wake);
     }

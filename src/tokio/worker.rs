@@ -163,6 +163,7 @@ impl Future for CutOff {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
+        this.done.as_mut().into_iter().for_each(Done::begins);
         let is_cut = this.cut.as_mut().poll(context).is_ready();
         let Some(work) = this.work.as_mut().filter(|_| !is_cut) else {
             this.ends(Outcome::GivenBack);

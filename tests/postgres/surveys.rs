@@ -167,3 +167,26 @@ fn a_short_grant_forgets_old_ticks() {
     assert_eq!(tick("c", Some("b"), 9_000_000), ["a", "c"]);
     assert_eq!(tick("d", Some("c"), 11_000_000), ["d"]);
 }
+
+#[test]
+fn what_a_share_holds_is_known_of_tasks_that_come_due() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options);
+    let of = |name: &str, share: &str, due| {
+        task(name).pool(pool_name("narrow")).share(share.try_into().unwrap()).not_before(at(due))
+    };
+    let admit = |store: &PostgresStore, name: &str, now| {
+        let holder = "h".try_into().unwrap();
+        let order = AdmitRequest::new(holder, name.try_into().unwrap(), 1, Duration::from_secs(60));
+        let granted = store.write(|tx| tx.admit(at(now), &order)).unwrap().granted;
+        granted.iter().map(|task| task.key.task.to_string()).collect::<Vec<_>>()
+    };
+    store.write(|tx| tx.define([pool("narrow", 2)], IfExists::Replace)).unwrap();
+    let tasks = [of("first", "a", 1), of("second", "a", 20), of("newcomer", "b", 20)];
+    store.write(|tx| tx.enqueue(at(1), &tasks)).unwrap();
+    assert_eq!(admit(&store, "first", 10), ["first"]);
+    // Another process, which has met no lane with limits.
+    let other = scratch.open(|options| options);
+    assert_eq!(admit(&other, "other", 15), Vec::<String>::new());
+    assert_eq!(admit(&other, "second", 20), ["newcomer"], "the other share holds a slot");
+}

@@ -23,6 +23,9 @@ pub const PATIENCE: Duration = Duration::from_millis(300);
 /// What a process says when its worker lost a lease.
 pub const LOST: &str = "lost";
 pub const PLACES: usize = 4;
+/// How long a stop may take: the patience, and the second that the ends of handlers that were cut off have. The rest is
+/// for a slow machine. Those that are stuck take an hour.
+const LONGEST_STOP: Duration = Duration::from_millis(PATIENCE.as_millis() as u64 + 1_000 + 15_000);
 /// Longer than a handler that hangs may, and than a lease that was cancelled lasts.
 const TOO_LONG: Duration = Duration::from_millis(900);
 const NAP: Duration = Duration::from_millis(20);
@@ -84,6 +87,13 @@ pub fn work(orders: Orders) {
     }
     let told = Instant::now();
     handle.stop();
+    while !running.is_finished() {
+        assert!(
+            told.elapsed() < LONGEST_STOP,
+            "a worker was told to stop {LONGEST_STOP:?} ago, and still runs"
+        );
+        std::thread::sleep(NAP);
+    }
     let report = running.join().unwrap().unwrap();
     let (unstored, working) = (report.unstored.len(), report.working.len());
     let took = told.elapsed().as_millis();

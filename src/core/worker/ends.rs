@@ -9,6 +9,10 @@ use crate::time::Timestamp;
 /// The most ends that one call stores.
 const MOST: usize = 512;
 
+/// How long an end waits at most while handlers that were granted together are still being started. That takes far
+/// less, unless a host's runtime is blocked.
+const STARTING: Duration = Duration::from_millis(2);
+
 /// Ends in the order in which they came. Those of a call that failed go to the back.
 #[derive(Debug)]
 pub(super) struct Ends<E> {
@@ -18,11 +22,17 @@ pub(super) struct Ends<E> {
     since: Option<Timestamp>,
     /// How many the next call stores at most.
     limit: usize,
+    /// Whether handlers of one grant are still being started. Most ends come from the first of them, if they are short.
+    is_starting: bool,
 }
 
 impl<E> Ends<E> {
     pub(super) fn new(gather: Duration) -> Self {
-        Self { gather, waiting: VecDeque::new(), since: None, limit: MOST }
+        Self { gather, waiting: VecDeque::new(), since: None, limit: MOST, is_starting: false }
+    }
+
+    pub(super) fn set_starting(&mut self, is_starting: bool) {
+        self.is_starting = is_starting;
     }
 
     pub(super) fn push(&mut self, now: Timestamp, lease: LeaseRef, end: E) {
@@ -33,10 +43,7 @@ impl<E> Ends<E> {
     /// Takes the ends of the next call, if the first has waited long enough, if there are enough of them, or
     /// in a `hurry`.
     pub(super) fn take(&mut self, now: Timestamp, hurry: bool) -> Vec<(LeaseRef, E)> {
-        let is_due = self.since.is_some_and(|since| since + self.gather <= now);
-        // A clock that was set back must not make an end wait longer.
-        let is_set_back = self.since.is_some_and(|since| now < since);
-        if !(is_due || is_set_back || hurry || self.waiting.len() >= self.limit) {
+        if !(self.are_due(now) || hurry) {
             return Vec::new();
         }
         let taken: Vec<_> = self.waiting.drain(..self.limit.min(self.waiting.len())).collect();
@@ -44,6 +51,18 @@ impl<E> Ends<E> {
             self.since = None;
         }
         taken
+    }
+
+    fn are_due(&self, now: Timestamp) -> bool {
+        let is_due = self.next_due().is_some_and(|due| due <= now);
+        // A clock that was set back must not make an end wait longer.
+        let is_set_back = self.since.is_some_and(|since| now < since);
+        is_due || is_set_back || self.waiting.len() >= self.limit
+    }
+
+    /// Returns true if who stores them has something to do, or has to learn when that is.
+    pub(super) fn call(&self, now: Timestamp) -> bool {
+        self.waiting.len() == 1 || self.are_due(now)
     }
 
     /// Notes that a call succeeded.
@@ -61,6 +80,7 @@ impl<E> Ends<E> {
     }
 
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        self.since.map(|since| since + self.gather)
+        let wait = if self.is_starting { self.gather.max(STARTING) } else { self.gather };
+        self.since.map(|since| since + wait)
     }
 }

@@ -1,12 +1,21 @@
 //! The places of one set of queues, and when to ask for tasks to fill them.
 
+use std::time::Duration;
+
 use crate::time::Timestamp;
+
+/// How long free places wait at most for others that are about to be free. Most stores take less to store ends.
+pub(super) const LONGEST_HOLD: Duration = Duration::from_millis(10);
 
 /// A group of places.
 #[derive(Debug)]
 pub(super) struct Group {
     places: usize,
     pub(super) taken: usize,
+    /// How many of these are free as soon as their ends are known: their handlers have returned.
+    pub(super) ending: usize,
+    /// Since when free places have waited for those.
+    held_since: Option<Timestamp>,
     /// Whether there may be work that was not asked for, or more of it than there were places.
     has_news: bool,
     /// Whether it asks right now.
@@ -25,6 +34,8 @@ impl Group {
         Self {
             places,
             taken: 0,
+            ending: 0,
+            held_since: None,
             has_news: true,
             is_asking: false,
             due: None,
@@ -52,12 +63,23 @@ impl Group {
         }
         let is_past = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
         let pauses = self.pauses_until.is_some_and(|until| now < until);
-        let asks = self.free() > 0 && !pauses && (self.has_news || is_past(self.due));
+        let wants = self.free() > 0 && !pauses && (self.has_news || is_past(self.due));
+        let asks = wants && !self.holds(now);
         if !asks && !is_past(self.tells_at) {
             return None;
         }
-        (self.has_news, self.is_asking) = (false, true);
+        (self.has_news, self.is_asking, self.held_since) = (false, true, None);
         Some(if pauses { 0 } else { self.free() })
+    }
+
+    /// Returns true if it should wait for the places whose ends are being stored, because they are more than are free.
+    /// One request for all of them takes the store hardly longer than one for a few.
+    fn holds(&mut self, now: Timestamp) -> bool {
+        self.is_outnumbered() && now < *self.held_since.get_or_insert(now) + LONGEST_HOLD
+    }
+
+    fn is_outnumbered(&self) -> bool {
+        self.free() < self.ending
     }
 
     /// Notes an answer. `is_filled` if it got as many tasks as it asked for: there may be more.
@@ -73,10 +95,12 @@ impl Group {
     }
 
     pub(super) fn next_ask(&self) -> Option<Timestamp> {
+        let held = self.held_since.filter(|_| self.is_outnumbered()).map(|since| since + LONGEST_HOLD);
+        let not_before = self.pauses_until.max(held);
         let asks_at = match (self.free() > 0, self.has_news) {
             (false, _) => None,
-            (true, true) => Some(self.pauses_until.unwrap_or(Timestamp::MIN)),
-            (true, false) => self.due.max(self.pauses_until),
+            (true, true) => Some(not_before.unwrap_or(Timestamp::MIN)),
+            (true, false) => self.due.max(not_before),
         };
         asks_at.into_iter().chain(self.tells_at).min()
     }

@@ -10,6 +10,8 @@
 //! | what happens | what follows |
 //! |---|---|
 //! | a place is free, and there may be work | the group of that place asks for as many tasks as it has places |
+//! | the same, but the ends of more places are being stored | the group waits for them, at most [`LONGEST_HOLD`](group::LONGEST_HOLD) |
+//! | a handler returns | its end is stored at once, with others that wait; while handlers of one grant are being started, a moment later |
 //! | an attempt has run for its longest time | its handler is told to stop |
 //! | it ignores that for the patience | the attempt is given up: its end is stored although its handler is still working |
 //! | the worker is stopped | no group asks any more; attempts that did not begin are given back, the other handlers are told to stop |
@@ -168,6 +170,17 @@ impl<E: Clone> WorkerState<E> {
         }
     }
 
+    /// Notes that several handlers are being started. Ends that come before [`Self::all_started`] wait for a moment, so
+    /// that those of short handlers share a call.
+    pub(crate) fn starts(&mut self) {
+        self.ends.set_starting(true);
+    }
+
+    /// Notes that all handlers that were begun have been started.
+    pub(crate) fn all_started(&mut self) {
+        self.ends.set_starting(false);
+    }
+
     /// Has this end stored, unless the attempt has one already. Its handler need not have returned.
     pub(crate) fn end(&mut self, now: Timestamp, lease: LeaseRef, end: E) {
         if let Some(attempt) = self.attempts.get_mut(&lease).filter(|attempt| attempt.end == End::Open) {
@@ -180,11 +193,16 @@ impl<E: Clone> WorkerState<E> {
     /// store.
     pub(crate) fn returned(&mut self, now: Timestamp, lease: LeaseRef, end: Option<E>) {
         let Some(attempt) = self.attempts.get_mut(&lease) else { return };
-        attempt.handler = Handler::Returned;
+        let is_first = std::mem::replace(&mut attempt.handler, Handler::Returned) != Handler::Returned;
         match end {
             Some(end) => self.end(now, lease, end),
             None if attempt.end == End::Open => attempt.end = End::Known,
             None => {}
+        }
+        if let Some(attempt) =
+            self.attempts.get(&lease).filter(|attempt| is_first && attempt.end == End::Waits)
+        {
+            self.groups[attempt.group].ending += 1;
         }
         self.leave_if_over(lease);
     }
@@ -216,7 +234,9 @@ impl<E: Clone> WorkerState<E> {
         self.ends.succeeded();
         for (lease, _) in ends {
             if let Some(attempt) = self.attempts.get_mut(lease) {
-                attempt.end = End::Known;
+                let waited = std::mem::replace(&mut attempt.end, End::Known) == End::Waits;
+                self.groups[attempt.group].ending -=
+                    usize::from(waited && attempt.handler == Handler::Returned);
             }
             self.leave_if_over(*lease);
         }
@@ -301,6 +321,11 @@ impl<E: Clone> WorkerState<E> {
     /// Returns when a group should ask next. `None` if only news or a free place lets a group ask.
     pub(crate) fn next_ask(&self) -> Option<Timestamp> {
         self.groups.iter().filter_map(Group::next_ask).min()
+    }
+
+    /// Returns true if who stores ends has something to do, or has to learn when that is.
+    pub(crate) fn calls_for_ends(&self, now: Timestamp) -> bool {
+        self.ends.call(now) || self.is_stopped() && self.next_end().is_some()
     }
 
     /// Returns when to store ends next. `None` if no ends wait.

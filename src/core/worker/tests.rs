@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::group::LONGEST_HOLD;
 use super::*;
 use crate::lease::TaskId;
 
@@ -149,6 +150,87 @@ fn an_attempt_that_its_handler_ended_is_not_given_up() {
 }
 
 #[test]
+fn free_places_wait_a_moment_for_more_that_are_about_to_be_free() {
+    let mut worker = worker(&[4, 4], 0);
+    let now = at(0);
+    worker.asks(now);
+    worker.granted(now, 0, 4, &[lease(1), lease(2), lease(3), lease(4)], None, None);
+    worker.granted(now, 1, 4, &[lease(5)], None, None);
+    (1..=5).for_each(|id| assert!(worker.begins(lease(id), None)));
+    (1..=3).for_each(|id| worker.returned(now, lease(id), Some("end")));
+    let ends = worker.ends(now);
+    worker.stored(&ends[..1]);
+    assert!(worker.wants_to_ask());
+    assert_eq!((worker.asks(now), worker.next_ask()), (vec![], Some(now + LONGEST_HOLD)), "two follow one");
+    worker.news();
+    assert_eq!(worker.asks(now), [(1, 3)], "the other group waits for none of these");
+    worker.granted(now, 1, 3, &[], None, None);
+    worker.stored(&ends[1..2]);
+    assert_eq!(
+        (worker.next_ask(), worker.asks(now)),
+        (Some(Timestamp::MIN), vec![(0, 2)]),
+        "one follows two"
+    );
+    worker.granted(now, 0, 2, &[lease(6), lease(7)], None, None);
+    worker.stored(&ends[2..]);
+    (6..=7).for_each(|id| assert!(worker.begins(lease(id), None)));
+    (6..=7).for_each(|id| worker.returned(now, lease(id), Some("end")));
+    assert_eq!(worker.asks(now), []);
+    let ends = worker.ends(now);
+    worker.not_stored(now, ends);
+    assert_eq!(worker.asks(now + LONGEST_HOLD - Duration::from_micros(1)), []);
+    assert_eq!(worker.asks(now + LONGEST_HOLD), [(0, 1)], "the store may fail for long");
+}
+
+#[test]
+fn what_was_given_up_frees_its_place_only_when_its_handler_returns() {
+    let mut worker = worker(&[2], 0);
+    begin(&mut worker, 0, &[1], Some(1));
+    worker.told(at(99));
+    worker.end(at(99), lease(1), "given up");
+    worker.news();
+    assert_eq!(worker.asks(at(99)), [(0, 1)], "no place is about to be free");
+    worker.granted(at(99), 0, 1, &[lease(2)], None, None);
+    worker.begins(lease(2), None);
+    worker.returned(at(99), lease(2), None);
+    worker.returned(at(99), lease(1), Some("too late"));
+    worker.returned(at(99), lease(1), Some("again"));
+    let ends = worker.ends(at(99));
+    assert_eq!((worker.asks(at(99)), &ends[..]), (vec![(0, 1)], &[(lease(1), "given up")][..]));
+    worker.stored(&ends);
+    worker.granted(at(99), 0, 1, &[], None, None);
+    worker.news();
+    assert_eq!(worker.asks(at(99)), [(0, 2)]);
+}
+
+#[test]
+fn ends_of_handlers_that_are_started_together_share_a_call() {
+    let mut worker = worker(&[4], 0);
+    begin(&mut worker, 0, &[1, 2, 3], None);
+    worker.starts();
+    worker.returned(at(0), lease(1), Some("a"));
+    assert!(worker.calls_for_ends(at(0)), "to learn until when the first one waits");
+    let until = worker.next_end().unwrap();
+    assert!(at(0) < until && until < at(1), "{until:?}");
+    worker.returned(at(0), lease(2), Some("b"));
+    assert_eq!((worker.ends(at(0)), worker.calls_for_ends(at(0))), (vec![], false));
+    worker.all_started();
+    assert!(worker.calls_for_ends(at(0)) && worker.next_end() == Some(at(0)));
+    assert_eq!(worker.ends(at(0)), [(lease(1), "a"), (lease(2), "b")]);
+    worker.starts();
+    worker.returned(at(1), lease(3), Some("c"));
+    assert_eq!(worker.ends(at(1)), []);
+    let ends = worker.ends(at(2));
+    assert_eq!(ends, [(lease(3), "c")], "those of a runtime that is blocked do not start");
+    worker.stored(&[1, 2, 3].map(|id| (lease(id), "stored")));
+    begin(&mut worker, 5, &[4], None);
+    worker.returned(at(5), lease(4), Some("d"));
+    worker.stop(at(5));
+    assert!(worker.calls_for_ends(at(5)));
+    assert_eq!(worker.ends(at(5)), [(lease(4), "d")]);
+}
+
+#[test]
 fn ends_gather_for_as_long_as_they_may() {
     let mut worker = worker(&[4], 3);
     begin(&mut worker, 0, &[1, 2, 3], None);
@@ -244,6 +326,8 @@ enum Step {
     Return(usize, bool),
     /// Waiting ends are stored, or the store fails.
     Store(bool),
+    /// Several handlers are being started, or all have been.
+    Start(bool),
     Later(u64),
     Stop,
 }
@@ -254,6 +338,7 @@ fn steps() -> impl Strategy<Value = Step> {
         4 => prop::option::weighted(0.8, 0_usize..6).prop_map(Step::Ask),
         6 => (any::<usize>(), prop::bool::weighted(0.8)).prop_map(|(which, stores)| Step::Return(which, stores)),
         4 => prop::bool::weighted(0.7).prop_map(Step::Store),
+        2 => any::<bool>().prop_map(Step::Start),
         3 => (0_u64..20).prop_map(Step::Later),
         1 => Just(Step::Stop),
     ]
@@ -292,13 +377,25 @@ proptest! {
     ) {
         let mut worker = worker(&places, gather);
         let (mut logs, mut now, mut next, mut stopped_at) = (BTreeMap::new(), at(0), 0, None);
+        // Since when a group might have waited for places that are about to be free.
+        let mut held_since = vec![None; places.len()];
         let all = steps.into_iter().chain((0..99).flat_map(|_| [Step::Stop, Step::Return(0, true), Step::Store(true)]));
         for step in all {
             let held = |logs: &BTreeMap<LeaseRef, Log>, group| {
                 logs.values().filter(|log| log.group == group && !log.is_over()).count()
             };
+            let is_outnumbered = |logs: &BTreeMap<LeaseRef, Log>, group| {
+                let ends = |log: &&Log| log.group == group && log.has_returned && !log.is_over();
+                places[group] - held(logs, group) < logs.values().filter(ends).count()
+            };
+            if let Step::Ask(_) = step {
+                let outnumbered = (0..places.len()).filter(|group| is_outnumbered(&logs, *group));
+                outnumbered.for_each(|group| _ = held_since[group].get_or_insert(now));
+            }
             match step {
                 Step::News => worker.news(),
+                Step::Start(true) => worker.starts(),
+                Step::Start(false) => worker.all_started(),
                 Step::Later(seconds) => now += Duration::from_secs(seconds),
                 Step::Stop => {
                     worker.stop(now);
@@ -307,6 +404,8 @@ proptest! {
                 Step::Ask(most) => for (group, free) in worker.asks(now) {
                     prop_assert!(stopped_at.is_none(), "it asks after the stop");
                     prop_assert_eq!(free, places[group] - held(&logs, group));
+                    let has_waited = held_since[group].take().is_some_and(|since| since + LONGEST_HOLD <= now);
+                    prop_assert!(has_waited || !is_outnumbered(&logs, group), "more places are about to be free");
                     let Some(most) = most else {
                         worker.not_granted(group);
                         prop_assert!(worker.wants_to_ask(), "it asked in vain");
@@ -361,6 +460,8 @@ proptest! {
                     Told::CutOff => prop_assert!(now >= stopped_at.unwrap() + PATIENCE),
                 }
             }
+            let asks_soon = worker.next_ask().is_some_and(|at| at <= now + LONGEST_HOLD);
+            prop_assert!(asks_soon || !worker.wants_to_ask(), "it never asks");
             for (lease, log) in &logs {
                 prop_assert_eq!(worker.has(*lease), !log.is_over());
             }

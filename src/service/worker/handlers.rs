@@ -61,27 +61,31 @@ impl Handlers {
     }
 
     fn of(&self, task: &TaskRecord) -> Option<&Handler> {
-        let name = (task.key.workflow.clone(), task.key.task.clone());
-        let of_queue = || self.queues.get(&task.lane.queue);
-        self.tasks.get(&name).or_else(of_queue).or(self.other.as_ref())
+        let of_task = match self.tasks.is_empty() {
+            true => None,
+            false => self.tasks.get(&(task.key.workflow.clone(), task.key.task.clone())),
+        };
+        of_task.or_else(|| self.queues.get(&task.lane.queue)).or(self.other.as_ref())
     }
 
-    /// Runs the handler of this attempt. If there is no thread for it, the attempt is given back.
-    pub(super) fn launch(&self, attempt: Attempt, done: Done) -> Result<()> {
-        match self.of(attempt.task()) {
-            Some(Handler::Thread(handler)) => {
-                let work = Work { handler: handler.clone(), attempt, done };
-                self.threads.run(work).map_err(|error| Error::Refused(error.into()))?;
-            }
-            #[cfg(feature = "tokio")]
-            Some(Handler::Spawn(spawn)) => spawn(attempt, done),
-            None => {
-                let key = &attempt.task().key;
-                let message = format!("no handler for task {} of workflow {}", key.task, key.workflow);
-                done.with(failed(message));
+    /// Runs the handlers of these attempts. An attempt for which there is no thread is given back.
+    pub(super) fn launch(&self, attempts: impl IntoIterator<Item = (Attempt, Done)>) -> Result<()> {
+        let mut works = Vec::new();
+        for (attempt, done) in attempts {
+            match self.of(attempt.task()) {
+                Some(Handler::Thread(handler)) => {
+                    works.push(Work { handler: handler.clone(), attempt, done });
+                }
+                #[cfg(feature = "tokio")]
+                Some(Handler::Spawn(spawn)) => spawn(attempt, done),
+                None => {
+                    let key = &attempt.task().key;
+                    let message = format!("no handler for task {} of workflow {}", key.task, key.workflow);
+                    done.with(failed(message));
+                }
             }
         }
-        Ok(())
+        self.threads.run(works).map_err(|error| Error::Refused(error.into()))
     }
 
     /// Ends the threads that have nothing to do, and each other one when its handler has returned.
@@ -105,6 +109,10 @@ struct Queue {
     works: VecDeque<Work>,
     /// How many threads wait for work, or only have to pass on an outcome before they do.
     free: usize,
+    /// How many of those that wait were called, and have not come yet.
+    called: usize,
+    /// How many threads run handlers.
+    busy: usize,
     is_closed: bool,
 }
 
@@ -116,37 +124,68 @@ struct Work {
 }
 
 impl Threads {
-    /// Runs this on a thread that is free, or on a new one. Without a thread it is dropped, and [`Done`] with it.
-    fn run(self: &Arc<Self>, work: Work) -> std::io::Result<()> {
+    /// Runs these on threads that are free, or on new ones. A work without a thread is dropped, and [`Done`] with it.
+    fn run(self: &Arc<Self>, works: Vec<Work>) -> std::io::Result<()> {
+        let mut works = works.into_iter();
         let mut queue = self.queue.lock();
-        if queue.works.len() < queue.free {
-            queue.works.push_back(work);
-            drop(queue);
-            self.changed.notify_one();
-            return Ok(());
-        }
+        let room = queue.free.saturating_sub(queue.works.len());
+        queue.works.extend(works.by_ref().take(room));
+        self.call(&mut queue);
+        queue.busy += works.len();
         drop(queue);
-        let threads = self.clone();
-        let thread = std::thread::Builder::new().name("stationmaster-work".into());
-        thread.spawn(move || threads.serve(work)).map(drop)
+        let mut spawned = Ok(());
+        for work in works {
+            let threads = self.clone();
+            let thread = std::thread::Builder::new().name("stationmaster-work".into());
+            if let Err(error) = thread.spawn(move || threads.serve(work)) {
+                self.queue.lock().busy -= 1;
+                spawned = Err(error);
+            }
+        }
+        spawned
+    }
+
+    /// Calls threads for what is queued: few at once, and more while handlers keep threads. Each thread that takes a work
+    /// calls others for the rest before its handler begins. So one whose handler is short takes the next work itself, and
+    /// the others sleep on. If no thread waits, one that is free has not come to wait yet, and looks first.
+    fn call(&self, queue: &mut Queue) {
+        let most = (1 + queue.busy / 2).min(queue.works.len());
+        while queue.called < most && self.changed.notify_one() {
+            queue.called += 1;
+        }
     }
 
     fn serve(&self, first: Work) {
         let mut next = Some(first);
-        while let Some(Work { handler, attempt, done }) = next {
+        while let Some(Work { handler, attempt, mut done }) = next {
+            done.begins();
             let outcome = catch_unwind(AssertUnwindSafe(|| handler(&attempt)));
             // The payload of a panic may itself panic when dropped, which ends the thread: so do not count it as free
             // yet.
             let outcome = outcome.unwrap_or_else(|panic| panicked(&*panic));
             // The thread is free before the place, so that the next attempt in that place finds it.
-            self.queue.lock().free += 1;
+            {
+                let mut queue = self.queue.lock();
+                (queue.free, queue.busy) = (queue.free + 1, queue.busy - 1);
+            }
             done.with(outcome);
             drop((handler, attempt));
-            let mut queue = self.queue.lock();
-            self.changed.wait_while(&mut queue, |queue| queue.works.is_empty() && !queue.is_closed);
-            queue.free -= 1;
-            next = queue.works.pop_front();
+            next = self.next();
         }
+    }
+
+    /// Waits for work. Returns `None` once there is none any more.
+    fn next(&self) -> Option<Work> {
+        let mut queue = self.queue.lock();
+        while queue.works.is_empty() && !queue.is_closed {
+            self.changed.wait(&mut queue);
+            queue.called = queue.called.saturating_sub(1);
+        }
+        queue.free -= 1;
+        let work = queue.works.pop_front();
+        queue.busy += usize::from(work.is_some());
+        self.call(&mut queue);
+        work
     }
 }
 
@@ -164,15 +203,27 @@ impl fmt::Debug for Handlers {
 pub(crate) struct Done {
     shared: Option<Arc<Shared>>,
     lease: LeaseRef,
+    /// Whether its handler is one of several that are being started.
+    is_starting: bool,
 }
 
 impl Done {
-    pub(super) fn new(shared: Arc<Shared>, lease: LeaseRef) -> Self {
-        Self { shared: Some(shared), lease }
+    pub(super) fn new(shared: Arc<Shared>, lease: LeaseRef, is_starting: bool) -> Self {
+        Self { shared: Some(shared), lease, is_starting }
+    }
+
+    /// Notes that the handler runs, or never will. Further calls change nothing.
+    pub(crate) fn begins(&mut self) {
+        if std::mem::take(&mut self.is_starting)
+            && let Some(shared) = &self.shared
+        {
+            shared.started();
+        }
     }
 
     /// Passes on how the attempt ended.
     pub(crate) fn with(mut self, outcome: Outcome) {
+        self.begins();
         if let Some(shared) = self.shared.take() {
             shared.returned(self.lease, storable(outcome));
         }
@@ -181,6 +232,7 @@ impl Done {
 
 impl Drop for Done {
     fn drop(&mut self) {
+        self.begins();
         if let Some(shared) = self.shared.take() {
             shared.did_not_run(self.lease);
         }

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::lease::LeaseRef;
 use crate::ops::{Finish, Outcome};
 use crate::service::{Admitter, LoopHandle, Report, Service};
+use crate::store::Tx;
 use crate::task::TaskState;
 use crate::time::Timestamp;
 
@@ -19,6 +20,8 @@ pub(super) struct AdmitLoop {
     admitters: Vec<Admitter>,
     /// The news as of the last time that groups were told.
     news: Option<u64>,
+    /// The worker's own wakes by then.
+    own_wakes: u64,
     handle: LoopHandle,
     /// Granted, and still to be started.
     queued: Vec<Attempt>,
@@ -44,7 +47,7 @@ impl Report for Step {
 impl AdmitLoop {
     pub(super) fn new(shared: Arc<Shared>, admitters: Vec<Admitter>) -> Self {
         let handle = shared.admits.clone();
-        Self { shared, admitters, news: None, handle, queued: Vec::new() }
+        Self { shared, admitters, news: None, own_wakes: 0, handle, queued: Vec::new() }
     }
 
     /// Starts what a tick only grants: tasks that record their attempts as runs.
@@ -57,24 +60,16 @@ impl AdmitLoop {
         }
         let leases: Vec<LeaseRef> = self.queued.iter().map(Attempt::lease).collect();
         let started = self.shared.store.write(|tx| tx.start(self.shared.clock.now(), &leases))?;
-        for (attempt, started) in std::mem::take(&mut self.queued).into_iter().zip(started) {
-            match started {
-                true => self.begin(attempt),
-                false => self.shared.forget_stale(attempt.lease()),
-            }
-        }
+        let queued = std::mem::take(&mut self.queued).into_iter().zip(started);
+        let (begin, stale): (Vec<_>, Vec<_>) = queued.partition(|(_, started)| *started);
+        self.shared.begin(begin.into_iter().map(|(attempt, _)| attempt).collect());
+        stale.iter().for_each(|(attempt, _)| self.shared.forget_stale(attempt.lease()));
         Ok(())
     }
 
     fn give_queued_back(&mut self) {
         for attempt in self.queued.drain(..) {
             self.shared.give_back(attempt.lease());
-        }
-    }
-
-    fn begin(&self, attempt: Attempt) {
-        if let Err(error) = self.shared.begin(attempt) {
-            self.shared.tell(&error);
         }
     }
 }
@@ -96,10 +91,13 @@ impl Service for AdmitLoop {
         if std::mem::replace(&mut self.news, news) != news {
             state.machine.news();
         }
+        // Whoever looks for more after its own ends and finds nothing was not woken in vain by others.
+        let own_wakes = state.own_wakes();
+        let is_own = std::mem::replace(&mut self.own_wakes, own_wakes) != own_wakes;
         let asks = state.machine.asks(steady);
         drop(state);
 
-        let (mut is_idle, mut failed) = (!asks.is_empty(), None);
+        let (mut is_idle, mut failed) = (!asks.is_empty() && !is_own, None);
         for (group, free) in asks {
             // The call for another group may have taken long.
             let now = self.shared.clock.now();
@@ -115,12 +113,11 @@ impl Service for AdmitLoop {
             };
             is_idle &= admission.is_idle();
             let due = (admission.next_due, admission.tells_at);
-            for attempt in self.shared.granted(now, group, free, admission.granted, due) {
-                match attempt.task().state {
-                    TaskState::Queued => self.queued.push(attempt),
-                    _ => self.begin(attempt),
-                }
-            }
+            let granted = self.shared.granted(now, group, free, admission.granted, due);
+            let is_queued = |attempt: &Attempt| attempt.task().state == TaskState::Queued;
+            let (queued, started): (Vec<_>, Vec<_>) = granted.into_iter().partition(is_queued);
+            self.queued.extend(queued);
+            self.shared.begin(started);
         }
         if let Err(error) = self.start_queued()
             && let Some(before) = failed.replace(error)
@@ -149,11 +146,17 @@ impl Service for EndLoop {
         if !ends.is_empty() {
             let finish = |(lease, outcome): &(LeaseRef, Outcome)| Finish::new(*lease, outcome.clone());
             let finishes: Vec<Finish> = ends.iter().map(finish).collect();
-            match self.0.store.write(|tx| tx.last(|tx| tx.finish(now, &finishes))) {
-                Ok(finished) => self.0.stored(&ends, &finished),
+            let mut is_news = false;
+            let finish = |tx: &mut Tx<'_>| {
+                let finished = tx.last(|tx| tx.finish(now, &finishes));
+                is_news = tx.effects().wakes_admission;
+                finished
+            };
+            match self.0.plain.write(finish) {
+                Ok(finished) => self.0.stored(&ends, &finished, is_news),
                 // Sends the same ends again: the verb is fenced, and says if the first call took effect.
                 Err(error) => {
-                    self.0.state.lock().machine.not_stored(self.0.steady(), ends);
+                    self.0.not_stored(ends, error.is_indeterminate());
                     return Err(error);
                 }
             }

@@ -70,6 +70,9 @@ use shared::{MaxRun, OnError};
 /// handle. For what other processes enqueue, it asks after [`Self::longest_wait`] at the latest, and on PostgreSQL at once
 /// if `PostgresStore::on_change` wakes the handle.
 ///
+/// While the ends of more attempts are being stored than places are free, it waits for those places, at most 10 ms. One
+/// tick then fills all of them.
+///
 /// A tick starts what it grants. Tasks whose attempts are recorded as runs are started by a call that follows it, and the
 /// worker asks for no others until that has returned. On PostgreSQL that call waits for a host's transaction that has
 /// cancelled, marked or locked one of these tasks since the grant, or has its run locked. Keep such transactions short.
@@ -85,7 +88,8 @@ use shared::{MaxRun, OnError};
 /// # When ends are stored
 ///
 /// By default ends are stored at once. Ends that arrive while the store is busy with others share the next transaction.
-/// So an idle worker adds no delay, and a busy one needs few transactions. [`Self::gather_ends`] saves more
+/// So an idle worker adds no delay, and a busy one needs few transactions. While several handlers are being started, ends
+/// wait until the last of them has begun, at most 2 ms. [`Self::gather_ends`] saves more
 /// transactions, but delays each end, and everything that depends on it, by that time.
 ///
 /// # Examples

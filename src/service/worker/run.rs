@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -54,6 +54,7 @@ impl Running {
         let admitters = groups.iter().map(|(queue, places)| admitter(queue.clone(), *places)).collect();
         let machine = WorkerState::new(groups.iter().map(|(_, places)| *places), worker.waits);
         let shared = Arc::new(Shared {
+            plain: worker.store.clone(),
             store: Arc::new(WakingStore::new(Given(worker.store), handle.clone())),
             keeper: keeper.clone(),
             handlers: worker.handlers,
@@ -64,6 +65,7 @@ impl Running {
             ends: LoopHandle::new(),
             time: LoopHandle::new(),
             has_lost_a_loop: AtomicBool::new(false),
+            starting: AtomicUsize::new(0),
             state: Mutex::new(State::new(machine)),
         });
         let mut running = Self { shared: shared.clone(), keeps: LoopHandle::new(), threads: Vec::new() };
@@ -115,11 +117,12 @@ impl Running {
     pub(super) fn until_stopped(mut self, handle: &LoopHandle) -> Result<WorkerReport> {
         let shared = self.shared.clone();
         let waker = Waker::from(Arc::new(WakeOther(shared.time.clone())));
+        // Only a stop and a cancel concern this thread. A busy worker is woken far more often to admit.
+        handle.wakes_for_cancels(&shared.time);
         // From 0: an attempt may have been begun and cancelled before this thread comes here.
         let (mut stopped, mut cancels) = (pin!(handle.stopped()), 0);
         loop {
             let (seen, now) = (shared.time.seen(), shared.steady());
-            // Each wake of the handle takes the waker out, so it returns to its place each time.
             let _ = stopped.as_mut().poll(&mut Context::from_waker(&waker));
             // The keeper has its own handle, so that a wake-up for admission does not wake it.
             let seen_cancels = handle.cancels_seen();

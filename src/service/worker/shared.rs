@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -32,8 +32,10 @@ pub(super) type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// One running worker.
 pub(crate) struct Shared {
-    /// Wakes the loop that admits, whose commits they are.
+    /// The handlers' store: its commits wake the loop that admits.
     pub(super) store: Arc<dyn Store>,
+    /// The host's store, for ends: that loop has nothing to do before they are noted here.
+    pub(super) plain: Arc<dyn Store>,
     pub(super) keeper: Keeper,
     pub(super) handlers: Handlers,
     pub(super) max_run: Option<MaxRun>,
@@ -47,6 +49,8 @@ pub(crate) struct Shared {
     pub(super) time: LoopHandle,
     /// Whether one of the loops has ended.
     pub(super) has_lost_a_loop: AtomicBool,
+    /// How many handlers of grants of several are still being started.
+    pub(super) starting: AtomicUsize,
     pub(super) state: Mutex<State>,
 }
 
@@ -74,6 +78,11 @@ impl State {
     /// Returns a number that changes with each wake that may bring news.
     pub(super) fn news(&self, handle: &LoopHandle) -> u64 {
         handle.seen().wrapping_sub(self.own_wakes)
+    }
+
+    /// Returns a number that changes with each wake by the worker itself.
+    pub(super) fn own_wakes(&self) -> u64 {
+        self.own_wakes
     }
 }
 
@@ -120,43 +129,83 @@ impl Shared {
         attempts
     }
 
-    /// Runs the handler of an attempt, unless the worker stops or the task was cancelled.
-    pub(super) fn begin(self: &Arc<Self>, attempt: Attempt) -> Result<()> {
-        let (lease, now) = (attempt.lease(), self.steady());
+    /// Runs the handlers of attempts, except of those whose tasks were cancelled, and of all if the worker stops.
+    pub(super) fn begin(self: &Arc<Self>, attempts: Vec<Attempt>) {
+        let now = self.steady();
         // The loop that watches the time may not know of it yet.
         if self.admits.is_stopped() {
             self.stop(now);
         }
+        let limited: Vec<_> = attempts.into_iter().map(|attempt| self.limited(now, attempt)).collect();
+        let has_deadlines = limited.iter().any(|(_, limit)| matches!(limit, Ok(Some(_))));
+        let (mut begun, mut others) = (Vec::with_capacity(limited.len()), Vec::new());
+        let mut state = self.state.lock();
+        for (attempt, limit) in limited {
+            let lease = attempt.lease();
+            // A task that was cancelled before its attempt began ends without its handler.
+            let is_cancelled = matches!(attempt.cancelled(), Some(Cancelled::Requested { .. }));
+            if !is_cancelled && state.machine.begins(lease, limit.as_ref().ok().copied().flatten()) {
+                begun.push((attempt, limit));
+            } else {
+                state.machine.returned(now, lease, Some(Outcome::GivenBack));
+                others.push(lease);
+            }
+        }
+        let are_several = begun.len() > 1;
+        if are_several {
+            self.starting.fetch_add(begun.len(), Ordering::AcqRel);
+            state.machine.starts();
+        }
+        self.settle(state, &others, false);
+        if has_deadlines {
+            self.time.wake();
+        }
+        let launched = begun.into_iter().filter_map(|(attempt, limit)| {
+            let done = Done::new(self.clone(), attempt.lease(), are_several);
+            match limit {
+                Ok(_) => Some((attempt, done)),
+                Err(failure) => {
+                    done.with(failure);
+                    None
+                }
+            }
+        });
+        if let Err(error) = self.handlers.launch(launched) {
+            self.tell(&error);
+        }
+    }
+
+    /// Asks the host how long an attempt may run. Returns its deadline by the state machine's clock.
+    fn limited(
+        &self,
+        now: Timestamp,
+        attempt: Attempt,
+    ) -> (Attempt, std::result::Result<Option<Timestamp>, Outcome>) {
         // The host's code: its panic is an attempt that failed.
         let longest = self.max_run.as_ref().map_or(Ok(None), |max_run| {
             catch_unwind(AssertUnwindSafe(|| max_run(attempt.task()))).map_err(|panic| panicked(&*panic))
         });
-        let longest_run = longest.as_ref().ok().copied().flatten();
-        if let Some(longest) = longest_run {
+        if let Ok(Some(longest)) = longest {
             attempt.set_deadline(self.clock.now() + longest);
         }
-        let deadline = longest_run.map(|longest| now + longest);
+        (attempt, longest.map(|longest| longest.map(|longest| now + longest)))
+    }
+
+    /// Notes that one of several handlers has been started. With the last of them, ends that waited for it are stored.
+    pub(super) fn started(&self) {
+        if self.starting.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
         let mut state = self.state.lock();
-        // A task that was cancelled before its attempt began ends without its handler.
-        let is_cancelled = matches!(attempt.cancelled(), Some(Cancelled::Requested { .. }));
-        let begins = !is_cancelled && state.machine.begins(lease, deadline);
-        if !begins {
-            state.machine.returned(now, lease, Some(Outcome::GivenBack));
+        // Others may be starting by now.
+        if self.starting.load(Ordering::Acquire) > 0 {
+            return;
         }
-        self.settle(state, &[lease]);
-        if !begins {
-            return Ok(());
-        }
-        if deadline.is_some() {
-            self.time.wake();
-        }
-        let done = Done::new(self.clone(), lease);
-        match longest {
-            Ok(_) => self.handlers.launch(attempt, done),
-            Err(failure) => {
-                done.with(failure);
-                Ok(())
-            }
+        state.machine.all_started();
+        let has_ends = state.machine.next_end().is_some();
+        drop(state);
+        if has_ends {
+            self.ends.wake();
         }
     }
 
@@ -165,7 +214,7 @@ impl Shared {
         let mut state = self.state.lock();
         state.machine.returned(self.steady(), lease, None);
         let attempt = state.attempts.get(&lease).cloned();
-        self.settle(state, &[lease]);
+        self.settle(state, &[lease], false);
         self.tell_losses(attempt);
     }
 
@@ -205,7 +254,7 @@ impl Shared {
     pub(super) fn give_back(&self, lease: LeaseRef) {
         let mut state = self.state.lock();
         state.machine.returned(self.steady(), lease, Some(Outcome::GivenBack));
-        self.settle(state, &[lease]);
+        self.settle(state, &[lease], false);
     }
 
     /// Notes how a handler returned.
@@ -213,7 +262,7 @@ impl Shared {
         let mut state = self.state.lock();
         let has_ended = state.attempts.get(&lease).is_some_and(Attempt::has_ended);
         state.machine.returned(self.steady(), lease, (!has_ended).then_some(outcome));
-        self.settle(state, &[lease]);
+        self.settle(state, &[lease], false);
     }
 
     /// Notes that a handler was dropped: it got no thread, or its runtime was shut down.
@@ -222,8 +271,8 @@ impl Shared {
         self.returned(lease, Outcome::GivenBack);
     }
 
-    /// Notes the store's results for these ends.
-    pub(super) fn stored(&self, ends: &[(LeaseRef, Outcome)], finished: &[Finished]) {
+    /// Notes the store's results for these ends, and whether tasks may be admitted that could not be before.
+    pub(super) fn stored(&self, ends: &[(LeaseRef, Outcome)], finished: &[Finished], is_news: bool) {
         let mut state = self.state.lock();
         let stale = ends.iter().zip(finished).filter(|(_, finished)| **finished == Finished::Stale);
         let stale: Vec<Attempt> =
@@ -236,7 +285,7 @@ impl Shared {
         // This includes handlers that were given up and still work: there is nothing left to renew.
         let attempts: Vec<Attempt> =
             leases.iter().filter_map(|lease| state.attempts.get(lease)).cloned().collect();
-        self.settle(state, &leases);
+        self.settle(state, &leases, is_news);
         attempts.iter().for_each(Attempt::release);
         self.tell_losses(stale);
     }
@@ -325,20 +374,32 @@ impl Shared {
         fatal.map_or(Ok(report), Err)
     }
 
+    /// Notes that a call for these ends failed. Nobody knows whether they were stored.
+    pub(super) fn not_stored(&self, ends: Vec<(LeaseRef, Outcome)>, is_news: bool) {
+        let mut state = self.state.lock();
+        state.machine.not_stored(self.steady(), ends);
+        self.settle(state, &[], is_news);
+    }
+
     /// Forgets those of these attempts that are over, and wakes the loops that have something to do.
-    fn settle(&self, mut state: MutexGuard<'_, State>, leases: &[LeaseRef]) {
-        let over = leases.iter().filter(|lease| !state.machine.has(**lease)).copied().collect::<Vec<_>>();
+    fn settle(&self, mut state: MutexGuard<'_, State>, leases: &[LeaseRef], is_news: bool) {
+        let over = leases.iter().filter(|lease| !state.machine.has(**lease));
+        let over: Vec<LeaseRef> = over.copied().collect();
         let attempts: Vec<Attempt> = over.iter().filter_map(|lease| state.attempts.remove(lease)).collect();
-        let (has_ends, wants_to_ask) = (state.machine.next_end().is_some(), state.machine.wants_to_ask());
+        if is_news {
+            state.machine.news();
+        }
+        let asks = state.machine.wants_to_ask() && (is_news || !attempts.is_empty());
+        let calls_for_ends = state.machine.calls_for_ends(self.steady());
         let is_stopped = state.machine.is_stopped();
-        if wants_to_ask && !attempts.is_empty() {
+        if asks {
             state.own_wakes = state.own_wakes.wrapping_add(1);
         }
         drop(state);
-        if wants_to_ask && !attempts.is_empty() {
+        if asks {
             self.admits.wake();
         }
-        if has_ends {
+        if calls_for_ends {
             self.ends.wake();
         }
         if is_stopped {

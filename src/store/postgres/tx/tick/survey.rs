@@ -322,13 +322,13 @@ impl Db<'_> {
         if asked.granted.is_some() || limit == 0 || asked.around.due[0].is_none_or(|due| due > now) {
             return Ok(asked);
         }
-        let [lanes, pools, limits, _, next_due] = plans_with(query);
+        let [lanes, pools, limits, shares, next_due] = plans_with(query);
         let promotion = ask!(promote::PROMOTE, Some(now), clamp(limit));
-        let [promoted, lanes, pools, limits, next_due] =
-            self.all([promotion, lanes, pools, limits, next_due])?;
+        let [promoted, lanes, pools, limits, shares, next_due] =
+            self.all([promotion, lanes, pools, limits, shares, next_due])?;
         let promoted = row::whole(first(&promoted)?, 0)?;
         let pools = pools.iter().map(pool::pool).collect::<Outcome<_>>()?;
-        Ok(Asked { promoted, lanes, pools, limits, around: Around::read(&next_due)?, ..asked })
+        Ok(Asked { promoted, lanes, pools, limits, shares, around: Around::read(&next_due)?, ..asked })
     }
 
     fn met_lane(&mut self, row: &Row) -> Outcome<Lane> {
