@@ -11,7 +11,8 @@ INSERT INTO sm.lease (no, epoch, lane, slots, expires_at, queued_at, attempt, re
 INSERT INTO sm.beat (no, epoch, expires_at) SELECT no, 1, no FROM sm.lease;
 INSERT INTO sm.note (no, epoch, at, text) SELECT i, 1, i, 'half' FROM generate_series(1, {waiting} + {other}) i;
 INSERT INTO sm.idle (no, state, lane, rank, logical_date, map_index, due, ready_at, ended_at)
-  SELECT no, 3 + no % 6, lane, 1, 0, -1, CASE WHEN no % 6 IN (0, 2) THEN no END, 0, no
+  SELECT no, 3 + no % 6, lane, CASE WHEN no % 6 IN (0, 2) THEN 1 END, CASE WHEN no % 6 IN (0, 2) THEN 0 END,
+    CASE WHEN no % 6 IN (0, 2) THEN -1 END, CASE WHEN no % 6 IN (0, 2) THEN no END, 0, no
   FROM sm.task WHERE no > {waiting} AND no % 3 > 0;
 INSERT INTO sm.attempt (no, epoch, attempt, ended_at, state, by_holder)
   SELECT no, 1, 1, 0, 3, 1 FROM sm.task;

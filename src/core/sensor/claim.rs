@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::setters;
 use crate::id::{Holder, SensorKind};
-use crate::shard::balance::{Bearer, Move, Weighed, balance};
+use crate::shard::balance::{Move, Weighed, balance};
 use crate::time::Timestamp;
 
 /// A process that pokes sensors.
@@ -188,7 +188,7 @@ impl ShardTake {
     }
 }
 
-/// What a worker measured of the pokes of a shard, or of a kind of it that it borrowed.
+/// What a worker measured of the pokes of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Load {
     /// What the pokes of targets cost that were poked, in microseconds of a second.
@@ -210,13 +210,12 @@ impl Load {
     }
 }
 
-/// What a worker measured, by shard, or by shard and kind for what it borrowed.
-pub(crate) type Loads = BTreeMap<(u32, Option<SensorKind>), Load>;
+/// What a worker measured, by shard.
+pub(crate) type Loads = BTreeMap<u32, Load>;
 
 /// Returns a lease that its holder prolongs until this instant.
-pub(crate) fn renewed(lease: &ShardLease, until: Timestamp, loads: &Loads) -> ShardWrite {
-    let load =
-        loads.get(&(lease.shard, lease.kind.clone())).map_or(lease.load, |load| load.after(lease.load));
+fn renewed(lease: &ShardLease, until: Timestamp, loads: &Loads) -> ShardWrite {
+    let load = loads.get(&lease.shard).map_or(lease.load, |load| load.after(lease.load));
     ShardWrite::replacing(lease, ShardLease { expires_at: until, load, ..lease.clone() })
 }
 
@@ -269,14 +268,9 @@ pub(crate) struct Claim<'a> {
 pub(crate) type Left = BTreeSet<(u32, i64)>;
 
 impl Claim<'_> {
-    /// Returns the writes, from the leases of all shards that were ever held, all loans, and all live workers, this one
-    /// included, by name. Also returns the free shards that it leaves to others.
-    pub(crate) fn writes(
-        &self,
-        leases: &[ShardLease],
-        loans: &[ShardLease],
-        live: &[Worker],
-    ) -> (Vec<ShardWrite>, Left) {
+    /// Returns the writes, from the leases of all shards that were ever held, and all live workers, this one included, by
+    /// name. Also returns the free shards that it leaves to others.
+    pub(crate) fn writes(&self, leases: &[ShardLease], live: &[Worker]) -> (Vec<ShardWrite>, Left) {
         let (now, name) = (self.now, &self.me.name);
         let mut held: BTreeMap<u32, &ShardLease> = BTreeMap::new();
         let (mut writes, mut left) = (Vec::new(), Left::new());
@@ -288,9 +282,19 @@ impl Claim<'_> {
                 false => writes.push(moved(lease, None, now)),
             }
         }
-        let (plan, known) = (self.plan(leases, loans, live, &held), by_shard(leases));
+        let (plan, known) = (self.plan(leases, live, &held), by_shard(leases));
+        let is_me = |to: usize| live.get(to).is_some_and(|worker| worker.name == *name);
+        let (gains, gives) = plan.iter().fold((0, 0), |(gains, gives), (shard, to)| {
+            match (is_me(*to), held.contains_key(shard)) {
+                (true, false) => (gains + 1, gives),
+                (false, true) => (gains, gives + 1),
+                _ => (gains, gives),
+            }
+        });
+        // What goes to it comes before what others did not take.
+        let mut room = most(self.me).saturating_sub(held.len() - gives + gains);
         for (shard, to) in plan {
-            let is_mine = live.get(to).is_some_and(|worker| worker.name == *name);
+            let is_mine = is_me(to);
             let lease = known.get(&shard).copied();
             if let Some(lease) = held.get(&shard) {
                 if !is_mine {
@@ -300,7 +304,8 @@ impl Claim<'_> {
             } else if lease.is_none_or(|lease| lease.is_free(now)) {
                 // What goes to a worker that did not take it meanwhile, any other takes.
                 let of = (shard, lease.map_or(0, |lease| lease.epoch));
-                if is_mine || self.left.contains(&of) && held.len() + taken(&writes, name) < most(self.me) {
+                if is_mine || self.left.contains(&of) && room > 0 {
+                    room -= usize::from(!is_mine);
                     let never = ShardLease::new(shard, None, 0, now);
                     let write = moved(lease.unwrap_or(&never), Some(name), now + self.ttl);
                     writes.push(ShardWrite { ended: lease.map(|lease| lease.expires_at), ..write });
@@ -319,19 +324,15 @@ impl Claim<'_> {
     fn plan(
         &self,
         leases: &[ShardLease],
-        loans: &[ShardLease],
         live: &[Worker],
         held: &BTreeMap<u32, &ShardLease>,
     ) -> BTreeMap<u32, usize> {
         let place = |name: &Holder| live.iter().position(|worker| worker.name == *name);
         let me = place(&self.me.name);
-        let mut bearers: Vec<Bearer> =
-            live.iter().map(|worker| Bearer { load: 0, most: most(worker) }).collect();
-        for loan in loans.iter().filter(|loan| !loan.is_free(self.now)) {
-            if let Some(bearer) = loan.holder.as_ref().and_then(place).and_then(|at| bearers.get_mut(at)) {
-                bearer.load = bearer.load.saturating_add(loan.load);
-            }
-        }
+        // A shard whose kinds its new holder does not serve comes back as loans, so its move relieves no one.
+        let are_alike = live.iter().all(|worker| worker.kinds == self.me.kinds);
+        let load = |lease: &ShardLease| if are_alike { lease.load } else { 0 };
+        let most: Vec<usize> = live.iter().map(most).collect();
         let (left, known) = (self.left_to_others(leases), by_shard(leases));
         let weighed = |shard: u32| {
             let lease = known.get(&shard).copied();
@@ -343,11 +344,11 @@ impl Claim<'_> {
                 Some(lease) if !lease.is_free(self.now) => Some(lease.holder.as_ref().and_then(place)?),
                 _ => None,
             };
-            Some(Weighed { shard, worker, load: lease.map_or(0, |lease| lease.load) })
+            Some(Weighed { shard, worker, load: lease.map_or(0, load) })
         };
         let weighed: Vec<Weighed> = (0..self.me.shards.get()).filter_map(weighed).collect();
         // The last move of a shard counts.
-        balance(&weighed, &bearers).into_iter().map(|Move { shard, to, .. }| (shard, to)).collect()
+        balance(&weighed, &most).into_iter().map(|Move { shard, to, .. }| (shard, to)).collect()
     }
 
     fn is_mine(&self, lease: &ShardLease) -> bool {
@@ -380,10 +381,6 @@ fn most(worker: &Worker) -> usize {
 
 fn by_shard(leases: &[ShardLease]) -> BTreeMap<u32, &ShardLease> {
     leases.iter().map(|lease| (lease.shard, lease)).collect()
-}
-
-fn taken(writes: &[ShardWrite], by: &Holder) -> usize {
-    writes.iter().filter(|write| write.lease.holder.as_ref() == Some(by)).count()
 }
 
 /// Returns the write that changes the holder of a shard.
@@ -438,7 +435,7 @@ mod tests {
             let leases: Vec<ShardLease> = self.state.values().cloned().collect();
             let left = self.left.entry(n).or_default();
             let claim = Claim { me: &me, now, ttl: TTL, comeback, loads, left: &*left };
-            let (writes, next) = claim.writes(&leases, &[], &live);
+            let (writes, next) = claim.writes(&leases, &live);
             *left = next;
             for write in writes {
                 assert!(write.replaces(self.state.get(&write.lease.shard)));
@@ -502,6 +499,49 @@ mod tests {
         }
         assert_eq!((world.held(0).count(), world.held(1).count()), (7, 1));
         assert_eq!(world.moves, 9, "nothing else is given up for one that may not take it");
+    }
+
+    #[test]
+    fn workers_of_different_kinds_share_by_number() {
+        let now = Timestamp::UNIX_EPOCH;
+        let of = |shard, holder: u8, load| {
+            ShardLease::new(shard, Some(Holder::new(name(holder)).unwrap()), 1, now + TTL).load(load)
+        };
+        let leases: Vec<ShardLease> = (0..6)
+            .map(|shard| of(shard, u8::from(shard > 2), if shard > 2 { 0 } else { 9_000_000 }))
+            .collect();
+        for (theirs, released) in [("k", 1), ("other", 0)] {
+            let kinds = |kind: &str| [SensorKind::new(kind).unwrap()].into();
+            let live =
+                [row("w0", 6, now + TTL).kinds(kinds("k")), row("w1", 6, now + TTL).kinds(kinds(theirs))];
+            let (loads, left) = (&Loads::new(), &Left::new());
+            let claim = Claim { me: &live[0], now, ttl: TTL, comeback: None, loads, left };
+            let (writes, _) = claim.writes(&leases, &live);
+            let of_no_one = writes.iter().filter(|write| write.lease.holder.is_none());
+            assert_eq!((of_no_one.count(), writes.len()), (released, 3), "{theirs}");
+        }
+    }
+
+    #[test]
+    fn what_goes_to_a_worker_comes_before_what_others_did_not_take() {
+        let now = Timestamp::UNIX_EPOCH;
+        let holders = [None, Some(0), Some(0), Some(2), None, None, Some(2), Some(2)];
+        let leases: Vec<ShardLease> = (0..)
+            .zip(holders)
+            .map(|(shard, holder)| {
+                let holder = holder.map(|n| Holder::new(name(n)).unwrap());
+                ShardLease::new(shard, holder, 1, now + TTL)
+            })
+            .collect();
+        let live = [0, 1, 2].map(|n| row(&name(n), 8, now + TTL));
+        let me = live[0].clone().most_shards(NonZeroU32::new(3));
+        let live = [me.clone(), live[1].clone(), live[2].clone()];
+        let (loads, left) = (&Loads::new(), &Left::from([(0, 1)]));
+        let claim = Claim { me: &me, now, ttl: TTL, comeback: None, loads, left };
+        let (writes, left) = claim.writes(&leases, &live);
+        let held: BTreeSet<u32> = writes.iter().map(|write| write.lease.shard).collect();
+        assert_eq!(held, [1, 2, 5].into(), "at most three");
+        assert_eq!(left, [(0, 1), (4, 1)].into());
     }
 
     #[test]
@@ -613,7 +653,7 @@ mod tests {
                     let held: Vec<u32> = self.world.held(n).map(|lease| lease.shard).collect();
                     let load = |shard: u32| {
                         let known = self.costs[shard as usize] * self.noise() / 1_000;
-                        ((shard, None), Load { known, pokes: (1, 0) })
+                        (shard, Load { known, pokes: (1, 0) })
                     };
                     let loads = held.into_iter().map(load).collect();
                     self.world.renew(n, None, &loads);

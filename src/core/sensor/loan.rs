@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::claim::{Loads, ShardLease, ShardWrite, Worker, renewed};
+use super::claim::{ShardLease, ShardWrite, Worker};
 use crate::id::{Holder, SensorKind};
 use crate::time::Timestamp;
 
@@ -79,7 +79,6 @@ pub(crate) struct Lending<'a> {
     pub(crate) loans: &'a [ShardLease],
     /// The shards whose leases this worker has written.
     pub(crate) held: &'a BTreeSet<u32>,
-    pub(crate) loads: &'a Loads,
 }
 
 impl<'a> Lending<'a> {
@@ -140,7 +139,8 @@ impl<'a> Lending<'a> {
                 None => ended(loan),
                 Some(rest) => {
                     *left = rest;
-                    renewed(loan, self.now + self.ttl, self.loads)
+                    let renewed = ShardLease { expires_at: self.now + self.ttl, ..loan.clone() };
+                    ShardWrite::replacing(loan, renewed)
                 }
             });
         }
@@ -293,23 +293,15 @@ mod tests {
             let live: Vec<Worker> = live.filter(|row| now < row.expires_at).cloned().collect();
             let (loans, leases): (Vec<_>, Vec<_>) =
                 self.state.values().cloned().partition(|lease| lease.kind.is_some());
-            let (loads, left) = (&Loads::new(), self.left.entry(name).or_default());
+            let (loads, left) = (&Default::default(), self.left.entry(name).or_default());
             let claim = Claim { me: &me, now, ttl: TTL, comeback: None, loads, left: &*left };
-            let (writes, next) = claim.writes(&leases, &loans, &live);
+            let (writes, next) = claim.writes(&leases, &live);
             *left = next;
             let held = writes.iter().filter(|write| self.write(write));
             let held = held.filter(|write| write.lease.holder.as_ref() == Some(&me.name));
             let held: BTreeSet<u32> = held.map(|write| write.lease.shard).collect();
-            let lending = Lending {
-                me: &me,
-                now,
-                ttl: TTL,
-                live: &live,
-                leases: &leases,
-                loans: &loans,
-                held: &held,
-                loads,
-            };
+            let lending =
+                Lending { me: &me, now, ttl: TTL, live: &live, leases: &leases, loans: &loans, held: &held };
             let writes = lending.writes();
             let written: Vec<bool> = writes.iter().map(|write| self.write(write)).collect();
             let scopes = lending.scopes(&writes, &written);
@@ -412,8 +404,7 @@ mod tests {
         for (lives, ends) in [(7, 7), (30, 30), (45, 30)] {
             let live = [worker("a", 0, now + TTL), worker("b", 1, now + Duration::from_micros(lives))];
             let (leases, loans, held) = (&[], &[], &BTreeSet::from([3]));
-            let loads = &Loads::new();
-            let lending = Lending { me: &live[0], now, ttl: TTL, live: &live, leases, loans, held, loads };
+            let lending = Lending { me: &live[0], now, ttl: TTL, live: &live, leases, loans, held };
             let writes = lending.writes();
             assert_eq!((writes.len(), &writes[0].lease.holder), (1, &Some(live[1].name.clone())));
             assert_eq!(writes[0].lease.expires_at, now + Duration::from_micros(ends));

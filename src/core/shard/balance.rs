@@ -5,6 +5,8 @@
 //! The two differ, so loads that vary a little move nothing. After a move its taker has less than its giver had: a shard
 //! that is heavier than all that two workers differ by stays where it is, and the others leave its holder.
 
+use std::cmp::Reverse;
+
 /// Moves begin if a worker has more than the mean by this part of it, or less, in percent.
 const MUCH: u128 = 20;
 
@@ -27,15 +29,6 @@ pub(crate) struct Weighed {
     pub(crate) load: u64,
 }
 
-/// One worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bearer {
-    /// The load that it has besides these shards.
-    pub(crate) load: u64,
-    /// The most shards that it holds.
-    pub(crate) most: usize,
-}
-
 /// Says that a shard goes to the worker at this place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Move {
@@ -45,10 +38,10 @@ pub(crate) struct Move {
 }
 
 /// The shards by worker, lightest first, with their sums.
-struct Scales {
+struct Scales<'a> {
     of: Vec<Vec<(u64, u32)>>,
     sums: Vec<u64>,
-    most: Vec<usize>,
+    most: &'a [usize],
     /// The places of workers that may still give or take. What the others have does not count in the mean.
     open: Vec<usize>,
     moves: Vec<Move>,
@@ -56,25 +49,25 @@ struct Scales {
 
 /// Returns where the free shards go, then which shards move. Every worker computes the same from the same state. It takes
 /// the free ones that go to it, and gives up those of its own that move. The taker finds them free, and the least load on
-/// itself.
-pub(crate) fn balance(shards: &[Weighed], workers: &[Bearer]) -> Vec<Move> {
+/// itself. `most` has the most shards that each worker holds.
+pub(crate) fn balance(shards: &[Weighed], most: &[usize]) -> Vec<Move> {
     let idle = idle(shards);
     let mut scales = Scales {
-        of: vec![Vec::new(); workers.len()],
-        sums: workers.iter().map(|worker| worker.load).collect(),
-        most: workers.iter().map(|worker| worker.most).collect(),
-        open: (0..workers.len()).collect(),
+        of: vec![Vec::new(); most.len()],
+        sums: vec![0; most.len()],
+        most,
+        open: (0..most.len()).collect(),
         moves: Vec::new(),
     };
     let mut free: Vec<(u64, u32)> = Vec::new();
     for shard in shards {
         let one = (shard.load.saturating_add(idle), shard.shard);
-        match shard.worker.filter(|at| *at < workers.len()) {
+        match shard.worker.filter(|at| *at < most.len()) {
             Some(at) => scales.put(at, one),
             None => free.push(one),
         }
     }
-    free.sort_unstable_by_key(|(weight, shard)| (std::cmp::Reverse(*weight), *shard));
+    free.sort_unstable_by_key(|(weight, shard)| (Reverse(*weight), *shard));
     for one in free {
         let Some(to) = scales.lightest() else { break };
         scales.put(to, one);
@@ -91,7 +84,7 @@ fn idle(shards: &[Weighed]) -> u64 {
     IDLE.saturating_add(total / 20) / u64::try_from(shards.len().max(1)).unwrap_or(u64::MAX)
 }
 
-impl Scales {
+impl Scales<'_> {
     fn put(&mut self, at: usize, one: (u64, u32)) {
         let place = self.of[at].partition_point(|other| *other < one);
         self.of[at].insert(place, one);
@@ -100,7 +93,7 @@ impl Scales {
 
     /// Returns the open worker with the least load that may hold one more shard.
     fn lightest(&self) -> Option<usize> {
-        let able = self.open.iter().copied().filter(|at| self.of[*at].len() < self.most[*at]);
+        let able = self.open.iter().copied().filter(|at| !self.is_full(*at));
         able.min_by_key(|at| (self.sums[*at], *at))
     }
 
@@ -111,20 +104,25 @@ impl Scales {
     /// Returns true if the worker has more than the mean by this part of it, and more than its heaviest shard by that.
     fn exceeds(&self, at: usize, mean: u128, by: u128, besides: u128) -> bool {
         let heaviest = self.of[at].last().map_or(0, |(weight, _)| u128::from(*weight));
-        let sum = 100 * u128::from(self.sums[at]);
+        let sum = 100 * self.sum(at);
         sum > (100 + by) * mean && sum > (100 + besides) * heaviest
     }
 
     fn falls_short(&self, at: usize, mean: u128, by: u128) -> bool {
-        100 * u128::from(self.sums[at]) < (100 - by) * mean
+        100 * self.sum(at) < (100 - by) * mean
     }
 
     fn even_out(&mut self) {
         while self.open.len() > 1 {
-            let sum: u128 = self.open.iter().map(|at| u128::from(self.sums[*at])).sum();
+            let sum: u128 = self.open.iter().map(|at| self.sum(*at)).sum();
             let mean = sum / self.open.len() as u128;
+            // It can take nothing, and has nothing to give. If it counted, the others would look busy for ever.
+            if let Some(full) = self.open.iter().position(|at| self.is_full(*at) && self.sum(*at) < mean) {
+                self.open.swap_remove(full);
+                continue;
+            }
             let Some(busiest) = self.busiest() else { return };
-            let done = if 100 * u128::from(self.sums[busiest]) > (100 + MUCH) * mean {
+            let done = if 100 * self.sum(busiest) > (100 + MUCH) * mean {
                 while self.exceeds(busiest, mean, if self.is_giving(busiest) { ABOUT } else { MUCH }, BESIDES)
                     && self.lightest().is_some_and(|to| self.give(busiest, to))
                 {}
@@ -134,13 +132,29 @@ impl Scales {
                     return;
                 };
                 while self.falls_short(lightest, mean, ABOUT)
-                    && self.of[lightest].len() < self.most[lightest]
-                    && self.busiest().is_some_and(|from| self.give(from, lightest))
+                    && !self.is_full(lightest)
+                    && self.fill(lightest, mean)
                 {}
                 lightest
             };
             self.open.retain(|at| *at != done);
         }
+    }
+
+    /// Moves a shard to this worker from the busiest one above the mean that has one that fits. The very busiest may have
+    /// nothing but a shard that is too heavy.
+    fn fill(&mut self, to: usize, mean: u128) -> bool {
+        let mut from: Vec<usize> = self.open.iter().copied().filter(|at| self.sum(*at) > mean).collect();
+        from.sort_unstable_by_key(|at| Reverse((self.sums[*at], *at)));
+        from.into_iter().any(|from| self.give(from, to))
+    }
+
+    fn is_full(&self, at: usize) -> bool {
+        self.of[at].len() >= self.most[at]
+    }
+
+    fn sum(&self, at: usize) -> u128 {
+        u128::from(self.sums[at])
     }
 
     fn is_giving(&self, at: usize) -> bool {
@@ -201,7 +215,7 @@ mod tests {
             workers in 1_usize..9,
             seed in any::<u64>(),
         ) {
-            let bearers = vec![Bearer { load: 0, most: usize::MAX }; workers];
+            let most = vec![usize::MAX; workers];
             let start = |shard: u32| {
                 let dice = (seed.rotate_left(shard * 7) ^ u64::from(shard)) as usize % (workers + 2);
                 Some(dice).filter(|at| *at < workers)
@@ -213,7 +227,7 @@ mod tests {
                 sums(&all, workers)
             };
             for round in 0.. {
-                let moves = balance(&all, &bearers);
+                let moves = balance(&all, &most);
                 let free = all.iter().filter(|one| one.worker.is_none()).count();
                 prop_assert_eq!(moves.iter().filter(|one| one.from.is_none()).count(), free);
                 apply(&mut all, &moves[..free]);
@@ -238,10 +252,9 @@ mod tests {
         /// No worker holds more than it may, and what no one may hold stays free.
         #[test]
         fn no_one_exceeds_its_most(loads in proptest::collection::vec(0..1_000_u64, 1..40), most in 0_usize..9) {
-            let bearers = [Bearer { load: 0, most }, Bearer { load: 70_000, most: 2 * most }];
             let mut all = shards(&loads, |_| None);
-            let moves = balance(&all, &bearers);
-        apply(&mut all, &moves);
+            let moves = balance(&all, &[most, 2 * most]);
+            apply(&mut all, &moves);
             let of = |at| all.iter().filter(|one| one.worker == Some(at)).count();
             prop_assert!(of(0) <= most && of(1) <= 2 * most);
             prop_assert_eq!(of(0) + of(1), loads.len().min(3 * most));
@@ -251,26 +264,43 @@ mod tests {
     #[test]
     fn equal_shards_are_shared_by_number_and_a_small_difference_moves_nothing() {
         let mut all = shards(&[0; 16], |_| None);
-        let bearers = [Bearer { load: 0, most: usize::MAX }; 3];
-        let moves = balance(&all, &bearers);
+        let moves = balance(&all, &[usize::MAX; 3]);
         apply(&mut all, &moves);
         let of =
             |all: &[Weighed]| [0, 1, 2].map(|at| all.iter().filter(|one| one.worker == Some(at)).count());
         assert_eq!(of(&all), [6, 5, 5]);
-        assert_eq!(balance(&all, &bearers), []);
+        assert_eq!(balance(&all, &[usize::MAX; 3]), []);
         // One joins.
-        let bearers = [Bearer { load: 0, most: usize::MAX }; 4];
-        let moves = balance(&all, &bearers);
+        let moves = balance(&all, &[usize::MAX; 4]);
         assert_eq!((moves.len(), moves.iter().all(|one| one.to == 3)), (4, true), "no more than it takes");
         // A seventh of difference is borne.
         let all = shards(&[70_000, 80_000, 70_000, 80_000], |shard| Some(shard as usize % 2));
-        assert_eq!(balance(&all, &bearers[..2]), []);
+        assert_eq!(balance(&all, &[usize::MAX; 2]), []);
+    }
+
+    #[test]
+    fn one_that_joins_is_filled_by_whoever_can_give() {
+        // The busiest has one shard, which is too heavy to move.
+        let loads: Vec<u64> = std::iter::once(10_500_000).chain([1_000_000; 70]).collect();
+        let mut all = shards(&loads, |shard| Some(shard.div_ceil(10) as usize));
+        let moves = balance(&all, &[usize::MAX; 9]);
+        apply(&mut all, &moves);
+        assert!(moves.iter().all(|one| one.to == 8), "{moves:?}");
+        assert!(sums(&all, 9)[8] >= 7_000_000, "{:?}", sums(&all, 9));
+        assert_eq!(balance(&all, &[usize::MAX; 9]), []);
+    }
+
+    #[test]
+    fn one_that_may_take_no_more_moves_nothing_between_the_others() {
+        let loads: Vec<u64> = std::iter::once(5_000).chain([1_000_000; 39]).collect();
+        let all = shards(&loads, |shard| Some(if shard == 0 { 0 } else { 1 + usize::from(shard > 20) }));
+        assert_eq!(balance(&all, &[1, usize::MAX, usize::MAX]), [], "20 and 19 are near each other");
     }
 
     #[test]
     fn a_hot_shard_stays_and_the_others_leave_its_worker() {
         let all = shards(&[9_000_000, 100_000, 300_000, 500_000], |shard| Some(usize::from(shard == 3)));
-        let moves = balance(&all, &[Bearer { load: 0, most: usize::MAX }; 2]);
+        let moves = balance(&all, &[usize::MAX; 2]);
         let moved: Vec<(u32, usize)> = moves.iter().map(|one| (one.shard, one.to)).collect();
         assert_eq!(moved, [(2, 1)], "and it goes nowhere, and what costs little is not worth a move");
     }

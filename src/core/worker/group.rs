@@ -56,15 +56,16 @@ impl Group {
         self.has_news && self.free() > 0
     }
 
-    /// Returns how many tasks to ask for, if it should ask now.
-    pub(super) fn asks(&mut self, now: Timestamp) -> Option<usize> {
+    /// Returns how many tasks to ask for, if it should ask now. `may_hold`: places are about to be free once their
+    /// handlers have returned.
+    pub(super) fn asks(&mut self, now: Timestamp, may_hold: bool) -> Option<usize> {
         if self.is_asking {
             return None;
         }
         let is_past = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
         let pauses = self.pauses_until.is_some_and(|until| now < until);
         let wants = self.free() > 0 && !pauses && (self.has_news || is_past(self.due));
-        let asks = wants && !self.holds(now);
+        let asks = wants && !(may_hold && self.holds(now));
         if !asks && !is_past(self.tells_at) {
             return None;
         }
@@ -75,7 +76,9 @@ impl Group {
     /// Returns true if it should wait for the places whose ends are being stored, because they are more than are free.
     /// One request for all of them takes the store hardly longer than one for a few.
     fn holds(&mut self, now: Timestamp) -> bool {
-        self.is_outnumbered() && now < *self.held_since.get_or_insert(now) + LONGEST_HOLD
+        // A clock that was set back must not make it wait longer.
+        let since = self.held_since.map_or(now, |since| since.min(now));
+        self.is_outnumbered() && now < *self.held_since.insert(since) + LONGEST_HOLD
     }
 
     fn is_outnumbered(&self) -> bool {

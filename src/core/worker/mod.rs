@@ -119,8 +119,10 @@ impl<E: Clone> WorkerState<E> {
         if self.stopped_at.is_some() {
             return Vec::new();
         }
+        // Ends that gather for longer free no place in time.
+        let may_hold = self.waits.gather < group::LONGEST_HOLD;
         let groups = self.groups.iter_mut().enumerate();
-        groups.filter_map(|(at, group)| Some((at, group.asks(now)?))).collect()
+        groups.filter_map(|(at, group)| Some((at, group.asks(now, may_hold)?))).collect()
     }
 
     /// Notes what a group that asked for `free` tasks was granted, when its next task is due, and when it has

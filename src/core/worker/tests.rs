@@ -183,6 +183,26 @@ fn free_places_wait_a_moment_for_more_that_are_about_to_be_free() {
 }
 
 #[test]
+fn free_places_do_not_wait_longer_because_the_clock_is_set_back() {
+    let mut worker = worker(&[3], 0);
+    begin(&mut worker, 0, &[1, 2], None);
+    (1..=2).for_each(|id| worker.returned(at(9), lease(id), Some("end")));
+    worker.news();
+    assert_eq!(worker.asks(at(9)), []);
+    assert_eq!((worker.asks(at(5)), worker.next_ask()), (vec![], Some(at(5) + LONGEST_HOLD)));
+    assert_eq!(worker.asks(at(5) + LONGEST_HOLD), [(0, 1)]);
+}
+
+#[test]
+fn free_places_do_not_wait_for_ends_that_gather() {
+    let mut worker = worker(&[3], 1);
+    begin(&mut worker, 0, &[1, 2], None);
+    (1..=2).for_each(|id| worker.returned(at(0), lease(id), Some("end")));
+    worker.news();
+    assert_eq!(worker.asks(at(0)), [(0, 1)]);
+}
+
+#[test]
 fn what_was_given_up_frees_its_place_only_when_its_handler_returns() {
     let mut worker = worker(&[2], 0);
     begin(&mut worker, 0, &[1], Some(1));
@@ -386,7 +406,7 @@ proptest! {
             };
             let is_outnumbered = |logs: &BTreeMap<LeaseRef, Log>, group| {
                 let ends = |log: &&Log| log.group == group && log.has_returned && !log.is_over();
-                places[group] - held(logs, group) < logs.values().filter(ends).count()
+                gather == 0 && places[group] - held(logs, group) < logs.values().filter(ends).count()
             };
             if let Step::Ask(_) = step {
                 let outnumbered = (0..places.len()).filter(|group| is_outnumbered(&logs, *group));

@@ -32,6 +32,7 @@ impl Poker {
         let mut loaded = 0;
         if missed {
             self.plan.forget_sensors();
+            self.is_unread = true;
             self.withdraw();
             let all = self.ranges(self.plan.held().keys().copied());
             loaded += self.load(0, all, WhichSensors::Waiting, gained, logs_until, now)?;
@@ -42,7 +43,7 @@ impl Poker {
             loaded += self.load(0, taken, WhichSensors::Waiting, gained, logs_until, now)?;
         }
         self.plan.forget_outages_of_others(self.rules());
-        self.cursor = last;
+        (self.cursor, self.is_unread) = (last, false);
         Ok(loaded)
     }
 

@@ -19,7 +19,7 @@ use crate::sensor::plan::Event;
 use crate::sensor::{
     Ending, OutageRow, Scope, SensorRecord, SensorState, ShardLease, ShardTake, ShardWrite, Worker, life,
 };
-use crate::shard::{code, range};
+use crate::shard::{self, code, range};
 use crate::store::Tx;
 use crate::time::Timestamp;
 
@@ -261,10 +261,10 @@ fn end_unwatched(
     forget: Timestamp,
 ) -> Result<()> {
     let mut ended = Vec::new();
-    for (shard, since) in left_alone {
-        let mut rows: Vec<OutageRow> = found.iter().filter(|row| row.until.is_none()).copied().collect();
-        keep_those_of(&mut rows, codes, shards, std::iter::once(*shard));
-        ended.extend(rows.into_iter().map(|row| OutageRow { until: Some((*since).max(row.since)), ..row }));
+    for row in found.iter().filter(|row| row.until.is_none()) {
+        let shard = shard::of(code(row.fingerprint, codes), codes, shards);
+        let since = left_alone.get(&shard);
+        ended.extend(since.map(|since| OutageRow { until: Some((*since).max(row.since)), ..*row }));
     }
     let over: BTreeSet<Fingerprint> = ended.iter().map(|row| row.fingerprint).collect();
     found.retain(|row| !over.contains(&row.fingerprint));

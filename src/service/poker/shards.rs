@@ -12,7 +12,7 @@ use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::sensor::plan::Share;
 use crate::sensor::{
-    Claim, Comeback, Left, Lending, Load, Loads, Scope, ShardLease, ShardTake, ShardWrite, Worker,
+    Claim, Comeback, Left, Lending, Loads, Scope, ShardLease, ShardTake, ShardWrite, Worker,
 };
 use crate::shard::range;
 use crate::store::Tx;
@@ -116,7 +116,11 @@ impl Poker {
         let me = Worker::new(name.clone(), options.shard_codes, options.shards, expires_at);
         let me = me.incarnation(self.incarnation).kinds(self.kinds.served_names());
         let me = Worker { most_shards: options.most_shards, ..me };
-        let (loads, shards) = (&self.loads(now), options.shards.get());
+        let loads = match self.is_unread {
+            true => &Loads::new(),
+            false => &self.plan.loads(now, self.rules(), |kind| self.kinds.serves(kind)),
+        };
+        let shards = options.shards.get();
         let claim = Claim { me: &me, now, ttl: options.lease, comeback, loads, left: &self.left };
         self.store.write(|tx| {
             take_turns(tx, &self.name)?;
@@ -132,7 +136,7 @@ impl Poker {
             live.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             let (loans, leases): (Vec<_>, Vec<_>) =
                 tx.raw().shard_leases()?.into_iter().partition(|lease| lease.kind.is_some());
-            let (writes, left) = claim.writes(&leases, &loans, &live);
+            let (writes, left) = claim.writes(&leases, &live);
             let written = tx.raw().put_shards_if_unchanged(&writes)?;
             let mut writes = those_written(writes, &written);
             let mine = writes.iter().filter(|write| write.lease.holder.as_ref() == Some(name));
@@ -145,7 +149,6 @@ impl Poker {
                 leases: &leases,
                 loans: &loans,
                 held: &mine,
-                loads,
             };
             let (held, lent) = lend(tx, lending)?;
             writes.extend(lent);
@@ -166,16 +169,6 @@ impl Poker {
             let unclaimed = shards.saturating_sub(claimed);
             Ok(Renewed::Holding(Holding { shards: held, gained, freed, unclaimed, left, shared }))
         })
-    }
-
-    /// Returns what the pokes of its shards cost.
-    fn loads(&self, now: Timestamp) -> Loads {
-        let loads = self.plan.loads(now, self.rules(), |kind| self.kinds.serves(kind));
-        let named = |((shard, kind), load): ((u32, Option<u32>), Load)| {
-            let kind = kind.map(|kind| self.kinds.name(kind).cloned().ok_or(())).transpose().ok()?;
-            Some(((shard, kind), load))
-        };
-        loads.into_iter().filter_map(named).collect()
     }
 
     /// Returns the shards of which this worker looks after more than it does in memory.
@@ -268,7 +261,8 @@ fn left_alone_since(lease: &ShardLease, length: Duration, now: Timestamp) -> Tim
 
 /// Returns true if a shard was left alone for no longer than workers need to hand it on.
 fn is_handed_on(lease: &ShardLease, length: Duration, now: Timestamp) -> bool {
-    now.saturating_duration_since(lease.expires_at) <= length / 2
+    // Who should have it may not come, and another one takes it within two thirds.
+    now.saturating_duration_since(lease.expires_at) <= length * 3 / 4
 }
 
 /// Refuses to share sensors with a worker that splits them otherwise.

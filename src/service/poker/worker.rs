@@ -129,6 +129,8 @@ pub struct Poker {
     pub(super) log: Option<Arc<dyn PokeLog>>,
     pub(super) plan: Plan,
     pub(super) cursor: u64,
+    /// It has forgotten the sensors of its shards, and has yet to read them again: it does not know what they cost.
+    pub(super) is_unread: bool,
     pub(super) renew_at: Option<Timestamp>,
     /// Distinguishes it from others with its name.
     pub(super) incarnation: u64,
@@ -182,6 +184,7 @@ impl Poker {
             log: None,
             plan: Plan::default(),
             cursor: 0,
+            is_unread: false,
             renew_at: None,
             incarnation: incarnation::draw(),
             name_taken_until: None,

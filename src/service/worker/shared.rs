@@ -157,6 +157,10 @@ impl Shared {
             state.machine.starts();
         }
         self.settle(state, &others, false);
+        // Several may have come at once, and who stores them has to learn when they are due.
+        if !others.is_empty() {
+            self.ends.wake();
+        }
         if has_deadlines {
             self.time.wake();
         }
@@ -378,7 +382,13 @@ impl Shared {
     pub(super) fn not_stored(&self, ends: Vec<(LeaseRef, Outcome)>, is_news: bool) {
         let mut state = self.state.lock();
         state.machine.not_stored(self.steady(), ends);
-        self.settle(state, &[], is_news);
+        // Not the loop that stores ends: it pauses after an error, and a wake would end the pause.
+        if is_news {
+            state.machine.news();
+            state.own_wakes = state.own_wakes.wrapping_add(1);
+            drop(state);
+            self.admits.wake();
+        }
     }
 
     /// Forgets those of these attempts that are over, and wakes the loops that have something to do.
@@ -389,7 +399,8 @@ impl Shared {
         if is_news {
             state.machine.news();
         }
-        let asks = state.machine.wants_to_ask() && (is_news || !attempts.is_empty());
+        // News is for all loops of the host's handle, even if no place of this worker is free.
+        let asks = is_news || state.machine.wants_to_ask() && !attempts.is_empty();
         let calls_for_ends = state.machine.calls_for_ends(self.steady());
         let is_stopped = state.machine.is_stopped();
         if asks {

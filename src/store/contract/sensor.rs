@@ -133,7 +133,7 @@ pub trait SensorTx {
     fn shard_leases(&mut self) -> StoreResult<Vec<ShardLease>>;
 
     /// Writes the leases and loans that still have the epoch, and the end, that the decision was based on. Deletes a loan
-    /// that is written without a holder.
+    /// that is written without a holder. No shard and kind may be given twice with one epoch.
     fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>>;
 
     /// Remembers who took which shard, or which kind of it, in place of what is remembered under the same epoch. Forgets

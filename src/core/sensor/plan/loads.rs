@@ -3,11 +3,10 @@
 //! It is computed from what a poke of each target cost and how often it is poked, not from what happened lately. So a
 //! target that is poked every ten minutes counts the same all the time.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{GroupRef, Plan, Rules};
-use crate::sensor::{Load, Scope};
+use crate::sensor::{Load, Loads, Scope};
 use crate::time::Timestamp;
 
 /// What a poke costs besides the time of its call, in microseconds: it is planned, queued and answered.
@@ -22,35 +21,17 @@ impl Plan {
         }
     }
 
-    /// Returns the load of each shard that it holds, or of each kind of a shard that it borrowed.
-    pub(crate) fn loads(
-        &self,
-        now: Timestamp,
-        rules: Rules,
-        serves: impl Fn(u32) -> bool,
-    ) -> BTreeMap<(u32, Option<u32>), Load> {
-        let mut loads = BTreeMap::new();
-        for (shard, share) in &self.held {
-            match &share.scope {
-                Scope::Except(_) => drop(loads.insert((*shard, None), Load::default())),
-                Scope::Only(kinds) => {
-                    loads.extend(kinds.iter().map(|kind| ((*shard, Some(*kind)), Load::default())))
-                }
-            }
-        }
+    /// Returns the load of each shard that it holds.
+    pub(crate) fn loads(&self, now: Timestamp, rules: Rules, serves: impl Fn(u32) -> bool) -> Loads {
+        let own = self.held.iter().filter(|(_, share)| matches!(share.scope, Scope::Except(_)));
+        let mut loads: Loads = own.map(|(shard, _)| (*shard, Load::default())).collect();
         for (_, group) in self.groups.slab.iter().filter(|(_, group)| group.members > 0 && serves(group.kind))
         {
-            let shard = rules.shard(group.fingerprint);
-            let load = match loads.get_mut(&(shard, None)) {
-                Some(load) => load,
-                None => match loads.get_mut(&(shard, Some(group.kind))) {
-                    Some(load) => load,
-                    None => continue,
-                },
-            };
+            let Some(load) = loads.get_mut(&rules.shard(group.fingerprint)) else { continue };
             let interval =
                 u64::try_from(self.groups.interval(group, now, rules).as_micros()).unwrap_or(u64::MAX);
-            let pokes = 1_000_000_000_000 / interval.max(1);
+            // It is not poked again before its poke has returned.
+            let pokes = 1_000_000_000_000 / interval.max(u64::from(group.cost)).max(1);
             if group.cost == 0 {
                 load.pokes.1 += pokes;
             } else {

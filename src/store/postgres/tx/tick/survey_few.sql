@@ -1,18 +1,21 @@
 -- What request, folded_lanes, folded_pools and next_due_folded tell, right after _fold_few, where at most 16 lanes are
 -- ready, none of them carries limits, and nothing is paused. Setting up one small plan is most of what it costs.
 -- Returns a row for each ready lane, or one without a lane. Behind the lane, as folded_lanes has it: its pool, and what
--- the request granted (numbers and then epochs), what makes all of this too little, and what holders told.
+-- the request granted (numbers and then epochs), what makes all of this too little, and, in the first row, what holders
+-- told. What kept its slots is looked for in the order of its index: a server that expects some walks another one.
 -- $1: how many tasks the tick admits at most; 0 for lanes alone. $2: the queues that it serves, or NULL for all.
 -- $3: the name of the tick, or NULL.
 SELECT lane.digest, lane.no, lane.pool, lane.slots, lane.limits, lane.queue, lane.ready,
   ARRAY[lane.rank, lane.logical_date, lane.map_index, lane.first], lane.early,
   CASE WHEN lane.early = '{}' THEN greatest(0, least($1::bigint, (pool.slots - pool.used) / lane.slots)) ELSE 0 END,
   page.ranks, page.dates, page.indices, page.numbers, page.instants,
-  pool.name, pool.slots, pool.used, pool.keeps_slots, pool.description, beside.granted, beside.has_more, beside.told
+  pool.name, pool.slots, pool.used, pool.keeps_slots, pool.description, beside.granted, beside.has_more,
+  CASE WHEN row_number() OVER () = 1 THEN beside.told END
 FROM (
   SELECT (SELECT nos || epochs FROM sm.request WHERE id = $3::text) AS granted,
-    EXISTS (SELECT FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL) OR EXISTS (SELECT FROM sm.family)
-      OR EXISTS (SELECT FROM sm.pause) AS has_more,
+    (SELECT no FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL
+      ORDER BY lane, rank, logical_date, map_index, no LIMIT 1) IS NOT NULL
+      OR EXISTS (SELECT FROM sm.family) OR EXISTS (SELECT FROM sm.pause) AS has_more,
     ARRAY(SELECT json_build_array(holder, queues, told_at, lease)::text FROM sm.serving) AS told
 ) beside
 LEFT JOIN LATERAL (
