@@ -13,8 +13,8 @@ use crate::fingerprint::Fingerprint;
 use crate::id::TaskKey;
 use crate::lease::TaskId;
 use crate::sensor::{
-    EndReason, NewSensor, Outage, OutageRow, SensorState, Settings, Terms, backed_off, give_up, interval_at,
-    next_poke,
+    EndReason, Load, NewSensor, Outage, OutageRow, SensorState, Settings, Terms, backed_off, give_up,
+    interval_at, next_poke,
 };
 
 const TASKS: u64 = 24;
@@ -807,5 +807,28 @@ fn an_outage_of_what_is_lent_does_not_go_on_when_it_comes_back() {
         let (sensor, taken_over) = (sensor.record(true), Some(at(9)));
         plan.learn(Arrival { sensor, kind: 0, taken_over, whole: false, served: true }, at(10), rules());
         assert_eq!(plan.outages(), usize::from(goes_on));
+    }
+}
+
+#[test]
+fn a_load_is_what_pokes_take_in_a_second_and_one_that_takes_long_is_not_begun_again() {
+    let at = |seconds: u32| Timestamp::UNIX_EPOCH + SECOND * seconds;
+    let millis = Duration::from_millis;
+    let cases = [(1, millis(5), 5_100), (10, SECOND * 5, 500_010), (1, SECOND * 300, 999_900)];
+    for (interval, took, known) in cases {
+        let mut plan = Plan::default();
+        plan.begin(at(10));
+        let share = Share { until: at(99), scope: Scope::Except(BTreeSet::new().into_iter().collect()) };
+        plan.hold(BTreeMap::from([(shard_of(0), share)]), rules());
+        let terms = Terms::new(Settings::new(SECOND * interval, SECOND * 500).unwrap(), at(5));
+        let sensor = Sensor { lease: LeaseRef::new(TaskId(1), 1), target: 0, terms, since: 0 };
+        let (sensor, taken_over) = (sensor.record(true), None);
+        plan.learn(Arrival { sensor, kind: 0, taken_over, whole: false, served: true }, at(10), rules());
+        let load = |plan: &Plan, serves| plan.loads(at(10), rules(), |_| serves)[&shard_of(0)];
+        assert_eq!(load(&plan, true), Load { known: 0, pokes: (0, 1_000_000 / u64::from(interval)) });
+        let Some(Due { group, .. }) = plan.due(at(10), rules()) else { panic!("nothing is due") };
+        plan.note_cost(group, took);
+        assert_eq!(load(&plan, true).known, known, "{interval} s, {took:?}");
+        assert_eq!(load(&plan, false), Load::default(), "of a kind that it does not serve");
     }
 }
