@@ -127,6 +127,8 @@ fn one_sensor_from_its_registration_through_a_kill_and_an_outage_to_its_end() {
     says(&of_bo, "could not look: connection refused");
     set(&target, "4 of 5 partitions are there");
     says(&of_bo, "not yet: 4 of 5 partitions are there");
+    // The other machine's reader learns it from the store, which learns it with the next renewal.
+    says(&of_ada, "the outage ended after ");
     set(&target, "complete");
     says(&of_bo, "its task became success");
 
