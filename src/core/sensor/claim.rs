@@ -90,7 +90,8 @@ pub struct ShardLease {
     /// The kind, if it is a loan; `None` if it is the lease of the shard, for all kinds that are not lent.
     #[serde(default)]
     pub kind: Option<SensorKind>,
-    /// What its pokes cost, in microseconds of a second, as its last holder measured it. 0 if it is not known.
+    /// What its pokes cost, in microseconds of a second, as its last holder measured it. 0 if it is not known, and of
+    /// a loan.
     #[serde(default)]
     pub load: u64,
 }

@@ -6,7 +6,8 @@ use crate::admission::{LanePage, Reason};
 /// The smallest page of candidates requested, if a lane can use that many.
 const SMALLEST_PAGE: usize = 16;
 
-/// With so many lanes that their smallest pages would be more candidates than this, each gets fewer, but two.
+/// The most candidates in the smallest pages of all lanes together. If there are more lanes, each gets a smaller page, of
+/// at least two.
 const MANY: usize = 4_096;
 
 impl Planner {

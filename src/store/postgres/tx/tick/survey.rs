@@ -25,8 +25,8 @@ use crate::time::Timestamp;
 pub(in super::super) const SURVEY_FEW: &str = statement!("survey_few.sql");
 const MOST: usize = 16;
 
-/// Where its rows have a lane's pool, and behind that what all of them have: what the request granted, whether there is
-/// more than it tells, and what holders told.
+/// Where its rows have a lane's pool, and behind that what concerns no lane: what the request granted, whether there is
+/// more than it tells, and in the first row alone what holders told.
 const POOL: usize = 15;
 const GRANTED: usize = 20;
 const HAS_MORE: usize = 21;
