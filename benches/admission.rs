@@ -98,7 +98,7 @@ impl Scenario {
 }
 
 fn custom(name: &str, n: usize) -> LimitKey {
-    limits::custom(&format!("{name}/{n}")).unwrap()
+    LimitKey::new(format!("{name}/{n}")).unwrap()
 }
 
 /// Pools of this many slots each.
@@ -121,7 +121,7 @@ fn fill(store: &Arc<dyn Store>, scenario: Scenario, size: usize) {
     let in_pool = |n: usize| NewTask::new(key("wide", n)).pool(pool(n % count).as_str().try_into().unwrap());
     if scenario.is_open() {
         pools(&**store, count, Slots::Limited(1_000_000));
-        let family = LimitSpec::new(limits::custom("key/").unwrap(), 4).unwrap().family();
+        let family = LimitSpec::new("key/".try_into().unwrap(), 4).unwrap().family();
         if scenario == Scenario::ManyKeys {
             store.write(|tx| tx.define([family.clone()], IfExists::Replace)).unwrap();
         }
@@ -145,7 +145,7 @@ fn fill(store: &Arc<dyn Store>, scenario: Scenario, size: usize) {
         .write(|tx| {
             tx.define(&specs, IfExists::Replace)?;
             let rate = Rate::new(1, Duration::from_secs(86_400))?;
-            let rates = LimitSpec::of(limits::custom("rated/")?).family().rate(rate);
+            let rates = LimitSpec::of("rated/".try_into()?).family().rate(rate);
             tx.define([LimitSpec::new(workflow.clone(), 1)?, rates], IfExists::Replace)
         })
         .unwrap();

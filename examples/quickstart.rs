@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tx.enqueue(SystemClock.now(), &tasks)
     })?;
     // The services: one gives slots, one looks whether files are there. An `Upkeep` would take back what dead processes held.
-    let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
+    let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?).budget(4); // at most 4 to a tick
     let poker = Poker::new(store.clone(), "poker-1".try_into()?).min_interval(Duration::from_millis(10));
     let mut poker = builtin(poker, store.clone())?; // the kinds that come along
 

@@ -1,8 +1,8 @@
 //! A host of plain threads: a worker with handlers, a poker and upkeep, each on its own thread, and a clean
 //! stop.
 //!
-//! Nobody polls: the loops sleep until something is due or they are woken. `WakingStore` wakes those for whom a task that was
-//! enqueued, ended, cancelled or registered as a sensor may be news; `LoopHandle::stop` ends them all.
+//! Nobody polls: the loops sleep until something is due or they are woken. `WakingStore` wakes the loops that may have work
+//! after a commit; `LoopHandle::stop` ends them all.
 //!
 //! Every fourth task waits for an instant. Its handler registers it as a sensor, and then it takes neither a thread nor a slot.
 
@@ -75,7 +75,7 @@ fn main() -> Result<()> {
 
 pub(crate) fn work(attempt: &Attempt) -> Result<Outcome> {
     if attempt.task().id.0 % 4 != 0 {
-        let is_to_stop = attempt.wait(Duration::from_millis(20)); // in truth, something useful
+        let is_to_stop = attempt.wait(Duration::from_millis(20)); // your work goes here
         return Ok(if is_to_stop { Outcome::GivenBack } else { ().into() });
     }
     let now = SystemClock.now();

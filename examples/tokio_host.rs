@@ -47,7 +47,7 @@ pub(crate) async fn work(store: AsyncStore, attempt: Attempt) -> Result<Outcome>
         return Ok(().into());
     }
     tokio::select! {
-        () = sleep(Duration::from_millis(10)) => Ok(().into()), // in truth, something useful
+        () = sleep(Duration::from_millis(10)) => Ok(().into()), // your work goes here
         () = attempt.until_cancelled() => Ok(Outcome::GivenBack),
     }
 }

@@ -61,7 +61,7 @@ fn host(url: &str) -> Result<(), Failure> {
     let began = store.clock().now();
     let run = DateTime::from(began).to_rfc3339();
     let pool = PoolSpec::new("cluster", Slots::Limited(SLOTS))?;
-    let task = |key| Ok(NewTask::new(key).pool("cluster".try_into()?).record_attempts(true));
+    let task = |key| Ok(NewTask::new(key).pool("cluster".try_into()?).attempts_as_runs(true));
     let tasks = keys(&run)?.into_iter().map(task).collect::<Result<Vec<_>, Failure>>()?;
     store.write(|tx| {
         tx.define([&pool], IfExists::Replace)?;

@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ctrlc::set_handler(move || signal.stop())?;
     let worker = Worker::new(store.clone(), "host-1".try_into()?).queue("cpu".try_into()?, 8);
     let worker = worker.queue("gpu".try_into()?, 2).handler(move |attempt: &Attempt| {
-        println!("{}: {}", attempt.task().lane.queue, attempt.task().payload); // in truth, something useful
+        println!("{}: {}", attempt.task().lane.queue, attempt.task().payload); // your work goes here
         (left.fetch_sub(1, Ordering::SeqCst) == 1).then(|| done.stop());
         Ok::<(), std::io::Error>(())
     });

@@ -4,7 +4,7 @@
 //! use std::sync::Arc;
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::service::{Admitter, Service};
-//! use stationmaster::store::{MemoryStore, Store};
+//! use stationmaster::store::MemoryStore;
 //! use stationmaster::{NewTask, TaskKey};
 //!
 //! let store = Arc::new(MemoryStore::new()); // or stationmaster::store::SqliteStore::open("jobs.db", Default::default())?
@@ -16,10 +16,12 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! Complete programs are in `examples/`: read `quickstart.rs` first, then `worker_host.rs`. `web_service` is a whole
+//! Complete programs are in `examples/`: read `worker_host.rs` first, then `quickstart.rs`. `web_service` is a whole
 //! service: axum, PostgreSQL, its own tables, and two kinds of workers. `threads_host.rs` and `tokio_host.rs` run a
 //! worker beside a poker and upkeep, on threads and on tokio.
 //!
+//! * [Run tasks with a worker](#run-tasks-with-a-worker)
+//! * [Start what follows when its dependencies are done](#start-what-follows-when-its-dependencies-are-done)
 //! * [Limit a database to 4 tasks](#limit-a-database-to-4-tasks)
 //! * [Limit a tenant to 10](#limit-a-tenant-to-10)
 //! * [Let a big task through](#let-a-big-task-through)
@@ -29,7 +31,6 @@
 //! * [Why does this task not run?](#why-does-this-task-not-run)
 //! * [Retry with Airflow's times](#retry-with-airflows-times)
 //! * [Keep a lease while the work runs](#keep-a-lease-while-the-work-runs)
-//! * [Have a worker do all of that](#have-a-worker-do-all-of-that)
 //! * [Cancel a task](#cancel-a-task)
 //! * [Run again what a dead worker held](#run-again-what-a-dead-worker-held)
 //! * [Keep the store in order](#keep-the-store-in-order)
@@ -43,6 +44,93 @@
 //! * [From tokio](#from-tokio)
 //! * [Test with a virtual clock](#test-with-a-virtual-clock)
 //! * [Metrics](#metrics)
+//!
+//! # Run tasks with a worker
+//!
+//! A [`Worker`](crate::service::Worker) admits as many tasks as it has places for, renews their leases, starts them,
+//! runs your handlers, and stores how they ended. A failed task is retried by its own policy. Without a policy, the first `Err` fails the task for good. On tokio, handlers can be
+//! futures. `examples/worker_host.rs` is a complete host.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey};
+//! # use stationmaster::store::{MemoryStore, Store};
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "films", "2026-01-01", name).unwrap());
+//! use std::time::Duration;
+//! use stationmaster::ops::Outcome;
+//! use stationmaster::service::{Attempt, LoopHandle, WakingStore, Worker};
+//!
+//! let handle = LoopHandle::new(); // stop it from a signal
+//! let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), handle.clone()));
+//! store.write(|tx| tx.enqueue(now, &[task("cut"), task("render").queue("gpu".try_into()?)]))?;
+//!
+//! let worker = Worker::new(store.clone(), "worker-1".try_into()?)
+//!     .queue("default".try_into()?, 8) // at most 8 at once
+//!     .queue("gpu".try_into()?, 2)
+//!     .max_run(|_task| Some(Duration::from_secs(3_600)))
+//!     .handler(|attempt: &Attempt| {
+//!         if attempt.wait(Duration::from_millis(1)) { // the work
+//!             return Ok(Outcome::GivenBack); // the handler is to stop, so another worker may have the task at once
+//!         }
+//!         Ok::<_, std::io::Error>(().into())
+//!     })
+//!     // The task after this one, in the same transaction as this one's end.
+//!     .queue_handler("gpu".try_into()?, {
+//!         let stop = handle.clone();
+//!         move |attempt: &Attempt| {
+//!             attempt.end((), |tx| tx.enqueue(now, &[task("publish")]).map(drop))?;
+//!             stop.stop();
+//!             Ok::<_, stationmaster::Error>(())
+//!         }
+//!     });
+//! worker.run(&handle)?;
+//! assert!(store.read(|tx| tx.tasks(&[task("publish").key]))?[0].is_some());
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
+//!
+//! A handler may run more than once for one task: after a failure, after a lost lease, and after the task was given
+//! back. The task's end takes effect once, and so does everything else in the transaction of that end. To write rows of
+//! your own, call [`finish`](crate::store::Tx::finish) with `.fenced()?` in your transaction, commit, and then call
+//! [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere).
+//!
+//! # Start what follows when its dependencies are done
+//!
+//! End each task in a transaction that looks at the others, and enqueue what follows if all have succeeded.
+//! [`in_turn`](crate::service::Attempt::in_turn) makes these transactions take turns by a name of yours. Otherwise two
+//! tasks that end at once on PostgreSQL may not see each other's end, and nothing follows. In a transaction of your own,
+//! call [`serialize`](crate::store::Tx::serialize) before the task is ended.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::{NewTask, TaskKey, TaskState};
+//! # use stationmaster::clock::{Clock, SystemClock};
+//! # use stationmaster::store::{MemoryStore, Store};
+//! # use stationmaster::service::{LoopHandle, WakingStore, Worker};
+//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
+//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "films", "film-7", name).unwrap());
+//! # let handle = LoopHandle::new();
+//! # let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), handle.clone()));
+//! # let stop = handle.clone();
+//! use stationmaster::service::Attempt;
+//!
+//! let cut_or_render = move |attempt: &Attempt| {
+//!     let run = attempt.task().key.run.as_str(); // both tasks of a film have its run
+//!     attempt.in_turn(&[run]).end((), |tx| {
+//!         let both = tx.tasks(&[task("cut").key, task("render").key])?;
+//!         if both.iter().flatten().all(|task| task.state == TaskState::Success) {
+//!             tx.enqueue(SystemClock.now(), &[task("publish")])?;
+//!         }
+//!         Ok(())
+//!     })
+//! };
+//! store.write(|tx| tx.enqueue(now, &[task("cut"), task("render")]))?;
+//! # let worker = Worker::new(store.clone(), "worker-1".try_into()?).handler(cut_or_render);
+//! # let worker = worker.task_handler("films".try_into()?, "publish".try_into()?, move |_: &Attempt| stop.stop());
+//! # worker.run(&handle)?;
+//! # assert!(store.read(|tx| tx.tasks(&[task("publish").key]))?[0].is_some());
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
 //!
 //! # Limit a database to 4 tasks
 //!
@@ -81,11 +169,12 @@
 //! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
-//! use stationmaster::admission::{IfExists, limits};
+//! use stationmaster::admission::IfExists;
+//! use stationmaster::admission::limits::LimitSpec;
 //!
-//! let tenant = limits::custom("acme")?;
-//! store.write(|tx| tx.define([limits::LimitSpec::new(tenant.clone(), 10)?], IfExists::Replace))?;
-//! let tasks: Vec<NewTask> = (0..99).map(|n| task(&format!("t{n}")).limit(tenant.clone())).collect();
+//! let tenant = LimitSpec::new("tenant/acme".try_into()?, 10)?;
+//! store.write(|tx| tx.define([&tenant], IfExists::Replace))?;
+//! let tasks: Vec<NewTask> = (0..99).map(|n| task(&format!("t{n}")).limit(tenant.key.clone())).collect();
 //! store.write(|tx| tx.enqueue(now, &tasks))?;
 //! assert_eq!(admitter.tick(now)?.granted.len(), 10);
 //! # Ok::<(), stationmaster::Error>(())
@@ -156,6 +245,9 @@
 //!
 //! A share key divides a pool among the customers that have work, by what each holds now. More:
 //! [`NewTask::share`](crate::NewTask::share).
+//!
+//! A weight of one customer is a definition of its own key. If there is a family for all customers too, its maximum and
+//! rate no longer apply to that customer: set them again beside the weight.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -285,55 +377,6 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! # Have a worker do all of that
-//!
-//! A [`Worker`](crate::service::Worker) admits as many tasks as it has places for, renews their leases, starts them,
-//! runs your handlers, and stores how they ended. A failed task is retried by its own policy. On tokio, handlers can be
-//! futures. `examples/worker_host.rs` is a complete host.
-//!
-//! ```
-//! # use std::sync::Arc;
-//! # use stationmaster::{NewTask, TaskKey};
-//! # use stationmaster::store::{MemoryStore, Store};
-//! # let now = stationmaster::Timestamp::UNIX_EPOCH;
-//! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "films", "2026-01-01", name).unwrap());
-//! use std::time::Duration;
-//! use stationmaster::ops::Outcome;
-//! use stationmaster::service::{Attempt, LoopHandle, WakingStore, Worker};
-//!
-//! let handle = LoopHandle::new(); // stop it from a signal
-//! let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), handle.clone()));
-//! store.write(|tx| tx.enqueue(now, &[task("cut"), task("render").queue("gpu".try_into()?)]))?;
-//!
-//! let worker = Worker::new(store.clone(), "worker-1".try_into()?)
-//!     .queue("default".try_into()?, 8) // at most 8 at once
-//!     .queue("gpu".try_into()?, 2)
-//!     .max_run(|_task| Some(Duration::from_secs(3_600)))
-//!     .handler(|attempt: &Attempt| {
-//!         if attempt.wait(Duration::from_millis(1)) { // the work
-//!             return Ok(Outcome::GivenBack); // it is to stop: another worker may have the task at once
-//!         }
-//!         Ok::<_, std::io::Error>(().into())
-//!     })
-//!     // The task after this one, in the same transaction as this one's end.
-//!     .queue_handler("gpu".try_into()?, {
-//!         let stop = handle.clone();
-//!         move |attempt: &Attempt| {
-//!             attempt.end((), |tx| tx.enqueue(now, &[task("publish")]).map(drop))?;
-//!             stop.stop();
-//!             Ok::<_, stationmaster::Error>(())
-//!         }
-//!     });
-//! worker.run(&handle)?;
-//! assert!(store.read(|tx| tx.tasks(&[task("publish").key]))?[0].is_some());
-//! # Ok::<(), stationmaster::Error>(())
-//! ```
-//!
-//! A handler may run more than once for one task: after a failure, after a lost lease, and after the task was given
-//! back. The task's end takes effect once, and so does everything else in the transaction of that end. To write rows of
-//! your own, call [`finish`](crate::store::Tx::finish) with `.fenced()?` in your transaction, commit, and then call
-//! [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere).
-//!
 //! # Cancel a task
 //!
 //! A waiting task ends at once. A running task's handler is asked to stop and has a grace to do so. Until then the task
@@ -366,7 +409,7 @@
 //!         while !attempt.wait(Duration::from_secs(1)) {} // the work
 //!         assert!(matches!(attempt.cancelled(), Some(Cancelled::Requested { .. })));
 //!         stop.stop();
-//!         Ok::<_, stationmaster::Error>(Outcome::GivenBack) // or what is done after all
+//!         Ok::<_, stationmaster::Error>(Outcome::GivenBack) // or a success, if the work is done by now
 //!     });
 //! worker.run(&handle)?;
 //! let ended = store.read(|tx| tx.tasks(&[task("cut").key, task("trailer").key]))?;
@@ -425,7 +468,7 @@
 //! # Admitter::new(store.clone(), "worker-1".try_into()?).tick(now)?;
 //! use stationmaster::ops::{Finish, Finished};
 //!
-//! let me = "worker-1".try_into()?; // of no other process that lives
+//! let me = "worker-1".try_into()?; // no other live process has this name
 //! let ended = store.write(|tx| {
 //!     let mine = tx.leases_of(&me, None, 1_000)?;
 //!     let lost: Vec<_> = mine.iter().map(|task| Finish::failed(task.lease_ref(), "its process ended")).collect();
@@ -437,8 +480,8 @@
 //!
 //! # Keep the store in order
 //!
-//! By default, [`service::Upkeep`](crate::service::Upkeep) deletes nothing and audits nothing. Set how long to keep
-//! each kind of row:
+//! By default, [`service::Upkeep`](crate::service::Upkeep) deletes only feed events that every consumer has accepted, and
+//! audits nothing. Set how long to keep each kind of row:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -454,7 +497,7 @@
 //! let mut upkeep = Upkeep::new(store)
 //!     .retain_ended_for(day) // tasks that succeeded or were skipped
 //!     .retain_state_for(TaskState::Failed, 30 * day)
-//!     .retain_feed_for(day) // what a consumer that went away would hold back
+//!     .retain_feed_for(day) // even if a consumer has not read it
 //!     .close_runs_silent_for(5 * minute, RunStatus::Killed) // runs whose heartbeats stopped
 //!     .retain_runs_for(365 * day)
 //!     .audit_every(day); // in one process: it reads all tasks
@@ -519,15 +562,19 @@
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
+//! use stationmaster::ops::Finish;
 //! use stationmaster::service::FeedReader;
 //! use stationmaster::task::Feed;
 //!
 //! store.write(|tx| tx.enqueue(now, &[task("load").feed(Feed::EndsAndSensors)]))?;
+//! # let granted = Admitter::new(store.clone(), "worker-1".try_into()?).tick(now)?.granted;
+//! # let ended = [Finish::success(granted[0].lease_ref())];
+//! store.write(|tx| tx.finish(now, &ended))?; // `ended`: the success of that task
 //! let mut mailer = FeedReader::new(store, "mailer".try_into()?, |event| match event.state.as_str() {
-//!     "failed" => Err(format!("nobody to tell of {}", event.task).into()), // comes again
+//!     "failed" => Err(format!("no mail server for {}", event.task).into()), // delivered again
 //!     state => Ok(println!("{} is {state}; its sensor: {:?}", event.task, event.reason)),
 //! });
-//! assert_eq!(mailer.tick(now)?.accepted, 0); // or let `drive` call it
+//! assert_eq!(mailer.tick(now)?.accepted, 1); // or let `drive` call it
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
@@ -596,11 +643,12 @@
 //! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let dir = tempfile::tempdir().unwrap();
-//! # let path = dir.path().join("shop.db");
-//! use stationmaster::store::{SqliteStore, sqlite::SqliteTx};
+//! # std::env::set_current_dir(&dir)?;
+//! use stationmaster::store::SqliteStore;
+//! use stationmaster::store::sqlite::{SqliteTx, rusqlite};
 //!
-//! let store = SqliteStore::open(&path, Default::default())?; // its tables, beside yours in one file
-//! let mut conn = rusqlite::Connection::open(&path)?;
+//! let store = SqliteStore::open("shop.db", Default::default())?; // its tables, beside yours in one file
+//! let mut conn = rusqlite::Connection::open("shop.db")?;
 //! conn.execute_batch("CREATE TABLE invoice (id INTEGER, sent_by TEXT)")?;
 //!
 //! let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
@@ -616,6 +664,7 @@
 //!
 #![cfg_attr(all(feature = "postgres", feature = "tokio"), doc = "```no_run")]
 #![cfg_attr(not(all(feature = "postgres", feature = "tokio")), doc = "```ignore")]
+//! # use std::time::Duration;
 //! # use stationmaster::clock::Clock;
 //! use stationmaster::ops::{Fenced, Finish};
 //! # use stationmaster::service::Attempt;
@@ -624,18 +673,22 @@
 //! #     db: &mut tokio_postgres::Client, schema: &Schema, clock: &impl Clock, attempt: &Attempt,
 //! # ) -> Result<(), Box<dyn std::error::Error>> {
 //! loop {
+//!     // Fails if the connection is lost: the task is then tried again by its retry policy.
 //!     let transaction = db.transaction().await?;
 //!     transaction.execute("UPDATE invoice SET sent = sent + 1 WHERE id = 17", &[]).await?; // your rows first
 //!     let (now, end) = (clock.now(), [Finish::success(attempt.lease())]);
 //!     // A transaction of a pool, such as deadpool's, is passed as `&*transaction`.
 //!     match postgres::tx(&transaction, schema, move |tx| tx.finish(now, &end)?.fenced().map(drop)).await {
 //!         // Rolled back. As the handler's error it would cost an attempt.
-//!         Err(error) if error.is_retryable() => continue,
-//!         ended => ended?,
+//!         Err(error) if error.is_retryable() => drop(transaction),
+//!         ended => {
+//!             ended?;
+//!             transaction.commit().await?;
+//!             attempt.ended_elsewhere();
+//!             return Ok(());
+//!         }
 //!     }
-//!     transaction.commit().await?;
-//!     attempt.ended_elsewhere();
-//!     return Ok(());
+//!     tokio::time::sleep(Duration::from_millis(100)).await;
 //! }
 //! # }
 //! ```
@@ -666,7 +719,9 @@
 //!
 //! # From threads
 //!
-//! A service does one step per tick. [`service::drive`](crate::service::drive) ticks it on one of your threads whenever
+//! A service does one step per tick. The tick of an admitter grants up to its
+//! [budget](crate::service::Admitter::budget), whatever your threads are doing: if places are few, call
+//! [`admit`](crate::service::Admitter::admit) with the number of free ones instead. [`service::drive`](crate::service::drive) ticks it on one of your threads whenever
 //! it is due, until its handle is stopped.
 //!
 //! ```
@@ -677,11 +732,12 @@
 //! # let store = Arc::new(MemoryStore::new());
 //! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
-//! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
+//! # let admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
 //! use std::ops::ControlFlow;
 //! use stationmaster::clock::SystemClock;
 //! use stationmaster::service::{LoopHandle, drive};
 //!
+//! let mut admitter = admitter.budget(8); // at most 8 to a tick; 512 if not set
 //! let handle = LoopHandle::new(); // with a `WakingStore`, it is woken when there is work
 //! let stopper = handle.clone();
 //! let thread = std::thread::spawn(move || {
@@ -728,9 +784,11 @@
 //!
 //! # Test with a virtual clock
 //!
-//! Everything takes `now`. Only [`service::drive`](crate::service::drive) and the deadlines of pokes read a clock.
-//! Whatever takes a clock also takes a [`clock::ManualClock`](crate::clock::ManualClock). `examples/simulate_a_day`
-//! simulates a host's whole day in seconds.
+//! Verbs and ticks take `now`, so call them with the instants of a
+//! [`clock::ManualClock`](crate::clock::ManualClock). Only a poker looks at the machine's clock, for the deadlines of
+//! pokes. [`service::drive`](crate::service::drive), its form for tokio and a [`Worker`](crate::service::Worker) read the
+//! clock that you give them, but sleep in real time: a test with a virtual clock does not use them.
+//! `examples/simulate_a_day` simulates a host's whole day in seconds. More: [`clock`](crate::clock).
 //!
 //! ```
 //! # use std::sync::Arc;

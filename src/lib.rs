@@ -1,64 +1,63 @@
 //! Scheduling primitives for workflow orchestrators and job runners: retry backoff, slot pools and admission, sensors
-//! that share their polls, shards, and an index of active runs. There is no server, no async runtime and no workflow
-//! language: your program keeps its own graph and links to this crate.
+//! that share their polls, shards, and an index of active runs. There is no server and no workflow language, and your
+//! program needs no async runtime: it keeps its own graph and links to this crate.
 //!
 //! Where to go next: [`guide`] has a short program for each common task. [`store::Tx`] lists everything a host does in
 //! a transaction. [`service`] contains what runs in the background. Complete programs are in `examples/`: start with
-//! `quickstart.rs` and `worker_host.rs`; `web_service` is a whole service on PostgreSQL. If you know Airflow,
-//! [`_coming_from_airflow`] (`docs/coming-from-airflow.md`) maps its names to those of this crate.
+//! `worker_host.rs` and `quickstart.rs`; `web_service` is a whole service on PostgreSQL. [`_postgresql`] sets that store
+//! up, [`_operating`] shows a store in use, [`_upgrading`] is about new versions. If you know Airflow,
+//! [`_coming_from_airflow`] maps its names to those of this crate.
 //!
 //! # One program
 //!
-//! Two tasks share a pool of one slot. The first fails and is retried; the second then succeeds.
+//! A worker runs a task that fails once and is tried again. The task's pool has four slots, however many processes run
+//! this program on the file.
 //!
-//! ```
+#![cfg_attr(feature = "sqlite", doc = "```")]
+#![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
 //! use std::{sync::Arc, time::Duration};
 //! use stationmaster::admission::IfExists;
 //! use stationmaster::backoff::RetryPolicy;
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::pool::{PoolSpec, Slots};
-//! use stationmaster::ops::{Finish, Finished};
-//! use stationmaster::service::{Admitter, Upkeep, Service};
-//! use stationmaster::store::MemoryStore;
-//! use stationmaster::{NewTask, TaskKey, TaskState};
+//! use stationmaster::service::{Attempt, LoopHandle, WakingStore, Worker};
+//! use stationmaster::store::{SqliteStore, Store};
+//! use stationmaster::{NewTask, TaskKey};
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     // On disk: stationmaster::store::SqliteStore::open("jobs.db", Default::default())?
-//!     let store = Arc::new(MemoryStore::new());
-//!     let retry = RetryPolicy::exponential(Duration::from_secs(30)).max_attempts(3).build()?;
-//!     let task = |name| TaskKey::new("prod", "nightly", "2026-01-01", name).map(NewTask::new);
-//!     let load = task("load")?.pool("db".try_into()?).retry(retry).payload("copy.sql");
-//!     let check = task("check")?.pool("db".try_into()?);
+//!     # let folder = tempfile::tempdir()?;
+//!     # std::env::set_current_dir(&folder)?;
+//!     let handle = LoopHandle::new(); // stops the worker, and wakes it when there is work
+//!     let store = SqliteStore::open("jobs.db", Default::default())?;
+//!     let store: Arc<dyn Store> = Arc::new(WakingStore::new(store, handle.clone()));
 //!
 //!     let now = SystemClock.now(); // a transaction reads no clock: you pass the instant
+//!     let retry = RetryPolicy::exponential(Duration::from_secs(1)).max_attempts(3).build()?;
+//!     let key = TaskKey::new("prod", "nightly", now.to_string(), "load")?; // namespace, workflow, run, task
+//!     let load = NewTask::new(key).pool("db".try_into()?).retry(retry).payload("in.csv");
 //!     store.write(|tx| {
-//!         tx.define([PoolSpec::new("db", Slots::Limited(1))?], IfExists::Replace)?;
-//!         tx.enqueue(now, &[load.clone(), check.clone()])
+//!         tx.define([PoolSpec::new("db", Slots::Limited(4))?], IfExists::Replace)?;
+//!         tx.enqueue(now, std::slice::from_ref(&load)) // a known key changes nothing
 //!     })?;
-//!     let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?).lease(Duration::from_secs(60));
-//!     let keeper = admitter.keeper(); // a clone of it, in a loop of its own, renews what you keep
-//!     let admission = admitter.admit(now, 4)?; // at most as many as you have free places
-//!     assert_eq!(admission.refusals[0].reason.to_string(), "pool db: 0 open of 1, needs 1");
 //!
-//!     let task = &admission.granted[0]; // `task.key` and `task.attempt` say what to run, and your own text does:
-//!     assert_eq!(task.payload, "copy.sql");
-//!     let (lease, kept) = (task.lease_ref(), keeper.keep(task));
-//!     let started = store.write(|tx| tx.start(now, &[lease]))?;
-//!     assert!(started[0] && !kept.is_lost(), "if the lease was lost, stop that work");
-//!     let failed = [Finish::failed(lease, "no route to host")]; // outside: `write` may run its body again
-//!     let finished = store.write(|tx| tx.finish(now, &failed))?;
-//!     assert!(matches!(finished[0], Finished::RetryAt(at) if at >= now + Duration::from_secs(30)));
-//!
-//!     let lease = admitter.admit(now, 4)?.granted[0].lease_ref(); // the slot came back: the other task's turn
-//!     store.write(|tx| tx.finish(now, &[Finish::success(lease)]))?;
-//!     let tasks = store.read(|tx| tx.tasks(&[load.key.clone(), check.key.clone()]))?;
-//!     let states: Vec<TaskState> = tasks.into_iter().flatten().map(|task| task.state).collect();
-//!     assert_eq!(states, [TaskState::UpForRetry, TaskState::Success]);
-//!     let reaped = Upkeep::new(store).tick(now)?.reaped; // in a loop of its own: ends the leases of dead workers
-//!     assert!(reaped.is_empty());
+//!     let stop = handle.clone(); // in a service: from a signal
+//!     let worker = Worker::new(store, "worker-1".try_into()?).places(8).handler(move |attempt: &Attempt| {
+//!         let task = attempt.task();
+//!         println!("{}, attempt {}: {}", task.key, task.attempt, task.payload); // your work goes here
+//!         if task.attempt == 1 {
+//!             return Err("no route to host");
+//!         }
+//!         stop.stop();
+//!         Ok(())
+//!     });
+//!     println!("{} ends were stored", worker.run(&handle)?.stored); // 2: a failure and a success
 //!     Ok(())
 //! }
 //! ```
+//!
+//! Without a retry policy, the first `Err` fails the task for good. In a service, drive a [`service::Upkeep`] beside the
+//! worker, in one process at least: it ends the leases of dead workers. Their tasks run again, up to three times unless
+//! [`LeaseLoss`](task::LeaseLoss) says otherwise.
 //!
 //! # The nouns
 //!
@@ -67,6 +66,7 @@
 //! | [`NewTask`], [`TaskKey`] | what asks for slots: one instance of a task in a run of a workflow |
 //! | [`pool::PoolSpec`], [`admission::limits`] | what bounds how many run at once |
 //! | [`TaskRecord`] | a task as the store has it: its state, attempt, lease and your payload. A grant returns one |
+//! | [`service::Worker`], [`service::Attempt`] | runs your handlers on the tasks that it is granted; what a handler is given |
 //! | [`lease::Lease`], [`LeaseRef`] | a timed grant to one holder. Its epoch rises with each grant, so calls under an older one are refused |
 //! | [`backoff::RetryPolicy`] | when a failed task runs again |
 //! | [`sensor::NewSensor`], [`canonical::PokeContext`] | a task that waits, and what for |
@@ -81,27 +81,20 @@
 //!                           └────tick── Poker (what sensors wait for), FeedReader (tells you what ended)
 //! ```
 //!
-//! If your work is a function of a task, [`service::Worker`] does step 3 for you: it runs your handlers and stores how
-//! they ended. The steps one by one:
-//!
 //! 1. Open a store. Define pools and limits. A task that names no pool is in `default_pool`, which has 128
 //!    slots until you change that.
 //! 2. When a task's dependencies are met, [enqueue](store::Tx::enqueue) it. Enqueueing a known key changes nothing, so
 //!    the call is safe to repeat until the task has ended and been deleted (step 5).
-//! 3. [`service::Admitter`] grants leases on slots to your process: `admit(now, n)` for as many tasks as you have free
-//!    places. Or let [`service::drive`] call it in a loop on one of your threads (on tokio: `tokio::drive`). The loop
-//!    ticks when the next task is due, and at once when a [`WakingStore`](service::WakingStore) reports new work.
-//!    [Start](store::Tx::start) the tasks and run them. Leases last 60 s by default, counted from the grant.
-//!    [`service::Keeper`] renews them, including those of tasks that you have not started yet, and tells you which
-//!    were lost. Stop the work of those, and [finish](store::Tx::finish) the rest.
-//!    [`Finish::given_back`](ops::Finish::given_back) returns a task that you will not run.
+//! 3. A [`service::Worker`] runs it: one of your handlers, which are functions of a task. To enqueue what follows in the
+//!    transaction of its end, call [`Attempt::end`](service::Attempt::end), [in
+//!    turn](service::Attempt::in_turn) if it follows several tasks. Or run tasks [yourself](#with-your-own-executor).
 //! 4. A task that only waits [registers](store::Tx::register) as a sensor. It releases its slots while
 //!    [`service::Poker`] polls on its behalf. The [feed] reports how it ended, as it does for every task that [opted
 //!    in](task::Feed): [`service::FeedReader`].
-//! 5. [`service::Upkeep`] ends the leases of dead processes. After a delay of its own it first lets holders renew, for
-//!    a [grace](service::Upkeep#grace) of 20 s; so tick it more often than that. By default it deletes nothing.
-//!    [`retain_ended_for`](service::Upkeep::retain_ended_for) deletes ended tasks;
-//!    [`retain_state_for`](service::Upkeep::retain_state_for) keeps failed ones longer.
+//! 5. [`service::Upkeep`] ends the leases of dead processes. If upkeep itself was late, holders get 20 s (the
+//!    [*grace*](service::Upkeep#grace)) to renew before it ends leases. Tick it at least that often. By default it deletes
+//!    only feed events that every consumer has accepted. [`retain_ended_for`](service::Upkeep::retain_ended_for) deletes
+//!    ended tasks; [`retain_state_for`](service::Upkeep::retain_state_for) keeps failed ones longer.
 //!    [`retain_feed_for`](service::Upkeep::retain_feed_for) bounds what the feed keeps. Optionally, upkeep also closes
 //!    silent runs, deletes stopped ones, and audits the store.
 //!
@@ -111,12 +104,49 @@
 //! into [`Error::Repeated`]. Otherwise a repeated `start` or `finish` returns that the first took effect.
 //!
 //! `write` rolls back if its body returns an error. After a conflict it runs the body again, up to 16 times, so the
-//! body must change nothing but the store. An error that [`is_retryable`](Error::is_retryable) changed nothing: call
-//! again. After one that [`is_indeterminate`](Error::is_indeterminate) the commit may have taken effect: repeat the
-//! call, or query the store.
+//! body must change nothing but the store. An error that [`is_retryable`](Error::is_retryable) committed nothing, and its
+//! cause may pass: call again after a pause. After one that [`is_indeterminate`](Error::is_indeterminate) the commit may
+//! have taken effect: repeat the call, or query the store.
 //!
-//! An admitter can be granted any ready task of the queues it serves. It serves all queues unless you name some. So if
-//! your workers differ (by machine, by tenant), name a [queue](NewTask::queue) for each kind.
+//! An admitter or a worker can be granted any ready task of the queues it serves. It serves all queues unless you name
+//! some. So if your workers differ (by machine, by tenant), name a [queue](NewTask::queue) for each kind.
+//!
+//! # With your own executor
+//!
+//! [`service::Admitter`] grants leases on slots to your process: `admit(now, n)` at most `n`, for as many places as you
+//! have free. Or [`service::drive`] calls its `tick` in a loop on one of your threads (on tokio: `tokio::drive`). A tick
+//! grants up to the [budget](service::Admitter::budget), which is 512 unless you set it. The loop ticks when the next task
+//! is due, and at once when a [`WakingStore`](service::WakingStore) reports new work. [Start](store::Tx::start) the tasks
+//! and run them. Leases last 60 s by default, counted from the grant. [`service::Keeper`] renews them, including those of
+//! tasks that you have not started yet, and tells you which were lost. Stop the work of those, and
+//! [finish](store::Tx::finish) the rest. [`Finish::given_back`](ops::Finish::given_back) returns a task that you will not
+//! run. An `admit` of your own is the last verb that writes in its transaction.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use stationmaster::clock::{Clock, SystemClock};
+//! # use stationmaster::{NewTask, TaskKey};
+//! use stationmaster::ops::{Finish, Finished};
+//! use stationmaster::service::{Admitter, Service, Upkeep};
+//! use stationmaster::store::MemoryStore;
+//!
+//! # let (store, now) = (Arc::new(MemoryStore::new()), SystemClock.now());
+//! # let retry = stationmaster::backoff::RetryPolicy::fixed(std::time::Duration::from_secs(30)).max_attempts(2).build()?;
+//! # store.write(|tx| tx.enqueue(now, &[NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).retry(retry.clone())]))?;
+//! let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
+//! let keeper = admitter.keeper(); // drive a clone in its own loop: it renews the leases you keep
+//! let admission = admitter.admit(now, 4)?; // `admission.refusals` says why the others wait
+//!
+//! let task = &admission.granted[0]; // `task.key` and `task.attempt` identify the work; `task.payload` is your own text
+//! let (lease, kept) = (task.lease_ref(), keeper.keep(task));
+//! let started = store.write(|tx| tx.start(now, &[lease]))?;
+//! assert!(started[0] && !kept.is_lost(), "if the lease was lost, stop that work");
+//! let failed = [Finish::failed(lease, "no route to host")]; // outside: `write` may run its body again
+//! let finished = store.write(|tx| tx.finish(now, &failed))?;
+//! assert!(matches!(finished[0], Finished::RetryAt(at) if at > now)); // by the task's retry policy
+//! assert!(Upkeep::new(store).tick(now)?.reaped.is_empty()); // in a loop of its own
+//! # Ok::<(), stationmaster::Error>(())
+//! ```
 //!
 //! # Features
 //!
@@ -166,42 +196,33 @@ pub use task::{NewTask, TaskRecord, TaskState};
 #[doc(no_inline)]
 pub use time::Timestamp;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/coming-from-airflow.md")]
-pub mod _coming_from_airflow {}
+/// Makes pages of `docs/` modules of the documentation.
+macro_rules! pages {
+    ($($page:ident: $file:literal;)+) => {$(
+        #[cfg(any(doc, doctest))]
+        #[doc = include_str!($file)]
+        pub mod $page {}
+    )+};
+}
 
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/design.md")]
-pub mod _design {}
+pages! {
+    _coming_from_airflow: "../docs/coming-from-airflow.md";
+    _design: "../docs/design.md";
+    _admission: "../docs/admission.md";
+    _sensors: "../docs/sensors.md";
+    _feed: "../docs/feed.md";
+    _active_runs: "../docs/active-runs.md";
+    _history: "../docs/history.md";
+    _listing: "../docs/listing.md";
+    _sql: "../docs/sql.md";
+    _operating: "../docs/operating.md";
+    _upgrading: "../docs/upgrading.md";
+}
 
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/admission.md")]
-pub mod _admission {}
-
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/sensors.md")]
-pub mod _sensors {}
-
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/feed.md")]
-pub mod _feed {}
-
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/active-runs.md")]
-pub mod _active_runs {}
-
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/history.md")]
-pub mod _history {}
-
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/listing.md")]
-pub mod _listing {}
-
-#[cfg(any(doc, doctest))]
-#[doc = include_str!("../docs/sql.md")]
-pub mod _sql {}
+#[cfg(any(doc, all(doctest, feature = "postgres")))]
+#[doc = include_str!("../docs/postgresql.md")]
+pub mod _postgresql {}

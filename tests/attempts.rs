@@ -110,7 +110,7 @@ fn a_task_may_keep_all_of_its_attempts_or_none() {
     for store in stores() {
         let choices =
             [("none", KeptAttempts::None), ("failures", KeptAttempts::Failures), ("all", KeptAttempts::All)];
-        let tasks = choices.map(|(name, history)| NewTask::new(key(name)).history(history));
+        let tasks = choices.map(|(name, history)| NewTask::new(key(name)).keep_attempts(history));
         store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
         let rows = |store: &Shared| choices.map(|(name, _)| kept(store, name).len());
         let ends = |now, end: fn(LeaseRef) -> Finish| {
@@ -131,9 +131,9 @@ fn a_task_may_keep_all_of_its_attempts_or_none() {
         );
         assert_eq!(rows(&store), [0, 1, 2]);
         // What is changed holds for the attempts that end from then on, each by a call of its own.
-        let no_more = |new: &mut NewTask| new.history = KeptAttempts::Failures;
+        let no_more = |new: &mut NewTask| new.keep_attempts = KeptAttempts::Failures;
         store.write(|tx| tx.change(at(20), &[key("all")], no_more)).unwrap();
-        let from_now_on = |new: &mut NewTask| new.history = KeptAttempts::All;
+        let from_now_on = |new: &mut NewTask| new.keep_attempts = KeptAttempts::All;
         store.write(|tx| tx.change(at(20), &[key("none")], from_now_on)).unwrap();
         for lease in run(&store, 21) {
             let done = store.write(|tx| tx.finish(at(22), &[Finish::skipped(lease, "not today")])).unwrap();

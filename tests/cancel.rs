@@ -45,7 +45,7 @@ fn stubborn(name: &str) -> NewTask {
     NewTask::new(key(name))
         .retry(retry)
         .lease_loss(LeaseLoss::Requeue { at_most: 99 })
-        .record_attempts(true)
+        .attempts_as_runs(true)
         .feed(Feed::EndsAndSensors)
 }
 

@@ -34,7 +34,7 @@ fn new() -> NewTask {
     NewTask::new(key())
         .retry(retry)
         .lease_loss(LeaseLoss::Requeue { at_most: 1_000 })
-        .record_attempts(true)
+        .attempts_as_runs(true)
         .feed(Feed::EndsAndSensors)
 }
 

@@ -36,7 +36,7 @@ fn key(name: &str) -> TaskKey {
 fn admitted(names: &[&str]) -> (Arc<FaultStore>, Vec<LeaseRef>) {
     let store = Arc::new(FaultStore::new(Arc::new(MemoryStore::new())));
     let new = |name: &&str| {
-        NewTask::new(key(name)).record_attempts(true).lease_loss(LeaseLoss::Requeue { at_most: 9 })
+        NewTask::new(key(name)).attempts_as_runs(true).lease_loss(LeaseLoss::Requeue { at_most: 9 })
     };
     let tasks: Vec<NewTask> = names.iter().map(new).collect();
     let order = AdmitRequest::new("h".try_into().unwrap(), "tick".try_into().unwrap(), 99, secs(30));

@@ -10,9 +10,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stationmaster::admission::IfExists;
 use stationmaster::admission::Reason;
-use stationmaster::admission::limits::{self, LimitSpec};
+use stationmaster::admission::limits::LimitSpec;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
+use stationmaster::id::LimitKey;
 use stationmaster::ops::{
     AdmitRequest, Explanation, Finish, Finished, Mark, Marked, Outcome, Registered, RetryAdvice,
 };
@@ -226,7 +227,7 @@ fn a_tick_may_be_asked_for_again_and_grants_nothing_twice() {
 #[test]
 fn pools_and_limits_bound_what_runs_and_say_why() {
     for store in stores() {
-        let tenant = limits::custom("acme").unwrap();
+        let tenant = LimitKey::new("acme").unwrap();
         store
             .write(|tx| {
                 tx.define([PoolSpec::new("db", Slots::Limited(5))?], IfExists::Replace)?;
@@ -258,7 +259,7 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         assert_eq!(why("two"), "pool db: 0 open of 5, needs 2");
         assert_eq!(why("six"), "pool db: has 5 slots in all, needs 6");
         assert_eq!(why("nowhere"), "pool nowhere: does not exist");
-        assert_eq!(why("acme-2"), "limit free:acme: 1 of 1");
+        assert_eq!(why("acme-2"), "limit acme: 1 of 1");
         assert_eq!(why("later"), "not before 1970-01-01 00:01:00 UTC");
         assert_eq!(why("one"), "it does not wait for admission: it is running");
         assert_eq!(why("ghost"), "there is no such task");
@@ -305,7 +306,7 @@ fn waits(interval: u64, timeout: u64) -> Settings {
 fn sense(store: &Shared, now: i64, names: &[&str], path: &str, settings: Settings) -> Vec<LeaseRef> {
     let tasks: Vec<NewTask> = names
         .iter()
-        .map(|name| NewTask::new(key(name)).record_attempts(true).feed(Feed::EndsAndSensors))
+        .map(|name| NewTask::new(key(name)).attempts_as_runs(true).feed(Feed::EndsAndSensors))
         .collect();
     put(store, now, &tasks);
     register_all(store, now, &run(store, now), path, settings)
@@ -627,7 +628,7 @@ fn every_sensor_of_a_group_has_its_line_in_the_log() {
 fn recorded_attempts_are_in_the_index_of_runs() {
     for store in stores() {
         let retry = RetryPolicy::fixed(secs(5)).max_attempts(3).build().unwrap();
-        let recorded = NewTask::new(key("t")).retry(retry).record_attempts(true);
+        let recorded = NewTask::new(key("t")).retry(retry).attempts_as_runs(true);
         put(&store, 0, &[recorded.lease_loss(LeaseLoss::Fail)]);
         let active = |begin: i64, end: i64| {
             let query = ActiveQuery::new(at(begin), at(end)).namespace("ns".try_into().unwrap());
@@ -663,9 +664,7 @@ fn enqueueing_again_changes_nothing_and_bad_tasks_are_refused_whole() {
             NewTask::new(key("bad")).pool_slots(0),
             NewTask::new(key("bad")).pool_slots(u32::MAX),
             NewTask::new(key("bad")).payload("x".repeat(stationmaster::bounds::MAX_TEXT_BYTES + 1)),
-            (0..17).fold(NewTask::new(key("bad")), |task, n| {
-                task.limit(limits::custom(&n.to_string()).unwrap())
-            }),
+            (0..17).fold(NewTask::new(key("bad")), |task, n| task.limit(n.to_string().try_into().unwrap())),
         ] {
             let refused = store.write(|tx| tx.enqueue(at(5), &[NewTask::new(key("good")), bad.clone()]));
             assert!(matches!(refused, Err(stationmaster::Error::Invalid(_))), "{refused:?}");

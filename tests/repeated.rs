@@ -34,7 +34,7 @@ fn grant(store: &Arc<dyn Store>, now: i64) -> LeaseRef {
 /// Enqueues a task that is retried once after a second, and grants it at 0.
 fn granted(store: &Arc<dyn Store>, name: &str) -> LeaseRef {
     let retry = RetryPolicy::fixed(Duration::from_secs(1)).max_attempts(2).build().unwrap();
-    let task = NewTask::new(key(name)).retry(retry).record_attempts(true);
+    let task = NewTask::new(key(name)).retry(retry).attempts_as_runs(true);
     store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&task))).unwrap();
     let order =
         AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 1, Duration::from_secs(10));

@@ -386,7 +386,7 @@ fn attempts_of_different_tasks_are_different_runs() {
             TaskKey::new("ns", "w/r", "x", "t").unwrap(),
             TaskKey::new("ns", "w", "r/x", "t").unwrap(),
         ];
-        put(&*store, &keys.clone().map(|key| NewTask::new(key).record_attempts(true)));
+        put(&*store, &keys.clone().map(|key| NewTask::new(key).attempts_as_runs(true)));
         let granted = admitted(&*store, 0, "tick").granted;
         let leases: Vec<LeaseRef> = granted.iter().map(|task| task.lease_ref()).collect();
         store.write(|tx| tx.start(at(0), &leases)).unwrap();

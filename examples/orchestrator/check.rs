@@ -31,7 +31,7 @@ pub(crate) fn check(workflow: &Workflow) -> Result<(), Trouble> {
     }
     let mut limits = HashSet::new();
     for limit in &workflow.limits {
-        let spec = limits::custom(&limit.name).map(|key| limits::LimitSpec::new(key, limit.max));
+        let spec = limit.name.as_str().try_into().map(|key| limits::LimitSpec::new(key, limit.max));
         if limit.max == 0 || !matches!(spec, Ok(Ok(_))) {
             return refuse(format!("limit {:?} needs a name, and a max of at least 1", limit.name));
         }

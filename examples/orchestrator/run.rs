@@ -143,11 +143,11 @@ impl Run {
             .logical_date(self.started)
             .retry(spec.retry.clone())
             .lease_loss(LeaseLoss::Requeue { at_most: 20 })
-            .record_attempts(true)
+            .attempts_as_runs(true)
             .feed(if spec.wait_for.is_some() { Feed::EndsAndSensors } else { Feed::Off })
             .limit(limits::workflow(key)?);
         for limit in &spec.limits {
-            task = task.limit(limits::custom(limit)?);
+            task = task.limit(limit.as_str().try_into()?);
         }
         Ok(task)
     }
@@ -269,7 +269,7 @@ fn define_capacity(tx: &mut Tx<'_>, workflow: &Workflow) -> Result<()> {
         }
     }
     for limit in &workflow.limits {
-        specs.push(limits::LimitSpec::new(limits::custom(&limit.name)?, limit.max)?);
+        specs.push(limits::LimitSpec::new(limit.name.as_str().try_into()?, limit.max)?);
     }
     tx.define(&specs, IfExists::Replace).map(drop)
 }

@@ -135,7 +135,7 @@ fn new_task(key: TaskKey, spec: &Task, is_limited: bool, date: Timestamp) -> Res
         .lease_loss(spec.lease_loss)
         .feed(if spec.wait_for.is_some() { Feed::EndsAndSensors } else { Feed::Off });
     for name in &spec.limits {
-        task = task.limit(limits::custom(name)?);
+        task = task.limit(name.as_str().try_into()?);
     }
     if is_limited {
         let workflow = limits::workflow(&task.key)?;

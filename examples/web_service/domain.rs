@@ -135,7 +135,7 @@ async fn make(app: &App, attempt: &Attempt) -> Result<Outcome> {
     }
     let length = Duration::from_millis(20 + film.id.unsigned_abs() * 37 % 200);
     tokio::select! {
-        () = sleep(length) => end(app, attempt, Some(film)).await, // in truth, something useful
+        () = sleep(length) => end(app, attempt, Some(film)).await, // your work goes here
         () = attempt.until_cancelled() => Ok(Outcome::GivenBack),
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! # Testing with your own clock
 //!
-//! Services have no clock. Tick them with the instants of a [`ManualClock`], and jump to whatever is due next: the
+//! A tick takes its instant from the caller. What repeats ticks reads the clock that you give it, but sleeps in real
+//! time: [`service::drive`](crate::service::drive), its form for tokio, and a [`Worker`](crate::service::Worker). So a
+//! test with a virtual clock calls no driver. Tick the services with the instants of a [`ManualClock`], and jump to whatever is due next: the
 //! entries of your calendar and the `next_due` of each report. Nothing sleeps, a day takes seconds, and the same input
 //! gives the same day. `examples/simulate_a_day` does so for 200 workflows with retries, sensors and crashes.
 //!

@@ -80,7 +80,8 @@ impl Error {
         Self::Aborted(cause.into())
     }
 
-    /// Returns true if the same call may succeed when it is repeated.
+    /// Returns true if nothing was committed and the same call may succeed later: see
+    /// [`StoreError::is_retryable`].
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_retryable())
     }
@@ -242,13 +243,13 @@ pub enum Invalid {
     /// [`admit`](crate::store::Tx::admit) was called in a PostgreSQL transaction that the host owns. A tick
     /// holds a lock for which all other ticks wait, so it runs in short transactions of the store alone.
     #[error(
-        "a tick holds a lock that stops all other ticks, so it does not run in a transaction that the host owns: admit with an Admitter, or in Store::write"
+        "a tick holds a lock that stops all other ticks, so it does not run in a transaction that the host owns: admit with an Admitter, or in the store's own `write`"
     )]
     TickInHostTransaction,
     /// A verb that decides under a lock was called in a host's PostgreSQL transaction above `READ COMMITTED`.
     /// There it would see an older state than the one that it locked.
     #[error(
-        "above READ COMMITTED this verb would decide on a state from before its lock: call it at READ COMMITTED, or in Store::write"
+        "above READ COMMITTED this verb would decide on a state from before its lock: call it at READ COMMITTED, or in the store's own `write`"
     )]
     AboveReadCommitted,
     /// A retention time was set for a state in which tasks have not ended.
@@ -375,7 +376,7 @@ pub enum StoreErrorKind {
     Conflict,
     /// No space is left. Everything committed is safe. Make space and call again.
     Full,
-    /// The medium failed.
+    /// The medium or the connection failed before the commit. Nothing was changed. Call again when it works.
     Io,
     /// The stored data is damaged or was not written by this crate.
     Corrupt,
@@ -441,10 +442,12 @@ impl StoreError {
         self.kind
     }
 
-    /// Returns true for [`StoreErrorKind::Busy`] and [`StoreErrorKind::Conflict`]: nothing was changed, call
-    /// again.
+    /// Returns true for [`Busy`](StoreErrorKind::Busy), [`Conflict`](StoreErrorKind::Conflict),
+    /// [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io): nothing was committed, and the cause may pass.
+    /// Call again, after a pause. The last two can last until someone makes space or repairs the medium.
     pub fn is_retryable(&self) -> bool {
-        matches!(self.kind, StoreErrorKind::Busy | StoreErrorKind::Conflict)
+        use StoreErrorKind::{Busy, Conflict, Full, Io};
+        matches!(self.kind, Busy | Conflict | Full | Io)
     }
 
     /// Returns true for [`StoreErrorKind::Indeterminate`].

@@ -30,7 +30,7 @@ impl From<Error> for Trouble {
         match &error {
             Error::Invalid(_) => Self::bad(error.to_string()),
             error if error.is_retryable() => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("The store is busy: {error}"))
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("The store cannot be used now: {error}"))
             }
             error => Self::new(StatusCode::INTERNAL_SERVER_ERROR, format!("The store failed: {error}")),
         }

@@ -88,8 +88,8 @@ impl AdmitRequest {
     /// [`Policy::Reserve`], the first tasks of queues that somebody else serves keep the next slots of a full
     /// pool for themselves, because slots belong to the pool.
     ///
-    /// The store notes what each holder serves, once in the length of its leases. If no holder has told for
-    /// twice that length that it serves a queue, no one does: its tasks reserve nothing, and
+    /// Each holder announces what it serves, once in the length of its leases. If no holder has announced a queue
+    /// for twice that length, no one serves it: its tasks reserve nothing, and
     /// [`queues`](crate::store::ReadTx::queues) and [`explain`](crate::store::ReadTx::explain) report it.
     #[must_use]
     pub fn serves(mut self, queues: impl IntoIterator<Item = QueueName>) -> Self {
@@ -121,7 +121,7 @@ impl AdmitRequest {
     /// Starts the granted tasks in the same instant, as [`Tx::start`] would after the tick. They are
     /// [`Running`](crate::TaskState::Running), and the host saves a transaction.
     ///
-    /// A task that [records its attempts as runs](crate::NewTask::record_attempts) is granted only, and is
+    /// A task that [records its attempts as runs](crate::NewTask::attempts_as_runs) is granted only, and is
     /// still to be started. Its run may be locked by another transaction, and a tick waits for no row.
     #[must_use]
     pub fn started(mut self) -> Self {
@@ -164,10 +164,10 @@ impl Admission {
     ///
     /// let store = MemoryStore::new();
     /// let tasks = ["a", "b", "c"].map(|task| NewTask::new(TaskKey::new("prod", "nightly", "r1", task).unwrap()));
-    /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30));
+    /// let request = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 1, Duration::from_secs(30));
     /// let admission = store.write(|tx| {
     ///     tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)?;
-    ///     tx.admit(Timestamp::UNIX_EPOCH, &order)
+    ///     tx.admit(Timestamp::UNIX_EPOCH, &request)
     /// })?;
     /// assert_eq!(admission.refused_by_reason(), [("budget_spent", 2)].into());
     /// # Ok::<(), stationmaster::Error>(())
@@ -224,36 +224,36 @@ impl Tx<'_> {
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?);
     /// store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task)))?;
     ///
-    /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
-    /// let admission = store.write(|tx| tx.admit(now, &order))?;
+    /// let request = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
+    /// let admission = store.write(|tx| tx.admit(now, &request))?;
     /// assert_eq!(admission.granted[0].key, task.key);
-    /// assert_eq!(store.write(|tx| tx.admit(now, &order))?.granted, admission.granted, "asked again: the same leases");
+    /// assert_eq!(store.write(|tx| tx.admit(now, &request))?.granted, admission.granted, "asked again: the same leases");
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn admit(&mut self, now: impl Into<Timestamp>, order: &AdmitRequest) -> Result<Admission> {
+    pub fn admit(&mut self, now: impl Into<Timestamp>, request: &AdmitRequest) -> Result<Admission> {
         let now = now.into();
-        order.check()?;
+        request.check()?;
         self.tick(|tx| {
-            let mut query = looks_for(order).request(order.request.clone()).promote(now, PROMOTE);
+            let mut query = looks_for(request).request(request.request.clone()).promote(now, PROMOTE);
             // A window asks for more than it admits.
             if query.pools == WhichPools::Named {
-                query = query.budget(order.budget);
+                query = query.budget(request.budget);
             }
             let mut survey = tx.raw().survey(&query)?;
-            apply_families(&mut survey, &order.policy)?;
+            apply_families(&mut survey, &request.policy)?;
             // Tasks that are still overdue wait for the next tick, which is due at once.
             let next_due = survey.next_due.map(|due| due.max(now));
-            let tells_at = Some(tell(tx, &order.serving(now), &survey.serving)?);
+            let tells_at = Some(tell(tx, &request.serving(now), &survey.serving)?);
             if let Some(leases) = &survey.granted {
-                let granted = granted_before(tx, order, leases)?;
+                let granted = granted_before(tx, request, leases)?;
                 return Ok(Admission { granted, next_due, tells_at, ..Admission::default() });
             }
             // Another transaction may be changing a planned task. The store leaves such tasks out of a second
             // plan. It knows which they are by what the first plan read, so it is not asked for the lanes again.
             for _ in 0..2 {
-                let mut planner = plan_over(now, order, &mut survey, |pages| tx.raw().candidates(pages))?;
+                let mut planner = plan_over(now, request, &mut survey, |pages| tx.raw().candidates(pages))?;
                 let plan = planner.finish();
-                if let Some(granted) = commit(tx, now, order, &plan)? {
+                if let Some(granted) = commit(tx, now, request, &plan)? {
                     let next_due = next_due.into_iter().chain(plan.next_token).min();
                     let (Plan { refusals, missing, .. }, promoted) = (plan, survey.promoted);
                     return Ok(Admission { granted, refusals, missing, promoted, next_due, tells_at });
@@ -266,28 +266,28 @@ impl Tx<'_> {
 }
 
 /// Returns what a tick plans with, before it makes any task ready.
-pub(super) fn looks_for(order: &AdmitRequest) -> SurveyQuery {
-    let query = SurveyQuery::new().pools(needed_pools(&order.policy));
-    match order.policy {
+pub(super) fn looks_for(request: &AdmitRequest) -> SurveyQuery {
+    let query = SurveyQuery::new().pools(needed_pools(&request.policy));
+    match request.policy {
         // Slots are reserved for what other queues wait for, too.
         Policy::Reserve { .. } => query,
-        Policy::Backfill | Policy::AirflowWindow(_) => query.queues(order.serves.clone()),
+        Policy::Backfill | Policy::AirflowWindow(_) => query.queues(request.serves.clone()),
     }
 }
 
 /// Plans over the candidates that `read` finds now. Takes the lanes out of the survey.
 pub(super) fn plan_over(
     now: Timestamp,
-    order: &AdmitRequest,
+    request: &AdmitRequest,
     survey: &mut Survey,
     mut read: impl FnMut(&[LanePage]) -> StoreResult<Vec<Candidate>>,
 ) -> StoreResult<Planner> {
     let mut lanes = std::mem::take(&mut survey.lanes);
-    if let Some(queues) = &order.serves {
+    if let Some(queues) = &request.serves {
         leave_unserved(&mut lanes, queues, &survey.serving, now);
     }
-    let planner = Planner::new(order.budget, lanes).policy(&order.policy, now);
-    let planner = planner.serving(order.serves.as_ref()).paused(&survey.paused);
+    let planner = Planner::new(request.budget, lanes).policy(&request.policy, now);
+    let planner = planner.serving(request.serves.as_ref()).paused(&survey.paused);
     let mut planner = planner.shares(&survey.shares, survey.grants);
     loop {
         match planner.need() {
@@ -344,7 +344,7 @@ fn tell(tx: &mut Tx<'_>, new: &Serving, told: &[Serving]) -> Result<Timestamp> {
     if let Some(at) = tells_at(new, told) {
         return Ok(at);
     }
-    tx.raw().put_serving(new, new.told_at - KEPT)?;
+    tx.raw().put_serving(new, new.announced_at - KEPT)?;
     Ok(new.due())
 }
 
@@ -361,12 +361,12 @@ pub(super) fn needed_pools(policy: &Policy) -> WhichPools {
 }
 
 /// Returns what is left of the leases that a tick of the same name granted.
-fn granted_before(tx: &mut Tx<'_>, order: &AdmitRequest, leases: &[LeaseRef]) -> Result<Vec<TaskRecord>> {
+fn granted_before(tx: &mut Tx<'_>, request: &AdmitRequest, leases: &[LeaseRef]) -> Result<Vec<TaskRecord>> {
     let tasks = tasks_under(tx, leases)?.into_iter().flatten();
     let granted: Vec<TaskRecord> = tasks.filter(|task| task.state.is_leased()).collect();
-    let others = |task: &&TaskRecord| task.lease.as_ref().is_some_and(|lease| lease.holder != order.holder);
+    let others = |task: &&TaskRecord| task.lease.as_ref().is_some_and(|lease| lease.holder != request.holder);
     if let Some(lease) = granted.iter().find(others).and_then(|task| task.lease.as_ref()) {
-        let (request, holder) = (order.request.clone(), lease.holder.clone());
+        let (request, holder) = (request.request.clone(), lease.holder.clone());
         return Err(Invalid::RequestOfAnother { request, holder }.into());
     }
     Ok(granted)
@@ -376,22 +376,23 @@ fn granted_before(tx: &mut Tx<'_>, order: &AdmitRequest, leases: &[LeaseRef]) ->
 fn commit(
     tx: &mut Tx<'_>,
     now: Timestamp,
-    order: &AdmitRequest,
+    request: &AdmitRequest,
     plan: &Plan,
 ) -> Result<Option<Vec<TaskRecord>>> {
     if plan.admit.is_empty() {
         return Ok(Some(Vec::new()));
     }
     let ids: Vec<_> = plan.admit.iter().map(|candidate| candidate.order.id).collect();
-    let mut forget = Forget::before(now - order.remember, FORGET);
-    let mut batch = GrantBatch::new(&ids, &order.holder, now, now + order.lease).request(&order.request);
-    match &order.answered {
+    let mut forget = Forget::before(now - request.remember, FORGET);
+    let mut batch =
+        GrantBatch::new(&ids, &request.holder, now, now + request.lease).request(&request.request);
+    match &request.answered {
         Some(answered) => batch = batch.replaces(answered),
         // Counting costs as much as there are ticks, so only a tick that adds one counts.
         None => forget = forget.most(MOST),
     }
     batch = batch.forget(forget).rates(&plan.rates).shares(&plan.shares).whole();
-    batch.started = order.started;
+    batch.started = request.started;
     let granted = tx.grant(&batch)?;
     if granted.tasks.is_empty() {
         return Ok(None);

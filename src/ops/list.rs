@@ -84,11 +84,11 @@ impl ReadTx<'_> {
         Ok(self.raw().count_tasks(cap)?.by_state(cap as u64))
     }
 
-    /// Returns the recorded attempts of these tasks: who held each, when, and why it ended. Each task has at most 16, in
+    /// Returns the kept attempts of these tasks: who held each, when, and why it ended. Each task has at most 16, in
     /// order: those of its latest 16 grants. Empty for an unknown task.
     ///
-    /// Which attempts are recorded is the task's choice ([`NewTask::history`](crate::NewTask::history)). By default those
-    /// that ended without success are. `docs/history.md` says what belongs in a run's record, and what belongs here.
+    /// Which attempts are kept is the task's choice ([`NewTask::keep_attempts`](crate::NewTask::keep_attempts)). By
+    /// default those that ended without success are. `docs/history.md` says what belongs in a run's record, and what belongs here.
     ///
     /// # Errors
     ///

@@ -12,16 +12,16 @@ impl ReadTx<'_> {
     /// either.
     ///
     /// It costs one call of the store, [`survey`](crate::store::contract::TaskTx::survey).
-    pub(crate) fn idle_tick(&mut self, now: Timestamp, order: &AdmitRequest) -> Result<Option<Admission>> {
-        let (serving, policy) = (order.serving(now), &order.policy);
-        let query = SurveyQuery::new().pools(needed_pools(policy)).queues(order.serves.clone());
+    pub(crate) fn idle_tick(&mut self, now: Timestamp, request: &AdmitRequest) -> Result<Option<Admission>> {
+        let (serving, policy) = (request.serving(now), &request.policy);
+        let query = SurveyQuery::new().pools(needed_pools(policy)).queues(request.serves.clone());
         let mut survey = self.raw().survey(&query)?;
         apply_families(&mut survey, policy)?;
         let tells_at = tells_at(&serving, &survey.serving);
         if survey.is_behind || survey.next_due.is_some_and(|due| due <= now) || tells_at.is_none() {
             return Ok(None);
         }
-        let planner = Planner::new(order.budget, std::mem::take(&mut survey.lanes)).policy(policy, now);
+        let planner = Planner::new(request.budget, std::mem::take(&mut survey.lanes)).policy(policy, now);
         let mut planner = planner.paused(&survey.paused);
         loop {
             match planner.need() {

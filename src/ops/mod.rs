@@ -12,14 +12,14 @@
 //! |---|---|
 //! | tasks | `enqueue`, `enqueue_ageing`, `tasks`, `tasks_by_id`, `list_tasks`, `hold_tasks`, `count_tasks`, `attempts`, `cancel`, `change`, `change_ageing`, `clear`, `delete`, `mark` |
 //! | admission | `admit`, `preview`, `explain`, `positions`, `queues`, `serving`, `shares` |
-//! | attempts | `start`, `renew`, `finish`, `reap`, `next_expiry`, `leases_of` |
+//! | attempts | `start`, `renew`, `note`, `finish`, `reap`, `next_expiry`, `leases_of` |
 //! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `sensor_log`, `sensor_workers` |
 //! | pools and limits | `define`, `undefine`, `pools`, `all_pools`, `pool_stats`, `limits`, `all_limits`, `families` |
 //! | pauses | `pause`, `resume`, `drain`, `paused` |
 //! | runs | `record_runs`, `stop_runs`, `close_runs`, `beat_runs`, `close_silent_runs`, `runs`, `active_runs`, `active_run_places`, `count_active_runs`, `run_series` |
-//! | taking turns | `serialize` |
+//! | the transaction itself | `serialize` first, `last`, `check_whole` before a host commits |
 //! | feed | `feed`, `consumers`, `delete_consumers` |
-//! | upkeep | `forget_ended`, `delete_consumers`, `forget_stopped_runs`, `delete_runs`, `audit`, `repair_counters`, `sizes` |
+//! | upkeep | `forget_ended`, `forget_stopped_runs`, `delete_runs`, `audit`, `repair_counters`, `sizes` |
 
 mod admit;
 mod attempt;

@@ -48,20 +48,20 @@ impl ReadTx<'_> {
     /// let task = NewTask::new(TaskKey::new("prod", "nightly", "r1", "load")?).not_before(due);
     /// store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&task)))?;
     ///
-    /// let order = AdmitRequest::new("worker-1".try_into()?, "what if".try_into()?, 10, Duration::from_secs(30));
-    /// let early = store.read(|tx| tx.preview(Timestamp::UNIX_EPOCH, &order))?;
+    /// let request = AdmitRequest::new("worker-1".try_into()?, "what if".try_into()?, 10, Duration::from_secs(30));
+    /// let early = store.read(|tx| tx.preview(Timestamp::UNIX_EPOCH, &request))?;
     /// assert_eq!((early.granted.len(), early.next_due), (0, Some(due)));
     ///
-    /// let preview = store.read(|tx| tx.preview(due, &order))?;
+    /// let preview = store.read(|tx| tx.preview(due, &request))?;
     /// assert_eq!((&preview.granted[0].key, preview.promoted), (&task.key, 1));
     /// assert!(preview.granted[0].lease.is_none(), "nothing was granted");
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn preview(&mut self, now: impl Into<Timestamp>, order: &AdmitRequest) -> Result<Admission> {
+    pub fn preview(&mut self, now: impl Into<Timestamp>, request: &AdmitRequest) -> Result<Admission> {
         let now = now.into();
-        order.check()?;
+        request.check()?;
         let store = self.raw();
-        let query = looks_for(order);
+        let query = looks_for(request);
         let mut survey = store.survey(&query)?;
         let mut promoted = Promoted::default();
         if survey.next_due.is_some_and(|due| due <= now) {
@@ -69,8 +69,8 @@ impl ReadTx<'_> {
             name_capacity(store, &query, &mut survey)?;
             name_shares(store, &mut survey)?;
         }
-        apply_families(&mut survey, &order.policy)?;
-        let mut planner = plan_over(now, order, &mut survey, |pages| promoted.candidates(store, pages))?;
+        apply_families(&mut survey, &request.policy)?;
+        let mut planner = plan_over(now, request, &mut survey, |pages| promoted.candidates(store, pages))?;
         let Plan { admit, refusals, missing, next_token, .. } = planner.finish();
         let ids: Vec<_> = admit.iter().map(|candidate| candidate.order.id).collect();
         let granted = if ids.is_empty() { Vec::new() } else { store.tasks_by_id(&ids)? };

@@ -201,19 +201,19 @@ impl Admitter {
     }
 
     /// Finds out what happened to a tick whose commit had an unknown outcome.
-    fn settle(&mut self, now: Timestamp, order: &AdmitRequest, unknown: Error) -> Result<Admission> {
-        let query = SurveyQuery::new().request(order.request.clone());
+    fn settle(&mut self, now: Timestamp, request: &AdmitRequest, unknown: Error) -> Result<Admission> {
+        let query = SurveyQuery::new().request(request.request.clone());
         // In a write transaction, because it waits for a commit that may still be under way.
         let survey = self.store.write(|tx| tx.raw().survey(&query).map_err(Error::from));
         if !matches!(&survey, Ok(survey) if survey.granted.is_none()) {
             // The store has recorded it, certainly or perhaps. If it has not, the row of the previous tick is
             // left to be forgotten by age.
-            self.last = Some(order.request.clone());
+            self.last = Some(request.request.clone());
         }
         match survey.map_err(|_| unknown)?.granted {
             // The lost result may have contained more: the next tick returns it.
             Some(_) => {
-                let admission = self.store.write(|tx| tx.admit(now, order))?;
+                let admission = self.store.write(|tx| tx.admit(now, request))?;
                 Ok(Admission { next_due: Some(now), ..admission })
             }
             None => Ok(Admission { next_due: Some(now), tells_at: Some(now), ..Admission::default() }),
@@ -401,7 +401,7 @@ mod tests {
     fn it_starts_what_it_grants_if_it_is_told_to() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let task = |name: &str| NewTask::new(TaskKey::new("n", "w", "r", name).unwrap());
-        let tasks = [task("plain"), task("recorded").record_attempts(true)];
+        let tasks = [task("plain"), task("recorded").attempts_as_runs(true)];
         store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
         let mut admitter = Admitter::new(store, Holder::new("h").unwrap()).started();
         let granted = admitter.admit(Timestamp::from_micros(1), 9).unwrap().granted;

@@ -140,9 +140,9 @@ impl LoopHandle {
         others.iter().filter_map(Weak::upgrade).for_each(|other| Self(other).wake());
     }
 
-    /// Wakes the loops of another handle, too, whenever this one is woken for a cancel. It is for
-    /// [`Upkeep`](super::Upkeep), which can end a lease at the deadline of a cancel only if it knows of it, and need
-    /// not wake whenever a worker does.
+    /// Wakes the loops of another handle, too, whenever this one is woken for a cancel. Give it the handle of
+    /// [`Upkeep`](super::Upkeep): it then ends a cancelled lease at its deadline, and sleeps through everything else
+    /// that wakes a worker.
     pub fn wakes_for_cancels(&self, other: &Self) {
         let mut state = self.0.state.lock();
         state.for_cancels.retain(|known| known.strong_count() > 0);

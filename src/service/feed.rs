@@ -162,8 +162,9 @@ impl FeedReader {
         limit: usize;
         /// Sets how often it looks for new events, with one read of the store each time. Default: one second.
         refresh_every: Duration;
-        /// Sets how long other readers with its name wait after its last tick. It must be longer than the handler needs
-        /// for one event, otherwise another reader gets that event, too. Default: 30 seconds.
+        /// Sets the length of its turn: a lease on the consumer's name, which each tick renews. Other readers with that
+        /// name read nothing until it ends. It must be longer than the handler needs for one event, otherwise another
+        /// reader gets that event, too. Default: 30 seconds.
         turn: Duration;
         /// Reports what it counts and measures to this observer.
         observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }

@@ -119,7 +119,7 @@ impl FileLog {
 
     setters! {
         /// Sets how many bytes the log of an attempt may have, 1 MiB by default. A file that reaches half of that is
-        /// renamed to end in `.1`, in place of an earlier one, and a new file begins. A line longer than that is
+        /// renamed to end in `~1`, in place of an earlier one, and a new file begins. A line longer than that is
         /// written all the same.
         most_bytes: u64;
     }

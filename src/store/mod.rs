@@ -94,6 +94,9 @@ impl StoreInfo {
 }
 
 /// A store. Object-safe: services hold an `Arc<dyn Store>`.
+///
+/// A host calls `read` and `write`, which are methods of `dyn Store` and of each store of the crate, such as
+/// [`MemoryStore::write`]. They need no import of this trait. Only a store implements [`Self::transact`].
 pub trait Store: Debug + Send + Sync {
     /// Returns a description of the store.
     fn info(&self) -> StoreInfo;

@@ -32,14 +32,15 @@ pub struct Planned {
 ///
 /// The tick's errors for what its policy does not support.
 pub fn plan(
-    order: &AdmitRequest,
+    request: &AdmitRequest,
     now: Timestamp,
     mut survey: Survey,
     mut read: impl FnMut(&mut [LanePage]) -> Vec<Candidate>,
 ) -> Result<Planned, Invalid> {
-    apply_families(&mut survey, &order.policy)?;
-    let planner = Planner::new(order.budget, std::mem::take(&mut survey.lanes)).policy(&order.policy, now);
-    let planner = planner.serving(order.serves.as_ref()).paused(&survey.paused);
+    apply_families(&mut survey, &request.policy)?;
+    let planner =
+        Planner::new(request.budget, std::mem::take(&mut survey.lanes)).policy(&request.policy, now);
+    let planner = planner.serving(request.serves.as_ref()).paused(&survey.paused);
     let mut planner = planner.shares(&survey.shares, survey.grants);
     loop {
         match planner.need() {

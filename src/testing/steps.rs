@@ -20,7 +20,7 @@ use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
 use crate::shard::DEFAULT_CODES;
-use crate::store::contract::{OutageRow, ShardLease, ShardTake, ShardWrite, SurveyQuery, Worker};
+use crate::store::contract::{OutageRow, SensorWorker, ShardLease, ShardTake, ShardWrite, SurveyQuery};
 use crate::store::{Inserted, Tx};
 use crate::task::{Feed, LeaseLoss, NewTask, TaskQuery, TaskRecord, TaskState};
 use crate::time::Timestamp;
@@ -60,7 +60,7 @@ fn tasks() -> Vec<NewTask> {
         let task = NewTask::new(key(name)).pool("p".try_into().unwrap()).limit("tenant".try_into().unwrap());
         match name {
             "later" => task.not_before(at(5)),
-            "recorded" => task.record_attempts(true),
+            "recorded" => task.attempts_as_runs(true),
             "f" => task.feed(Feed::Ends),
             "c" => task.retry(retry.clone()).lease_loss(LeaseLoss::Fail),
             "h" => task.lease_loss(LeaseLoss::Requeue { at_most: 3 }).limit("key".try_into().unwrap()),
@@ -240,6 +240,6 @@ fn consumer() -> Consumer {
     Consumer { name, cursor: 1, seen_at, lost: 0, dropped: false, reader: 5, until }
 }
 
-fn worker() -> Worker {
-    Worker::new("worker".try_into().unwrap(), DEFAULT_CODES, NonZeroU32::MIN, at(50)).incarnation(5)
+fn worker() -> SensorWorker {
+    SensorWorker::new("worker".try_into().unwrap(), DEFAULT_CODES, NonZeroU32::MIN, at(50)).incarnation(5)
 }

@@ -3,6 +3,7 @@
 use stationmaster::admission::IfExists;
 use stationmaster::admission::limits::{self, LimitSpec};
 use stationmaster::admission::{Ageing, AirflowWindow, Policy, Reason};
+use stationmaster::id::LimitKey;
 use stationmaster::ops::{Finish, Outcome, RetryAdvice};
 use stationmaster::pool::Slots;
 use stationmaster::service::{Admitter, Service};
@@ -75,7 +76,7 @@ fn what_stands_before_the_big_one_is_not_held_up() {
 #[test]
 fn other_pools_and_hopeless_tasks_are_not_touched_by_a_reservation() {
     on_every_store(|scene| {
-        let limit = limits::custom("closed").unwrap();
+        let limit = LimitKey::new("closed").unwrap();
         scene.store.write(|tx| tx.define([LimitSpec::new(limit.clone(), 0)?], IfExists::Replace)).unwrap();
         big_one_behind_small_ones(scene, db("never", 5).priority(2));
         scene.put(0, &[db("limited", 4).priority(1).limit(limit.clone())]);
@@ -164,7 +165,7 @@ fn tasks_without_ageing_go_before_those_with_it() {
 fn every_kind_of_reason_is_counted() {
     on_every_store(|scene| {
         scene.pool("db", Slots::Limited(2));
-        let limit = limits::custom("tenant").unwrap();
+        let limit = LimitKey::new("tenant").unwrap();
         scene.store.write(|tx| tx.define([LimitSpec::new(limit.clone(), 1)?], IfExists::Replace)).unwrap();
         scene.put(0, &[db("first", 1).priority(9), db("two", 2).priority(8), db("three", 3), db("more", 1)]);
         scene.put(0, &[NewTask::new(key("nowhere")).pool("nowhere".try_into().unwrap())]);

@@ -59,7 +59,7 @@ fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
     let mut numbers = Vec::new();
     for (n, waiting) in world.waiting.iter().enumerate() {
         let mut task =
-            task(n.to_string(), &waiting.lane).priority(waiting.priority).record_attempts(n % 3 == 2);
+            task(n.to_string(), &waiting.lane).priority(waiting.priority).attempts_as_runs(n % 3 == 2);
         task.key.map_index = waiting.map_index;
         let task = task.logical_date(waiting.logical_date);
         // An overdue task is part of the walk as if it had been ready since its instant.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stationmaster::admission::IfExists;
-use stationmaster::admission::limits::{self, LimitSpec};
+use stationmaster::admission::limits::LimitSpec;
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
@@ -64,7 +64,7 @@ impl Workload {
             PoolSpec::new("narrow", Slots::Limited(7)).unwrap(),
             PoolSpec::new("wide", Slots::Limited(64)).unwrap(),
         ];
-        let database = limits::custom("database").unwrap();
+        let database = LimitKey::new("database").unwrap();
         let limit = LimitSpec::new(database.clone(), 9).unwrap();
         store
             .write(|tx| Ok((tx.define(&pools, IfExists::Replace)?, tx.define([&limit], IfExists::Replace)?)))
@@ -97,7 +97,7 @@ impl Workload {
                     .pool_slots(1 + n as u32 % 3)
                     .retry(retry.clone())
                     .lease_loss(LeaseLoss::Requeue { at_most: 1000 })
-                    .record_attempts(true);
+                    .attempts_as_runs(true);
                 if n % 4 == 0 { task.limit(database.clone()) } else { task }
             })
             .collect();

@@ -76,12 +76,12 @@ fn every_page_says_what_is_in_the_store() {
     );
     says(&task_page("retries"), &["no route to host", "up for retry", "not before"]);
     // All that stands before it is listed, as data.
-    let pauses = [Subject::Queue("default".parse().unwrap()), Subject::Family("free:".parse().unwrap())];
+    let pauses = [Subject::Queue("default".parse().unwrap()), Subject::Family("ten".parse().unwrap())];
     world.store.write(|tx| tx.pause(&pauses)).unwrap();
     says(
         &task_page("load-59"),
         &[
-            "<ul class=\"reasons\"><li>queue default: paused</li><li>limits free:*: paused</li>",
+            "<ul class=\"reasons\"><li>queue default: paused</li><li>limits ten*: paused</li>",
             "<li>pool db: 0 open of 2, needs 1</li></ul>",
         ],
     );

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use stationmaster::admission::IfExists;
-use stationmaster::admission::limits::{self, LimitSpec, Rate};
+use stationmaster::admission::limits::{LimitSpec, Rate};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::dashboard::Dashboard;
+use stationmaster::id::LimitKey;
 use stationmaster::ops::{AdmitRequest, Finish, StopBeforeStart};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{RunKey, RunRecord, RunStatus, StartMethod};
@@ -47,7 +48,7 @@ fn admit(store: &dyn Store, holder: &str, budget: usize) -> Result<Vec<TaskRecor
 /// A night of a shop: loads that wait for a database, sensors that share what they wait for, and a day of runs.
 fn fill(store: &Arc<SqliteStore>) -> Result<()> {
     let now = SystemClock.now();
-    let tenant = |name: &str| limits::custom(&format!("tenant/{name}"));
+    let tenant = |name: &str| LimitKey::new(format!("tenant/{name}"));
     store.write(|tx| {
         let pools = [("warehouse", 6), ("spark", 12), ("mail", 2)];
         let pools: Vec<PoolSpec> = pools

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stationmaster::admission::IfExists;
-use stationmaster::admission::limits::{self, LimitSpec, Rate};
+use stationmaster::admission::limits::{LimitSpec, Rate};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
@@ -32,7 +32,7 @@ pub fn key(task: &str) -> TaskKey {
 }
 
 fn limit(key: &str) -> LimitKey {
-    limits::custom(key).unwrap()
+    LimitKey::new(key).unwrap()
 }
 
 impl World {

@@ -145,7 +145,7 @@ fn run_key(n: usize) -> RunKey {
 fn new_task(n: usize) -> NewTask {
     let retry = RetryPolicy::fixed(Duration::from_millis(1)).max_attempts(9).build().unwrap();
     let task = NewTask::new(key(n)).pool(pool_name("wide")).pool_slots(1 + n as u32 % 3).retry(retry);
-    let task = task.lease_loss(LeaseLoss::Requeue { at_most: 9 }).record_attempts(n.is_multiple_of(2));
+    let task = task.lease_loss(LeaseLoss::Requeue { at_most: 9 }).attempts_as_runs(n.is_multiple_of(2));
     if n.is_multiple_of(5) { task.limit(format!("l{}", n % 3).as_str().try_into().unwrap()) } else { task }
 }
 

@@ -41,7 +41,7 @@ fn tasks() -> Vec<NewTask> {
             .logical_date(at(5)),
         task("limited").limit("l".try_into().unwrap()).pool_slots(2).queue("gpu".try_into().unwrap()),
         task("retried").retry(retry).payload("ü \u{1a} \0"),
-        task("recorded").record_attempts(true),
+        task("recorded").attempts_as_runs(true),
         task("later").not_before(at(1_000_000)),
     ]
 }

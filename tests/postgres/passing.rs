@@ -256,7 +256,7 @@ fn a_shard_is_taken_by_the_epoch_that_it_has_under_the_lock() {
 fn upkeep_reaches_what_is_behind_the_tasks_that_it_passes_over() {
     let ScratchStore { store, scratch } = open();
     let names: Vec<String> = (0..9).map(|n| format!("t{n}")).collect();
-    let task = |name: &String| crate::task(name).record_attempts(true);
+    let task = |name: &String| crate::task(name).attempts_as_runs(true);
     let tasks: Vec<_> = names.iter().map(task).collect();
     store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
     let order =

@@ -19,7 +19,7 @@ use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::PostgresStore;
 use stationmaster::store::contract::{
-    Ending, SensorQuery, ShardLease, ShardWrite, SurveyQuery, WhichSensors, Worker,
+    Ending, SensorQuery, SensorWorker, ShardLease, ShardWrite, SurveyQuery, WhichSensors,
 };
 use stationmaster::task::Feed;
 use stationmaster::testing::raw;
@@ -93,7 +93,7 @@ fn tasks(from: usize, to: usize, apart: bool) -> Vec<NewTask> {
     let new = |n| {
         let task = NewTask::new(key(n))
             .pool("wide".try_into().unwrap())
-            .record_attempts(true)
+            .attempts_as_runs(true)
             .retry(retry.clone())
             .feed(Feed::EndsAndSensors);
         if apart { task.limit(limit(n)) } else { task }
@@ -305,7 +305,12 @@ fn of_workers(store: &PostgresStore, count: usize) {
     let name = |n: usize| stationmaster::id::Holder::new(format!("w{n}")).unwrap();
     let put = store.write(|tx| {
         for n in 0..9 {
-            raw(tx).put_worker(&Worker::new(name(n), DEFAULT_CODES, std::num::NonZeroU32::MIN, at(9)))?;
+            raw(tx).put_worker(&SensorWorker::new(
+                name(n),
+                DEFAULT_CODES,
+                std::num::NonZeroU32::MIN,
+                at(9),
+            ))?;
         }
         let write = |n: usize, was| {
             let lease = ShardLease::new(u32::try_from(n).unwrap(), Some(name(n % 9)), was + 1, at(9));

@@ -49,8 +49,8 @@ fn fill(world: &World) {
                 task.limit_count("tenant".try_into().unwrap(), 3)
             }
             "beside" => task.pool("nowhere".try_into().unwrap()),
-            "sensing" => task.history(KeptAttempts::None),
-            _ => task.history(KeptAttempts::All),
+            "sensing" => task.keep_attempts(KeptAttempts::None),
+            _ => task.keep_attempts(KeptAttempts::All),
         }
     };
     let tasks: Vec<NewTask> = TASKS.iter().map(task).collect();

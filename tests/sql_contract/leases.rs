@@ -130,7 +130,7 @@ fn a_repeated_finish_is_told_apart_from_a_stale_one() {
 fn recorded_attempts_are_refused() {
     for make in databases() {
         let world = make();
-        let tasks = ["t", "sensor"].map(|name| NewTask::new(key(name)).record_attempts(true));
+        let tasks = ["t", "sensor"].map(|name| NewTask::new(key(name)).attempts_as_runs(true));
         world.store.write(|tx| tx.enqueue(Timestamp::from_micros(NOW), &tasks)).unwrap();
         let leases: Vec<LeaseRef> = world.admit(NOW).iter().map(TaskRecord::lease_ref).collect();
         world.store.write(|tx| tx.start(Timestamp::from_micros(NOW), &leases[1..])).unwrap();

@@ -140,7 +140,7 @@ fn sql_keeps_the_attempts_that_the_task_says() {
         let (ours, sql) = (make(), make());
         let names: Vec<String> = (0..choices.len() * outcomes.len()).map(|n| format!("t{n:02}")).collect();
         let task = |(n, name): (usize, &String)| {
-            NewTask::new(key(name)).pool("db".try_into().unwrap()).history(choices[n / outcomes.len()])
+            NewTask::new(key(name)).pool("db".try_into().unwrap()).keep_attempts(choices[n / outcomes.len()])
         };
         let tasks: Vec<NewTask> = names.iter().enumerate().map(task).collect();
         let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();

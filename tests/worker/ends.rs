@@ -27,7 +27,7 @@ fn what_a_handler_returns_is_how_its_task_ends() {
             .into_iter()
             .map(|task| match task.payload.as_str() {
                 "retry" | "never" => task.retry(retry.clone()),
-                "recorded" => task.record_attempts(true),
+                "recorded" => task.attempts_as_runs(true),
                 _ => task,
             })
             .collect();

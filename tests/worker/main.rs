@@ -11,3 +11,5 @@ mod stops;
 #[path = "../stores/mod.rs"]
 mod stores;
 mod trouble;
+#[cfg(feature = "postgres")]
+mod turns;

@@ -150,8 +150,8 @@ fn whichever_call_of_the_store_fails_a_task_runs_once_and_ends_once() {
         for at in (1..=200).step_by(kind.stride(3)) {
             let faults = Arc::new(FaultStore::new(kind.shared()));
             let (store, handle): (Arc<dyn Store>, _) = (faults.clone(), LoopHandle::new());
-            let kept = task("a").history(KeptAttempts::All);
-            enqueue(&store, &[kept, task("recorded").record_attempts(true)]);
+            let kept = task("a").keep_attempts(KeptAttempts::All);
+            enqueue(&store, &[kept, task("recorded").attempts_as_runs(true)]);
             faults.arm(Fault::new(at, when, StoreErrorKind::Io));
             let (begun, counts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             let counted = begun.clone();

@@ -344,7 +344,7 @@ fn asker(store: &Arc<dyn Store>) -> Result<Admitter> {
 fn limits_of(workload: &Workload) -> Result<Vec<limits::LimitSpec>> {
     let mut specs = Vec::new();
     for limit in &workload.limits {
-        specs.push(limits::LimitSpec::new(limits::custom(&limit.name)?, limit.max)?);
+        specs.push(limits::LimitSpec::new(limit.name.as_str().try_into()?, limit.max)?);
     }
     for workflow in &workload.workflows {
         if let Some(max) = workflow.max_active_tasks {

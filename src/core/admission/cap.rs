@@ -50,7 +50,7 @@ fn most<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
 }
 
 impl WaitingCap {
-    /// Creates a cap of so many waiting tasks that is not strict.
+    /// Creates a cap on the number of waiting tasks that is not strict.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ pub struct QueueSpec {
 }
 
 impl QueueSpec {
-    /// Creates the definition of a queue in which so many tasks may wait.
+    /// Creates the definition of a queue with this cap on the number of waiting tasks.
     pub fn new(name: QueueName, waiting: WaitingCap) -> Self {
         Self { name, waiting }
     }

@@ -1,9 +1,10 @@
 //! Limits: how many tasks that carry a key may hold a lease at once, and how many may start in a period.
 //!
 //! A limit relates to a key as a pool relates to slots. It is defined once, under a name. A task counts
-//! against it because the task *carries* that name ([`crate::NewTask::limit`]). The functions here build the
-//! usual names: per workflow (Airflow: `max_active_tasks`), per run, per task (`max_active_tis_per_dag`), per
-//! task in a run (`max_active_tis_per_dagrun`), and anything else, such as a tenant or a database.
+//! against it because the task *carries* that name ([`crate::NewTask::limit`]). The name is any text, such as
+//! `tenant/acme`: write `"tenant/acme".try_into()?`. The functions here build the keys that Airflow has: per
+//! workflow (`max_active_tasks`), per run, per task (`max_active_tis_per_dag`) and per task in a run
+//! (`max_active_tis_per_dagrun`). Do not begin names of your own with `workflow:`, `run:`, `task:` or `task_in_run:`.
 //!
 //! A key without a defined limit limits nothing. A limit that is defined later immediately counts all tasks
 //! that carry its key, including those already admitted. Queued and running tasks count; sensing tasks do
@@ -90,15 +91,6 @@ pub fn task_in_run(key: &TaskKey) -> Result<LimitKey, Invalid> {
     named("task_in_run", &parts)
 }
 
-/// Returns the key that counts everything that carries this name: a tenant, a database, a licence.
-///
-/// # Errors
-///
-/// Returns [`Invalid`] if the name is empty, too long or contains a NUL.
-pub fn custom(name: &str) -> Result<LimitKey, Invalid> {
-    LimitKey::new(format!("free:{name}"))
-}
-
 /// What a limit key counts, if a function of this module made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
@@ -110,8 +102,6 @@ pub(super) enum Scope {
     Task,
     /// [`task_in_run`].
     TaskInRun,
-    /// [`free`].
-    Free,
 }
 
 impl Scope {
@@ -122,7 +112,6 @@ impl Scope {
             "run" => Some(Self::Run),
             "task" => Some(Self::Task),
             "task_in_run" => Some(Self::TaskInRun),
-            "free" => Some(Self::Free),
             _ => None,
         }
     }
@@ -142,10 +131,11 @@ fn named(scope: &str, parts: &[&str]) -> Result<LimitKey, Invalid> {
 /// The definition of a limit by a host: of one key, or of a family of keys.
 ///
 /// A *family* is all keys that begin with a text, its prefix, and are longer. Its definition holds for each of them
-/// apart, unless the key itself is defined or a family with a longer prefix matches it. Nothing has to be
+/// separately, unless the key itself is defined or a family with a longer prefix matches it. Nothing has to be
 /// defined for each key, and nothing is left behind when the last task that carries one has ended.
 ///
-/// A key that is defined without a maximum, a rate and a cap is exempt from its families.
+/// A definition of the key itself replaces that of its family altogether. If it sets only a weight, the family's
+/// maximum, rate and cap no longer apply to that key: repeat those that should.
 ///
 /// # Examples
 ///

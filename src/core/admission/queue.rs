@@ -10,7 +10,7 @@ use super::lane::Lane;
 use crate::id::{Holder, QueueName};
 use crate::time::{Timestamp, duration_micros};
 
-/// What a holder told about the queues that it serves.
+/// What a holder announced about the queues that it serves.
 ///
 /// It counts for twice the length of the holder's leases. Until then the queues are served, whether or not the
 /// holder still lives.
@@ -21,28 +21,28 @@ pub struct Serving {
     pub holder: Holder,
     /// The queues; `None` for all.
     pub queues: Option<BTreeSet<QueueName>>,
-    /// When it told.
-    pub told_at: Timestamp,
+    /// When it announced them.
+    pub announced_at: Timestamp,
     /// The length of its leases.
     pub lease: Duration,
 }
 
 impl Serving {
-    /// Creates what a holder tells at this instant.
+    /// Creates what a holder announces at this instant.
     pub fn new(
         holder: Holder,
         queues: Option<BTreeSet<QueueName>>,
-        told_at: Timestamp,
+        announced_at: Timestamp,
         lease: Duration,
     ) -> Self {
         // In whole microseconds, as it is stored.
         let lease = Duration::from_micros(duration_micros(lease).unsigned_abs());
-        Self { holder, queues, told_at, lease }
+        Self { holder, queues, announced_at, lease }
     }
 
     /// Returns when it stops counting.
     pub fn until(&self) -> Timestamp {
-        self.told_at + self.lease.saturating_mul(2)
+        self.announced_at + self.lease.saturating_mul(2)
     }
 
     /// Returns true if the holder serves this queue.
@@ -50,24 +50,24 @@ impl Serving {
         self.queues.as_ref().is_none_or(|queues| queues.contains(queue))
     }
 
-    /// Returns when the holder has to tell again.
+    /// Returns when the holder has to announce it again.
     pub(crate) fn due(&self) -> Timestamp {
-        self.told_at + self.lease
+        self.announced_at + self.lease
     }
 
-    /// Returns true if the holder has to tell `new` in place of this: it is due, or counts for longer than the
+    /// Returns true if the holder has to announce `new` in place of this: it is due, or counts for longer than the
     /// holder's leases and clock say by now.
     pub(crate) fn is_outdated_by(&self, new: &Self) -> bool {
-        new.told_at >= self.due() || self.until() > new.until()
+        new.announced_at >= self.due() || self.until() > new.until()
     }
 
-    /// Returns true if `new` takes its place: a holder may tell of several sets of queues.
+    /// Returns true if `new` takes its place: a holder may announce several sets of queues.
     pub(crate) fn is_replaced_by(&self, new: &Self) -> bool {
         (&self.holder, &self.queues) == (&new.holder, &new.queues)
     }
 }
 
-/// Returns until when a queue is served, as far as holders have told; `None` if none of them serves it.
+/// Returns until when a queue is served, as far as holders have announced it; `None` if none of them serves it.
 pub(crate) fn served_until(told: &[Serving], queue: &QueueName) -> Option<Timestamp> {
     told.iter().filter(|serving| serving.includes(queue)).map(Serving::until).max()
 }
@@ -100,8 +100,8 @@ pub struct QueueRecord {
     pub leased: u64,
     /// How many tasks wait as sensors.
     pub sensing: u64,
-    /// Until when admitters serve it, as far as they have told. An admitter tells it once in the length of its
-    /// leases, and it then counts for two. If this instant has passed, or is `None`, no one serves the queue.
+    /// Until when admitters serve it, as far as they have announced. An admitter announces it once in the length of
+    /// its leases, and it then counts for two. If this instant has passed, or is `None`, no one serves the queue.
     pub served_until: Option<Timestamp>,
     /// How many tasks may wait; `None` for any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -31,11 +31,11 @@ const MOST_OWED: i128 = 1 << 61;
 ///
 /// ```
 /// use std::time::Duration;
-/// use stationmaster::admission::limits::{LimitSpec, Rate, custom};
+/// use stationmaster::admission::limits::{LimitSpec, Rate};
 ///
 /// // Never more than 100 calls in any minute: 20 at once, and 80 more.
 /// let rate = Rate::new(80, Duration::from_secs(60))?.burst(20)?;
-/// let api = LimitSpec::of(custom("api")?).rate(rate);
+/// let api = LimitSpec::of("api".try_into()?).rate(rate);
 /// assert_eq!(serde_json::to_string(&rate)?, r#"{"starts":80,"period_s":60,"burst":20}"#);
 /// # drop(api);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for Rate {
 }
 
 impl Rate {
-    /// Creates a rate of so many starts in each period, one at once. The period is truncated to whole
+    /// Creates a rate of `starts` starts in each period, and a burst of one. The period is truncated to whole
     /// microseconds.
     ///
     /// # Errors

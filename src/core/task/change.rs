@@ -103,7 +103,7 @@ fn asked(task: &TaskRecord) -> NewTask {
         lease_loss: task.lease_loss,
         attempt_runs: task.attempt_runs,
         feed: task.feed,
-        history: task.history,
+        keep_attempts: task.keep_attempts,
         payload: task.payload.clone(),
     }
 }

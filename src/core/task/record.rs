@@ -41,7 +41,7 @@ pub struct TaskRecord {
     pub feed: Feed,
     /// Which of its attempts are kept.
     #[serde(default, skip_serializing_if = "KeptAttempts::is_default")]
-    pub history: KeptAttempts,
+    pub keep_attempts: KeptAttempts,
     /// The host's own text.
     pub payload: String,
     /// Its present state.
@@ -100,7 +100,7 @@ impl TaskRecord {
             lease_loss: insert.lease_loss,
             attempt_runs: insert.attempt_runs,
             feed: insert.feed,
-            history: insert.history,
+            keep_attempts: insert.keep_attempts,
             payload: insert.payload,
             state: TaskState::Scheduled,
             due: insert.due,

@@ -111,7 +111,7 @@ pub struct NewTask {
     pub feed: Feed,
     /// Which of its attempts are kept: [`ReadTx::attempts`](crate::store::ReadTx::attempts).
     #[serde(default, skip_serializing_if = "KeptAttempts::is_default")]
-    pub history: KeptAttempts,
+    pub keep_attempts: KeptAttempts,
     /// The host's own text, returned with the grant.
     pub payload: String,
 }
@@ -135,7 +135,7 @@ impl NewTask {
             lease_loss: LeaseLoss::default(),
             attempt_runs: false,
             feed: Feed::Off,
-            history: KeptAttempts::default(),
+            keep_attempts: KeptAttempts::default(),
             payload: String::new(),
         }
     }
@@ -174,11 +174,11 @@ impl NewTask {
         /// Sets what happens to it when its lease expires.
         lease_loss: LeaseLoss;
         /// Sets whether its attempts are written to the active-run index.
-        record_attempts(record: bool) { attempt_runs = record }
+        attempts_as_runs(record: bool) { attempt_runs = record }
         /// Sets which of its events are in the feed.
         feed: Feed;
         /// Sets which of its attempts are kept, to be read later.
-        history: KeptAttempts;
+        keep_attempts: KeptAttempts;
         /// Sets the host's own text, at most [`MAX_TEXT_BYTES`].
         payload(payload: impl Into<String>) { payload = payload.into() }
     }
@@ -247,7 +247,7 @@ impl NewTask {
             lease_loss: self.lease_loss,
             attempt_runs: self.attempt_runs,
             feed: self.feed,
-            history: self.history,
+            keep_attempts: self.keep_attempts,
             payload: self.payload.clone(),
         })
     }
@@ -280,7 +280,7 @@ pub struct TaskInsert {
     /// What the feed tells about it.
     pub feed: Feed,
     /// Which of its attempts are kept.
-    pub history: KeptAttempts,
+    pub keep_attempts: KeptAttempts,
     /// The host's own text.
     pub payload: String,
 }

@@ -17,7 +17,7 @@
 //! | `how` a lease was lost | `lost`: the store said so; `expired`: the store could not be asked in time |
 //! | `to` | [`TaskState::as_str`](crate::TaskState::as_str) |
 //! | `call` | `start`, `renew`, `move` (whatever takes a task out of its state) |
-//! | `answer` to a registration | `waiting`, `not_running`, `stale`, `cancelled`, `ineligible`, `failed` |
+//! | `answer` to a registration | `waiting`, `not_running`, `stale`, `cancelled`, `ineligible` |
 //! | `kind` | the kind of the sensors |
 //! | `pool`, `queue`, `limit` | the name; `other` for the sum of those beyond the first 1,000 |
 //! | `outcome` of a poke | `landed`, `not_yet`, `failed`, `unreachable`, `overran` (its deadline) |

@@ -17,7 +17,8 @@ use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
 use crate::sensor::plan::Event;
 use crate::sensor::{
-    Ending, OutageRow, Scope, SensorRecord, SensorState, ShardLease, ShardTake, ShardWrite, Worker, life,
+    Ending, OutageRow, Scope, SensorRecord, SensorState, SensorWorker, ShardLease, ShardTake, ShardWrite,
+    life,
 };
 use crate::shard::{self, code, range};
 use crate::store::Tx;
@@ -120,7 +121,7 @@ impl Poker {
     pub(super) fn share(
         &self,
         tx: &mut Tx<'_>,
-        me: &Worker,
+        me: &SensorWorker,
         now: Timestamp,
         changed: Changed<'_>,
     ) -> Result<Shared> {
@@ -162,7 +163,7 @@ impl Poker {
     fn takes(
         &self,
         tx: &mut Tx<'_>,
-        me: &Worker,
+        me: &SensorWorker,
         now: Timestamp,
         changed: Changed<'_>,
     ) -> Result<(Vec<ShardTake>, FormerHolders)> {

@@ -114,7 +114,8 @@ impl Poker {
         /// minutes, as in Airflow.
         retry_window(length: Duration) { options.retry_window = length }
         /// Sets the longest pause between pokes of an unreachable target. The pause doubles as the outage lasts:
-        /// a target of interval `i` is poked about `i`, `3i`, `7i` … after it began. With zero it is poked at its interval, as before. Default: ten minutes.
+        /// a target of interval `i` is poked about `i`, `3i`, `7i` … after it began. With zero the pause does not grow:
+        /// it is poked at its interval. Default: ten minutes.
         max_pause(length: Duration) { options.max_pause = length }
     }
 

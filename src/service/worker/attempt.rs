@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::Clock;
-use crate::error::{Error, Result, StoreErrorKind};
+use crate::error::{Error, Result};
 use crate::lease::LeaseRef;
 use crate::ops::{Fenced, Finish, Outcome};
 use crate::service::{Kept, LoopHandle};
@@ -50,6 +50,8 @@ pub enum Cancelled {
 ///
 /// In the last two cases the worker stores nothing, whatever the handler returns.
 ///
+/// To enqueue what follows the last of several tasks, end each of them [in turn](Self::in_turn).
+///
 /// # Examples
 ///
 /// ```
@@ -84,6 +86,8 @@ struct Inner {
     is_given_up: AtomicBool,
     /// Whether the host was told that the lease was lost.
     is_loss_told: AtomicBool,
+    /// The names by which its end takes turns.
+    turns: Mutex<Vec<String>>,
     signal: Arc<Signal>,
 }
 
@@ -129,6 +133,7 @@ impl Attempt {
             has_ended,
             is_given_up,
             is_loss_told,
+            turns: Mutex::default(),
             signal,
         }))
     }
@@ -153,7 +158,8 @@ impl Attempt {
         self.0.deadline.get().copied()
     }
 
-    /// Returns true once the handler should stop, and from then on.
+    /// Returns true once the handler should stop, and from then on: if the task was cancelled, but also if the worker
+    /// stops, the attempt ran for too long or its lease was lost. [`Self::cancelled`] says which.
     pub fn is_cancelled(&self) -> bool {
         self.0.signal.told.is_stopped()
     }
@@ -196,8 +202,42 @@ impl Attempt {
         self.0.kept.lock().as_ref().is_some_and(|kept| kept.holds(now))
     }
 
-    /// Ends the attempt and runs `body`, in one transaction of the worker's store. In `body` the task has already
-    /// ended, so that of the last two tasks of a run, one sees the other's end.
+    /// Makes the transaction of [`Self::end`] take turns with all that [`serialize`](Tx::serialize) one of these names.
+    /// So its body sees what those before it have ended: of the last two tasks of a run, the second enqueues what
+    /// follows, exactly once. Ends with other names do not wait.
+    ///
+    /// [`Self::end`] returns the errors of [`Tx::serialize`] for the names.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::clock::{Clock, SystemClock};
+    /// use stationmaster::service::Attempt;
+    /// use stationmaster::{Error, NewTask, TaskKey};
+    ///
+    /// fn extract(attempt: &Attempt) -> Result<(), Error> {
+    ///     let run = &attempt.task().key.run;
+    ///     let key = |name| TaskKey::new("prod", "nightly", run.as_str(), name);
+    ///     let (extracts, load) = ([key("extract_a")?, key("extract_b")?], [NewTask::new(key("load")?)]);
+    ///     attempt.in_turn(&[format!("prod/nightly/{run}")]).end((), |tx| {
+    ///         if tx.tasks(&extracts)?.iter().flatten().all(|task| task.state.is_end()) {
+    ///             tx.enqueue(SystemClock.now(), &load)?;
+    ///         }
+    ///         Ok(())
+    ///     })
+    /// }
+    /// # let _ = extract;
+    /// ```
+    pub fn in_turn(&self, names: &[impl AsRef<str>]) -> &Self {
+        *self.0.turns.lock() = names.iter().map(|name| name.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// Ends the attempt and runs `body`, in one transaction of the worker's store. In `body` this task has already
+    /// ended.
+    ///
+    /// If `body` decides by the state of other tasks, call [`Self::in_turn`] first. Otherwise, on PostgreSQL, two
+    /// transactions that end the last two tasks of a run do not see each other's end.
     ///
     /// It repeats the transaction until the store has answered, or the lease is lost. So `body` may run several times,
     /// but takes effect once.
@@ -231,12 +271,16 @@ impl Attempt {
         outcome: impl Into<Outcome>,
         mut body: impl FnMut(&mut Tx<'_>) -> Result<()>,
     ) -> Result<()> {
+        let turns = self.0.turns.lock().clone();
         let finish = [Finish::new(self.lease(), outcome.into())];
         let (mut unknown, mut pause) = (None, Duration::from_millis(10));
         // A lease of an attempt that has ended counts as lost, too. So a loss does not settle an unknown outcome.
         let mut tries_after_loss = 5;
         loop {
             let ended = self.0.store.write(|tx| {
+                if !turns.is_empty() {
+                    tx.serialize(&turns)?;
+                }
                 tx.finish(self.0.clock.now(), &finish)?.fenced()?;
                 body(tx)
             });
@@ -247,7 +291,7 @@ impl Attempt {
                     Some(unknown) if self.is_given_up() => return Err(unknown),
                     _ => break,
                 },
-                Err(error) if may_pass(&error) && (!self.is_lost() || unknown.is_some()) => {
+                Err(error) if is_open(&error) && (!self.is_lost() || unknown.is_some()) => {
                     if error.is_indeterminate() {
                         unknown = Some(error);
                     }
@@ -335,9 +379,8 @@ impl Attempt {
 }
 
 /// Returns true if a later call may succeed, or may show what became of this one.
-fn may_pass(error: &Error) -> bool {
-    use StoreErrorKind::{Busy, Conflict, Full, Indeterminate, Io};
-    matches!(error, Error::Store(error) if matches!(error.kind(), Busy | Conflict | Full | Indeterminate | Io))
+fn is_open(error: &Error) -> bool {
+    error.is_retryable() || error.is_indeterminate()
 }
 
 impl fmt::Debug for Attempt {

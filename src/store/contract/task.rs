@@ -397,7 +397,7 @@ pub trait TaskTx {
     ///
     /// A move from a leased state to `Scheduled`, `UpForRetry`, `Failed` or `Cancelled`, or from `Sensing` to one of the
     /// last three, ends an attempt without success. One from these states to `Success` or `Skipped`, or from `Sensing` to
-    /// `Scheduled`, ends one with success. [`TaskRecord::history`] says which are recorded. The instant is
+    /// `Scheduled`, ends one with success. [`TaskRecord::keep_attempts`] says which are recorded. The instant is
     /// [`Move::ended_at`], [`Move::at`], or the one since which the task was ready, whichever is set, but not before the
     /// task was queued or this attempt was started. Those of the latest 16 epochs stay, with 1,000 characters of the
     /// message. Of one epoch the first is kept.

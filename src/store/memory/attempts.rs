@@ -9,7 +9,7 @@ use crate::task::TaskRecord;
 impl Transaction<'_> {
     /// Keeps the attempt that this move of the task has ended, if the task says so.
     pub(super) fn keep_attempt(&mut self, was: &TaskRecord, order: &Move) {
-        if !was.history.keep(was.state, order.to) {
+        if !was.keep_attempts.keep(was.state, order.to) {
             return;
         }
         let at = order.ended_at.or(order.at).unwrap_or(was.ready_at);

@@ -28,7 +28,7 @@ impl Transaction<'_> {
             lease_loss: to.lease_loss,
             attempt_runs: to.attempt_runs,
             feed: to.feed,
-            history: to.history,
+            keep_attempts: to.keep_attempts,
             payload: to.payload,
             state: change.becomes(),
             due: to.due,

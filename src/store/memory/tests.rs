@@ -17,7 +17,7 @@ use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{NewSensor, Settings};
 use crate::store::contract::{
-    Forget, GrantBatch, Inserted, Move, ShardLease, ShardWrite, StoreTx, SurveyQuery, Worker,
+    Forget, GrantBatch, Inserted, Move, SensorWorker, ShardLease, ShardWrite, StoreTx, SurveyQuery,
 };
 use crate::task::{Feed, KeptAttempts};
 use crate::testing::RawStoreExt;
@@ -53,7 +53,7 @@ fn new_task(a: u8, b: u8) -> NewTask {
     let key = TaskKey::new("n", "w", "r", name("t", a)).unwrap();
     let mut task = NewTask::new(key).pool_slots(1 + u32::from(b % 3)).priority(b.into());
     task.feed = [Feed::Off, Feed::Ends, Feed::EndsAndSensors][usize::from(a % 3)];
-    task.history = [KeptAttempts::Failures, KeptAttempts::All, KeptAttempts::None][usize::from(b % 3)];
+    task.keep_attempts = [KeptAttempts::Failures, KeptAttempts::All, KeptAttempts::None][usize::from(b % 3)];
     if b.is_multiple_of(2) {
         task = task.limit(LimitKey::new(name("k", b)).unwrap());
     }
@@ -155,7 +155,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
         }
         21 => {
             let (codes, shards) = (crate::shard::DEFAULT_CODES, std::num::NonZeroU32::MIN);
-            tx.put_worker(&Worker::new(holder.clone(), codes, shards, later))?;
+            tx.put_worker(&SensorWorker::new(holder.clone(), codes, shards, later))?;
             let lease = ShardLease::new(b.into(), Some(holder), i64::from(a) + 1, later);
             let kind = (a % 2 == 0).then(|| SensorKind::new("k")).transpose()?;
             tx.put_shards_if_unchanged(&[ShardWrite::new(i64::from(a), ShardLease { kind, ..lease })])?;

@@ -82,10 +82,10 @@ impl Wire for Bridge {
 ///
 /// What `body` returned, or the store's own failure. **The host rolls back after any error**: the server
 /// refuses everything else in the transaction anyway. An error that
-/// [`is_retryable`](crate::Error::is_retryable) means that another writer was first, so begin the transaction
-/// again. At `REPEATABLE READ` and above that happens whenever another transaction changed the same task
-/// after this transaction's first statement. If the future is dropped, `body` ends with an error, and the
-/// host rolls back.
+/// [`is_retryable`](crate::Error::is_retryable) means that nothing was committed: begin the transaction again,
+/// on a new connection if this one was lost. At `REPEATABLE READ` and above that happens whenever another
+/// transaction changed the same task after this transaction's first statement. If the future is dropped, `body`
+/// ends with an error, and the host rolls back.
 ///
 /// # Panics
 ///

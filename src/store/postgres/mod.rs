@@ -156,8 +156,8 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// By kind: `Io` if the server cannot be connected to, `Schema` for newer or foreign tables (left
-    /// untouched), `Backend` for a text that names no server, a refused password, or a role that may not do
+    /// By kind: `Io` if the server cannot be connected to, `Schema` for tables that a newer version has changed so
+    /// that this one cannot work beside it, and for foreign ones (all left untouched), `Backend` for a text that names no server, a refused password, or a role that may not do
     /// what is needed.
     ///
     /// # Examples

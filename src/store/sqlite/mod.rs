@@ -24,8 +24,8 @@
 //!   working. A connection that cannot be rolled back is closed and opened again.
 //! * A commit that fails although it may have taken effect returns [`StoreErrorKind::Indeterminate`]. Any
 //!   other returns its cause.
-//! * A file is refused if it is not a SQLite database, was written by a newer version of the crate, or has
-//!   foreign tables with the same prefix. It is left untouched, byte for byte. Any other existing database is
+//! * A file is refused if it is not a SQLite database, if a newer version of the crate has changed it so that this
+//!   one cannot work beside it, or if it has foreign tables with the same prefix. It is left untouched, byte for byte. Any other existing database is
 //!   fine: the store's tables are added to it, and write-ahead logging is turned on.
 //! * Opening a store leaves the file locks of the process's other connections in place, even if it is
 //!   refused. A host that opens the file other than through SQLite drops those locks and loses commits:

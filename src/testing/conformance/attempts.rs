@@ -89,12 +89,12 @@ fn a_task_says_which_are_kept(store: &dyn Store) {
     let choices = [KeptAttempts::None, KeptAttempts::Failures, KeptAttempts::All];
     let names = ["success", "skipped", "fails", "back", "landed", "goes-on", "fails-later", "unread"];
     let tasks: Vec<_> = (0..choices.len() * names.len())
-        .map(|n| task(&format!("t{n}")).history(choices[n / names.len()]))
+        .map(|n| task(&format!("t{n}")).keep_attempts(choices[n / names.len()]))
         .collect();
     let ids = world.insert(&tasks);
     let found: Vec<_> = world.read(|tx| tx.tasks_by_id(&ids)).into_iter().flatten().collect();
     assert!(
-        found.iter().zip(&tasks).all(|(found, task)| found.history == task.history),
+        found.iter().zip(&tasks).all(|(found, task)| found.keep_attempts == task.keep_attempts),
         "as it was enqueued"
     );
     let leases = world.run(&ids);

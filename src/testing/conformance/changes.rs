@@ -64,7 +64,7 @@ fn a_change_replaces_what_is_asked_for(store: &dyn Store) {
     let asked = |name: &str| {
         let task = task(name).queue(queue("slow")).pool(pool("db")).pool_slots(2).also(pool("gpu"), 3);
         let task = task.limit(limit("one")).limit_count(limit("many"), 4).priority(7).logical_date(at(-5));
-        task.retry(retry.clone()).lease_loss(LeaseLoss::Fail).record_attempts(true).payload("new\u{0}\u{1a}")
+        task.retry(retry.clone()).lease_loss(LeaseLoss::Fail).attempts_as_runs(true).payload("new\u{0}\u{1a}")
     };
     let changes = [("a", 0), ("b", 1)].map(|(name, at)| change(expected[at].as_ref().unwrap(), asked(name)));
     assert_eq!(world.write(|tx| tx.change_if(&changes)), [true; 2]);

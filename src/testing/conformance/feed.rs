@@ -45,7 +45,7 @@ fn an_end_is_told_if_the_task_says_so(store: &dyn Store) {
         task("off"),
         task("ends").feed(Feed::Ends),
         task("all").feed(Feed::EndsAndSensors),
-        task("recorded").feed(Feed::Ends).record_attempts(true),
+        task("recorded").feed(Feed::Ends).attempts_as_runs(true),
     ]);
     let leases = world.run(&ids);
     let mut first = at_60(leases[1], TaskState::Success);

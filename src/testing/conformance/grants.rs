@@ -155,7 +155,7 @@ fn a_queued_task_starts_once(store: &dyn Store) {
 
 fn a_start_tells_whose_attempts_are_recorded(store: &dyn Store) {
     let world = World(store);
-    let ids = world.insert(&[task("recorded").record_attempts(true), task("plain")]);
+    let ids = world.insert(&[task("recorded").attempts_as_runs(true), task("plain")]);
     let mut leases: Vec<LeaseRef> = world.admit(&ids).iter().map(TaskRecord::lease_ref).collect();
     leases.push(LeaseRef::new(TaskId(i64::MAX), 1));
     let started = world.write(|tx| tx.start_if_queued(&leases, at(20)));
@@ -196,7 +196,7 @@ fn the_first_start_is_kept(store: &dyn Store) {
 /// attempts are recorded.
 fn a_started_grant_is_a_grant_and_a_start(store: &dyn Store) {
     let world = World(store);
-    let recorded = task("recorded").record_attempts(true);
+    let recorded = task("recorded").attempts_as_runs(true);
     let ids = world.insert(&[task("new"), task("again"), task("late"), recorded]);
     let leases = world.run(&ids[1..3]);
     let mut late = to(leases[1], TaskState::Scheduled);

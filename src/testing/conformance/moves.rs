@@ -296,7 +296,7 @@ fn slots_held_where_none_can_be_are_found(store: &dyn Store) {
 fn an_end_of_what_was_not_read_is_a_move(store: &dyn Store) {
     let world = World(store);
     let names = ["queued", "running", "stale", "ended", "sensing", "ready"];
-    let tasks = names.map(|name| task(name).record_attempts(name == "running"));
+    let tasks = names.map(|name| task(name).attempts_as_runs(name == "running"));
     let ids = world.insert(&tasks);
     let queued = world.admit(&ids[..1])[0].lease_ref();
     let running = world.run(&ids[1..4]);

@@ -11,7 +11,7 @@ use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, RunStatus};
 use crate::sensor::EndReason;
-use crate::store::contract::{Forget, Move, ShardLease, ShardWrite, WhichSensors, Worker};
+use crate::store::contract::{Forget, Move, SensorWorker, ShardLease, ShardWrite, WhichSensors};
 use crate::task::{Feed, KeptAttempts, NewTask, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
@@ -43,7 +43,7 @@ pub(super) enum Op {
     DeleteLimits(Vec<LimitKey>),
     DeleteFamilies(Vec<LimitKey>),
     Pause(Vec<Subject>, bool),
-    PutWorker(Worker),
+    PutWorker(SensorWorker),
     DeleteWorker(Holder),
     ForgetWorkers(Timestamp, usize),
     PutShards(Vec<ShardWrite>),
@@ -101,7 +101,7 @@ fn new_task(random: &mut Random, now: i64) -> NewTask {
         new = new.logical_date(at(random.instant(5)));
     }
     let history = [KeptAttempts::Failures, KeptAttempts::All, KeptAttempts::None][random.index(3)];
-    new.feed([Feed::Off, Feed::Ends, Feed::EndsAndSensors][random.index(3)]).history(history)
+    new.feed([Feed::Off, Feed::Ends, Feed::EndsAndSensors][random.index(3)]).keep_attempts(history)
 }
 
 fn a_move(random: &mut Random, task: &TaskRecord, now: i64) -> Move {

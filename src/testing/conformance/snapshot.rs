@@ -13,7 +13,8 @@ use crate::shard::DEFAULT_CODES;
 use crate::store::Discrepancy;
 use crate::store::ReadTx;
 use crate::store::contract::{
-    LeasesByLane, OutageRow, SensorQuery, ShardLease, ShardTake, StoreTx, SurveyQuery, WhichSensors, Worker,
+    LeasesByLane, OutageRow, SensorQuery, SensorWorker, ShardLease, ShardTake, StoreTx, SurveyQuery,
+    WhichSensors,
 };
 use crate::task::{PastAttempt, TaskRecord};
 use crate::time::Timestamp;
@@ -60,7 +61,7 @@ pub struct Snapshot {
     pub(super) forgotten_change: u64,
     pub(super) feed: (Vec<TaskEvent>, u64),
     pub(super) consumers: Vec<Consumer>,
-    pub(super) workers: Vec<Worker>,
+    pub(super) workers: Vec<SensorWorker>,
     pub(super) shards: Vec<ShardLease>,
     pub(super) takes: Vec<ShardTake>,
     pub(super) outages: Vec<OutageRow>,

@@ -31,7 +31,7 @@ fn a_new_task_is_stored_as_it_was_inserted(store: &dyn Store) {
         .limit(limit("b"))
         .limit(limit("a"))
         .lease_loss(LeaseLoss::Requeue { at_most: 4 })
-        .record_attempts(true)
+        .attempts_as_runs(true)
         .payload("what to do");
     let mut mapped = task("mapped");
     mapped.key = mapped.key.mapped(0);

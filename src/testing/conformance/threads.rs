@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Case;
 use super::steps::Steps;
 use super::world::{World, at, holder, key, pool, rows, sized, task};
-use crate::error::{Result, StoreError};
+use crate::error::{Error, Result, StoreError, StoreErrorKind};
 use crate::lease::LeaseRef;
 use crate::store::Store;
 use crate::store::contract::{GrantBatch, Move, StoreTx};
@@ -24,11 +24,16 @@ cases!("threads":
 
 const THREADS: usize = 4;
 
-/// Calls again and again, as a caller does on a retryable error.
+/// Whether another thread was in the way. A store that cannot be used at all fails the test instead.
+fn is_contended(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if matches!(error.kind(), StoreErrorKind::Busy | StoreErrorKind::Conflict))
+}
+
+/// Calls again and again while other threads are in the way.
 fn insist<T>(store: &dyn Store, mut body: impl FnMut(&mut dyn StoreTx) -> Result<T>) -> T {
     loop {
         match store.write_raw(&mut body) {
-            Err(error) if error.is_retryable() => thread::yield_now(),
+            Err(error) if is_contended(&error) => thread::yield_now(),
             other => return other.expect("a write transaction"),
         }
     }
@@ -76,7 +81,7 @@ fn capacity_is_never_exceeded(store: &dyn Store) {
                     if is_full { Err(StoreError::conflict("no room").into()) } else { Ok(()) }
                 });
                 match granted {
-                    Err(error) if error.is_retryable() && !is_full => thread::yield_now(),
+                    Err(error) if is_contended(&error) && !is_full => thread::yield_now(),
                     granted => return granted.is_ok(),
                 }
             }

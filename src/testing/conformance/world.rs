@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::steps::Steps;
 use crate::canonical::PokeContext;
-use crate::error::{StoreError, StoreResult};
+use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::id::{Holder, LimitKey, PoolName, RequestId, TaskKey};
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolSpec, Slots};
 use crate::sensor::{NewSensor, SensorRecord, Settings};
 use crate::shard::DEFAULT_CODES;
-use crate::store::contract::{GrantBatch, Move, StoreTx, Worker};
+use crate::store::contract::{GrantBatch, Move, SensorWorker, StoreTx};
 use crate::store::{Inserted, Store};
 use crate::task::{NewTask, TaskInsert, TaskRecord, TaskState};
 use crate::testing::RawStoreExt;
@@ -53,8 +53,8 @@ pub(super) fn holder(name: &str) -> Holder {
 }
 
 /// Creates a worker that splits the codes in the usual way.
-pub(super) fn worker(name: &str, until: Timestamp) -> Worker {
-    Worker::new(holder(name), DEFAULT_CODES, NonZeroU32::MIN.saturating_add(15), until)
+pub(super) fn worker(name: &str, until: Timestamp) -> SensorWorker {
+    SensorWorker::new(holder(name), DEFAULT_CODES, NonZeroU32::MIN.saturating_add(15), until)
 }
 
 /// Rows as they are inserted at instant 0.
@@ -195,7 +195,7 @@ pub(super) fn admit(
 ) -> StoreResult<Vec<TaskRecord>> {
     let granted = admit_if_room(tx, tasks, [None, None], now, expires_at);
     if let Err(error) = &granted {
-        assert!(!error.is_retryable(), "the pools and the limits have room");
+        assert_ne!(error.kind(), StoreErrorKind::Conflict, "the pools and the limits have room");
     }
     granted
 }

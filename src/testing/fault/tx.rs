@@ -14,8 +14,8 @@ use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorInsert, SensorRecord};
 use crate::store::contract::{
     CapUse, Change, FeedTx, GrantBatch, Granted, Held, LeasesByLane, Move, OutageRow, Overdue, PoolTx,
-    Promote, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite, Started,
-    StoreTx, Survey, SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked, Worker,
+    Promote, RunTx, SensorChanges, SensorQuery, SensorTx, SensorWorker, ShardLease, ShardTake, ShardWrite,
+    Started, StoreTx, Survey, SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
@@ -173,10 +173,10 @@ impl SensorTx for FaultTx<'_> {
         fn sensor_changes() -> SensorChanges;
         fn number_changes(limit: usize) -> usize;
         fn end_sensors_if_waiting(sensors: &[LeaseRef]) -> Vec<Option<SensorRecord>>;
-        fn put_worker(worker: &Worker) -> ();
+        fn put_worker(worker: &SensorWorker) -> ();
         fn delete_worker(name: &Holder) -> ();
         fn forget_workers(before: Timestamp, limit: usize) -> usize;
-        fn live_workers(now: Timestamp) -> Vec<Worker>;
+        fn live_workers(now: Timestamp) -> Vec<SensorWorker>;
         fn shard_leases() -> Vec<ShardLease>;
         fn put_shards_if_unchanged(writes: &[ShardWrite]) -> Vec<bool>;
         fn put_shard_takes(takes: &[ShardTake], forget: Timestamp) -> ();

@@ -406,7 +406,7 @@ impl Verbs<'_, '_> {
                     .pool_slots((1 + self.random.below(3) as u32).min(slots))
                     .priority(self.random.below(2) as i32)
                     .retry(retry.clone())
-                    .record_attempts(self.random.below(4) == 0)
+                    .attempts_as_runs(self.random.below(4) == 0)
                     .lease_loss(LeaseLoss::Requeue { at_most: u32::MAX });
                 for (key, _) in LIMITS {
                     if self.random.below(3) == 0 {

@@ -90,7 +90,7 @@ pub fn task(name: &str) -> NewTask {
     let retry = stationmaster::backoff::RetryPolicy::fixed(Duration::from_secs(10)).build().unwrap();
     NewTask::new(key(name))
         .pool(pool("wide", 1).name)
-        .record_attempts(true)
+        .attempts_as_runs(true)
         .retry(retry)
         .feed(Feed::EndsAndSensors)
 }

@@ -73,7 +73,7 @@ fn sheet(screen: &mut Screen, life: &Life) {
     let mut lines = vec![
         ("task", field(&task.key)),
         ("typed as", json_field(&typed(&task.key))),
-        ("number", field(task.id.0)),
+        ("id", field(task.id.0)),
         ("state", state(task.state)),
     ];
     // The state above and the instant below say the rest.
@@ -88,7 +88,7 @@ fn sheet(screen: &mut Screen, life: &Life) {
         ("lost leases", maybe(Some(task.lost).filter(|lost| *lost > 0))),
         ("held by", maybe(lease.map(|lease| &lease.holder))),
         ("lease until", screen.maybe_when(lease.map(|lease| lease.expires_at))),
-        ("cancelled until", screen.maybe_when(lease.and_then(|lease| lease.cancel_at))),
+        ("must stop by", screen.maybe_when(lease.and_then(|lease| lease.cancel_at))),
         ("not before", screen.maybe_when(task.due)),
         ("enqueued", screen.when(task.enqueued_at)),
         ("ready", screen.maybe_when(Some(task.ready_at).filter(|_| task.due.is_none()))),
@@ -100,7 +100,7 @@ fn sheet(screen: &mut Screen, life: &Life) {
     ]);
     screen.sheet(lines);
     if !life.attempts.is_empty() {
-        screen.say("\nAttempts that did not succeed:");
+        screen.say("\nAttempts:");
         let row = |past: &PastAttempt| {
             let message = maybe(past.message.as_ref());
             let ended = screen.when(past.ended_at);

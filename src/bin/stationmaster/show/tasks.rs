@@ -109,7 +109,7 @@ fn note(task: &TaskRecord, now: stationmaster::Timestamp) -> String {
     if let Some(lease) = &task.lease {
         let until = if now < lease.expires_at { "until" } else { "EXPIRED" };
         notes.push(format!("held by {}, lease {until} {}", lease.holder, when(lease.expires_at, now)));
-        notes.extend(lease.cancel_at.map(|at| format!("to be cancelled until {}", when(at, now))));
+        notes.extend(lease.cancel_at.map(|at| format!("cancelled, must stop by {}", when(at, now))));
     } else {
         notes.extend(task.due.map(|due| format!("not before {}", when(due, now))));
         let is_told = task.state.is_end() || task.state == TaskState::UpForRetry;

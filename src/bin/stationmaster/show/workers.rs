@@ -6,7 +6,7 @@ use comfy_table::Color;
 use serde_json::{Value, json};
 use stationmaster::id::Holder;
 use stationmaster::store::Store;
-use stationmaster::store::contract::{Serving, ShardLease, Worker};
+use stationmaster::store::contract::{SensorWorker, Serving, ShardLease};
 use stationmaster::task::TaskQuery;
 use stationmaster::{TaskRecord, Timestamp};
 
@@ -26,7 +26,7 @@ struct Works {
     /// When the first of its leases ends.
     first_ends: Option<Timestamp>,
     serves: Vec<Serving>,
-    pokes: Option<Worker>,
+    pokes: Option<SensorWorker>,
     shards: Vec<u32>,
     /// How many kinds of other workers' shards it looks after.
     loans: usize,
@@ -198,7 +198,7 @@ pub fn of(store: &dyn Store, screen: &mut Screen, name: &Holder, limit: usize) -
             ]
         };
         let rows: Vec<_> = leases.iter().map(row).collect();
-        screen.table(&["number", "task", "state", "granted", "lease until"], rows);
+        screen.table(&["id", "task", "state", "granted", "lease until"], rows);
         if leases.len() == limit {
             screen.say("There may be more: raise --limit, or list them with tasks --holder.");
         }

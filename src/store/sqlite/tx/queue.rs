@@ -25,7 +25,7 @@ impl Db<'_> {
     pub(super) fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> Outcome<()> {
         let holder = serving.holder.as_str();
         let queues = serde_json::to_string(&serving.queues)?;
-        let (told_at, lease) = (serving.told_at.as_micros(), duration_micros(serving.lease));
+        let (told_at, lease) = (serving.announced_at.as_micros(), duration_micros(serving.lease));
         let until = serving.until().as_micros();
         self.prepare(PUT_SERVING)?.execute((holder, &queues, told_at, lease, until))?;
         self.prepare(FORGET_SERVING)?.execute((forget.as_micros(), holder, queues))?;

@@ -51,7 +51,7 @@ impl Db<'_> {
         let holder = serving.holder.as_str();
         let queues = serde_json::to_string(&serving.queues)?;
         let digest = vec![Digest::of(&queues)];
-        let (told_at, lease) = (serving.told_at.as_micros(), duration_micros(serving.lease));
+        let (told_at, lease) = (serving.announced_at.as_micros(), duration_micros(serving.lease));
         let until = serving.until().as_micros();
         let put = ask!(PUT_SERVING, holder, queues, told_at, lease, until, digest.clone());
         self.at_tick(true, [put, ask!(FORGET_SERVING, forget.as_micros(), holder, digest)]).map(drop)

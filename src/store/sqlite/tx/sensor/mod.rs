@@ -14,7 +14,8 @@ use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
 use crate::sensor::{SensorInsert, SensorRecord, SensorState};
 use crate::store::contract::{
-    OutageRow, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite, WhichSensors, Worker,
+    OutageRow, SensorChanges, SensorQuery, SensorTx, SensorWorker, ShardLease, ShardTake, ShardWrite,
+    WhichSensors,
 };
 use crate::store::sql::records;
 use crate::store::sql::statement::statement;
@@ -182,7 +183,7 @@ impl SensorTx for SqliteBackend<'_> {
         })
     }
 
-    fn put_worker(&mut self, worker: &Worker) -> StoreResult<()> {
+    fn put_worker(&mut self, worker: &SensorWorker) -> StoreResult<()> {
         self.write(|db| db.put_worker(worker))
     }
 
@@ -194,7 +195,7 @@ impl SensorTx for SqliteBackend<'_> {
         self.write(|db| db.forget_workers(before, limit))
     }
 
-    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<Worker>> {
+    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<SensorWorker>> {
         self.read(|db| db.live_workers(now))
     }
 
