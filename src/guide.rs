@@ -48,8 +48,9 @@
 //! # Run tasks with a worker
 //!
 //! A [`Worker`](crate::service::Worker) admits as many tasks as it has places for, renews their leases, starts them,
-//! runs your handlers, and stores how they ended. A failed task is retried by its own policy. Without a policy, the first `Err` fails the task for good. On tokio, handlers can be
-//! futures. `examples/worker_host.rs` is a complete host.
+//! runs your handlers, and stores how they ended. A failed task is retried by its own policy. Without a policy, the
+//! first `Err` fails the task for good. On tokio, handlers can be futures. `examples/worker_host.rs` is a complete
+//! host.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -98,21 +99,21 @@
 //!
 //! End each task in a transaction that looks at the others, and enqueue what follows if all have succeeded.
 //! [`in_turn`](crate::service::Attempt::in_turn) makes these transactions take turns by a name of yours. Otherwise two
-//! tasks that end at once on PostgreSQL may not see each other's end, and nothing follows. In a transaction of your own,
-//! call [`serialize`](crate::store::Tx::serialize) before the task is ended.
+//! tasks that end at once on PostgreSQL may not see each other's end, and nothing follows. In a transaction of your
+//! own, call [`serialize`](crate::store::Tx::serialize) before the task is ended.
 //!
 //! ```
 //! # use std::sync::Arc;
 //! # use stationmaster::{NewTask, TaskKey, TaskState};
 //! # use stationmaster::clock::{Clock, SystemClock};
 //! # use stationmaster::store::{MemoryStore, Store};
-//! # use stationmaster::service::{LoopHandle, WakingStore, Worker};
+//! # use stationmaster::service::{LoopHandle, WakingStore};
 //! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "films", "film-7", name).unwrap());
 //! # let handle = LoopHandle::new();
 //! # let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), handle.clone()));
 //! # let stop = handle.clone();
-//! use stationmaster::service::Attempt;
+//! use stationmaster::service::{Attempt, Worker};
 //!
 //! let cut_or_render = move |attempt: &Attempt| {
 //!     let run = attempt.task().key.run.as_str(); // both tasks of a film have its run
@@ -125,7 +126,7 @@
 //!     })
 //! };
 //! store.write(|tx| tx.enqueue(now, &[task("cut"), task("render")]))?;
-//! # let worker = Worker::new(store.clone(), "worker-1".try_into()?).handler(cut_or_render);
+//! let worker = Worker::new(store.clone(), "worker-1".try_into()?).handler(cut_or_render);
 //! # let worker = worker.task_handler("films".try_into()?, "publish".try_into()?, move |_: &Attempt| stop.stop());
 //! # worker.run(&handle)?;
 //! # assert!(store.read(|tx| tx.tasks(&[task("publish").key]))?[0].is_some());
@@ -480,8 +481,8 @@
 //!
 //! # Keep the store in order
 //!
-//! By default, [`service::Upkeep`](crate::service::Upkeep) deletes only feed events that every consumer has accepted, and
-//! audits nothing. Set how long to keep each kind of row:
+//! By default, [`service::Upkeep`](crate::service::Upkeep) deletes only feed events that every consumer has accepted,
+//! and audits nothing. Set how long to keep each kind of row:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -721,8 +722,9 @@
 //!
 //! A service does one step per tick. The tick of an admitter grants up to its
 //! [budget](crate::service::Admitter::budget), whatever your threads are doing: if places are few, call
-//! [`admit`](crate::service::Admitter::admit) with the number of free ones instead. [`service::drive`](crate::service::drive) ticks it on one of your threads whenever
-//! it is due, until its handle is stopped.
+//! [`admit`](crate::service::Admitter::admit) with the number of free ones instead.
+//! [`service::drive`](crate::service::drive) ticks it on one of your threads whenever it is due, until its handle is
+//! stopped.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -784,11 +786,11 @@
 //!
 //! # Test with a virtual clock
 //!
-//! Verbs and ticks take `now`, so call them with the instants of a
-//! [`clock::ManualClock`](crate::clock::ManualClock). Only a poker looks at the machine's clock, for the deadlines of
-//! pokes. [`service::drive`](crate::service::drive), its form for tokio and a [`Worker`](crate::service::Worker) read the
-//! clock that you give them, but sleep in real time: a test with a virtual clock does not use them.
-//! `examples/simulate_a_day` simulates a host's whole day in seconds. More: [`clock`](crate::clock).
+//! Verbs and ticks take `now`, so call them with the instants of a [`clock::ManualClock`](crate::clock::ManualClock).
+//! Only a poker looks at the machine's clock, for the deadlines of pokes. [`service::drive`](crate::service::drive),
+//! its form for tokio and a [`Worker`](crate::service::Worker) read the clock that you give them, but sleep in real
+//! time: a test with a virtual clock does not use them. `examples/simulate_a_day` simulates a host's whole day in
+//! seconds. More: [`clock`](crate::clock).
 //!
 //! ```
 //! # use std::sync::Arc;

@@ -4,8 +4,8 @@
 //!
 //! Where to go next: [`guide`] has a short program for each common task. [`store::Tx`] lists everything a host does in
 //! a transaction. [`service`] contains what runs in the background. Complete programs are in `examples/`: start with
-//! `worker_host.rs` and `quickstart.rs`; `web_service` is a whole service on PostgreSQL. [`_postgresql`] sets that store
-//! up, [`_operating`] shows a store in use, [`_upgrading`] is about new versions. If you know Airflow,
+//! `worker_host.rs` and `quickstart.rs`; `web_service` is a whole service on PostgreSQL. [`_postgresql`] sets that
+//! store up, [`_operating`] shows a store in use, [`_upgrading`] is about new versions. If you know Airflow,
 //! [`_coming_from_airflow`] maps its names to those of this crate.
 //!
 //! # One program
@@ -55,9 +55,9 @@
 //! }
 //! ```
 //!
-//! Without a retry policy, the first `Err` fails the task for good. In a service, drive a [`service::Upkeep`] beside the
-//! worker, in one process at least: it ends the leases of dead workers. Their tasks run again, up to three times unless
-//! [`LeaseLoss`](task::LeaseLoss) says otherwise.
+//! Without a retry policy, the first `Err` fails the task for good. In a service, drive a [`service::Upkeep`] beside
+//! the worker, in one process at least: it ends the leases of dead workers. Their tasks run again, up to three times
+//! unless [`LeaseLoss`](task::LeaseLoss) says otherwise.
 //!
 //! # The nouns
 //!
@@ -85,16 +85,17 @@
 //!    slots until you change that.
 //! 2. When a task's dependencies are met, [enqueue](store::Tx::enqueue) it. Enqueueing a known key changes nothing, so
 //!    the call is safe to repeat until the task has ended and been deleted (step 5).
-//! 3. A [`service::Worker`] runs it: one of your handlers, which are functions of a task. To enqueue what follows in the
-//!    transaction of its end, call [`Attempt::end`](service::Attempt::end), [in
-//!    turn](service::Attempt::in_turn) if it follows several tasks. Or run tasks [yourself](#with-your-own-executor).
+//! 3. A [`service::Worker`] runs it: one of your handlers, which are functions of a task. To enqueue what follows in
+//!    the transaction of its end, call [`Attempt::end`](service::Attempt::end), [in turn](service::Attempt::in_turn)
+//!    if it follows several tasks. Or run tasks [yourself](#with-your-own-executor).
 //! 4. A task that only waits [registers](store::Tx::register) as a sensor. It releases its slots while
 //!    [`service::Poker`] polls on its behalf. The [feed] reports how it ended, as it does for every task that [opted
 //!    in](task::Feed): [`service::FeedReader`].
 //! 5. [`service::Upkeep`] ends the leases of dead processes. If upkeep itself was late, holders get 20 s (the
-//!    [*grace*](service::Upkeep#grace)) to renew before it ends leases. Tick it at least that often. By default it deletes
-//!    only feed events that every consumer has accepted. [`retain_ended_for`](service::Upkeep::retain_ended_for) deletes
-//!    ended tasks; [`retain_state_for`](service::Upkeep::retain_state_for) keeps failed ones longer.
+//!    [*grace*](service::Upkeep#grace)) to renew before it ends leases. Tick it at least that often. By default it
+//!    deletes only feed events that every consumer has accepted.
+//!    [`retain_ended_for`](service::Upkeep::retain_ended_for) deletes ended tasks;
+//!    [`retain_state_for`](service::Upkeep::retain_state_for) keeps failed ones longer.
 //!    [`retain_feed_for`](service::Upkeep::retain_feed_for) bounds what the feed keeps. Optionally, upkeep also closes
 //!    silent runs, deletes stopped ones, and audits the store.
 //!
@@ -104,23 +105,24 @@
 //! into [`Error::Repeated`]. Otherwise a repeated `start` or `finish` returns that the first took effect.
 //!
 //! `write` rolls back if its body returns an error. After a conflict it runs the body again, up to 16 times, so the
-//! body must change nothing but the store. An error that [`is_retryable`](Error::is_retryable) committed nothing, and its
-//! cause may pass: call again after a pause. After one that [`is_indeterminate`](Error::is_indeterminate) the commit may
-//! have taken effect: repeat the call, or query the store.
+//! body must change nothing but the store. An error that [`is_retryable`](Error::is_retryable) committed nothing, and
+//! its cause may pass: call again after a pause. After one that [`is_indeterminate`](Error::is_indeterminate) the
+//! commit may have taken effect: repeat the call, or query the store.
 //!
 //! An admitter or a worker can be granted any ready task of the queues it serves. It serves all queues unless you name
 //! some. So if your workers differ (by machine, by tenant), name a [queue](NewTask::queue) for each kind.
 //!
 //! # With your own executor
 //!
-//! [`service::Admitter`] grants leases on slots to your process: `admit(now, n)` at most `n`, for as many places as you
-//! have free. Or [`service::drive`] calls its `tick` in a loop on one of your threads (on tokio: `tokio::drive`). A tick
-//! grants up to the [budget](service::Admitter::budget), which is 512 unless you set it. The loop ticks when the next task
-//! is due, and at once when a [`WakingStore`](service::WakingStore) reports new work. [Start](store::Tx::start) the tasks
-//! and run them. Leases last 60 s by default, counted from the grant. [`service::Keeper`] renews them, including those of
-//! tasks that you have not started yet, and tells you which were lost. Stop the work of those, and
-//! [finish](store::Tx::finish) the rest. [`Finish::given_back`](ops::Finish::given_back) returns a task that you will not
-//! run. An `admit` of your own is the last verb that writes in its transaction.
+//! [`service::Admitter`] grants leases on slots to your process: `admit(now, n)` at most `n`, for as many places as
+//! you have free. Or [`service::drive`] calls its `tick` in a loop on one of your threads (on tokio: `tokio::drive`).
+//! A tick grants up to the [budget](service::Admitter::budget), which is 512 unless you set it. The loop ticks when
+//! the next task is due, and at once when a [`WakingStore`](service::WakingStore) reports new work.
+//! [Start](store::Tx::start) the tasks and run them. Leases last 60 s by default, counted from the grant.
+//! [`service::Keeper`] renews them, including those of tasks that you have not started yet, and tells you which were
+//! lost. Stop the work of those, and [finish](store::Tx::finish) the rest.
+//! [`Finish::given_back`](ops::Finish::given_back) returns a task that you will not run. An `admit` of your own is the
+//! last verb that writes in its transaction.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -137,7 +139,7 @@
 //! let keeper = admitter.keeper(); // drive a clone in its own loop: it renews the leases you keep
 //! let admission = admitter.admit(now, 4)?; // `admission.refusals` says why the others wait
 //!
-//! let task = &admission.granted[0]; // `task.key` and `task.attempt` identify the work; `task.payload` is your own text
+//! let task = &admission.granted[0]; // `task.key` and `task.attempt` identify the work; `task.payload` is yours
 //! let (lease, kept) = (task.lease_ref(), keeper.keep(task));
 //! let started = store.write(|tx| tx.start(now, &[lease]))?;
 //! assert!(started[0] && !kept.is_lost(), "if the lease was lost, stop that work");

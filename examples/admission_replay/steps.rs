@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stationmaster::admission::{Definition, IfExists, Policy, Subject};
-use stationmaster::id::{Holder, QueueName};
+use stationmaster::id::QueueName;
 use stationmaster::ops::AdmitRequest;
 use stationmaster::store::MemoryStore;
 use stationmaster::{NewTask, TaskKey, Timestamp};
@@ -180,7 +180,7 @@ fn task(mut fields: Fields) -> Result<NewTask, String> {
 
 fn request(line: &mut Fields, verb: &str, number: usize) -> Result<AdmitRequest, String> {
     let mut fields = Fields::of(line.must(verb)?, verb)?;
-    let holder: Holder = fields.must("holder")?;
+    let holder = fields.must("holder")?;
     let lease = Duration::from_secs(fields.maybe("lease_s")?.unwrap_or(60));
     let budget = fields.maybe("budget")?.unwrap_or(usize::MAX);
     let name = format!("step {number}").as_str().try_into().map_err(|error| fields.wrong("holder", error))?;

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::store::ReadTx;
-use crate::store::contract::{SensorWorker, Serving, ShardLease};
+use crate::store::contract::{PokerRow, Serving, ShardLease};
 use crate::time::Timestamp;
 
 impl ReadTx<'_> {
@@ -58,10 +58,7 @@ impl ReadTx<'_> {
     /// assert!(shards.iter().all(|shard| shard.holder.as_ref() == Some(&workers[0].name)));
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
-    pub fn sensor_workers(
-        &mut self,
-        now: impl Into<Timestamp>,
-    ) -> Result<(Vec<SensorWorker>, Vec<ShardLease>)> {
+    pub fn sensor_workers(&mut self, now: impl Into<Timestamp>) -> Result<(Vec<PokerRow>, Vec<ShardLease>)> {
         let raw = self.raw();
         Ok((raw.live_workers(now.into())?, raw.shard_leases()?))
     }

@@ -20,7 +20,7 @@ use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
 use crate::shard::DEFAULT_CODES;
-use crate::store::contract::{OutageRow, SensorWorker, ShardLease, ShardTake, ShardWrite, SurveyQuery};
+use crate::store::contract::{OutageRow, PokerRow, ShardLease, ShardTake, ShardWrite, SurveyQuery};
 use crate::store::{Inserted, Tx};
 use crate::task::{Feed, LeaseLoss, NewTask, TaskQuery, TaskRecord, TaskState};
 use crate::time::Timestamp;
@@ -240,6 +240,6 @@ fn consumer() -> Consumer {
     Consumer { name, cursor: 1, seen_at, lost: 0, dropped: false, reader: 5, until }
 }
 
-fn worker() -> SensorWorker {
-    SensorWorker::new("worker".try_into().unwrap(), DEFAULT_CODES, NonZeroU32::MIN, at(50)).incarnation(5)
+fn worker() -> PokerRow {
+    PokerRow::new("worker".try_into().unwrap(), DEFAULT_CODES, NonZeroU32::MIN, at(50)).incarnation(5)
 }

@@ -19,7 +19,7 @@ use stationmaster::sensor::{EndReason, NewSensor, Settings};
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::PostgresStore;
 use stationmaster::store::contract::{
-    Ending, SensorQuery, SensorWorker, ShardLease, ShardWrite, SurveyQuery, WhichSensors,
+    Ending, PokerRow, SensorQuery, ShardLease, ShardWrite, SurveyQuery, WhichSensors,
 };
 use stationmaster::task::Feed;
 use stationmaster::testing::raw;
@@ -305,12 +305,7 @@ fn of_workers(store: &PostgresStore, count: usize) {
     let name = |n: usize| stationmaster::id::Holder::new(format!("w{n}")).unwrap();
     let put = store.write(|tx| {
         for n in 0..9 {
-            raw(tx).put_worker(&SensorWorker::new(
-                name(n),
-                DEFAULT_CODES,
-                std::num::NonZeroU32::MIN,
-                at(9),
-            ))?;
+            raw(tx).put_worker(&PokerRow::new(name(n), DEFAULT_CODES, std::num::NonZeroU32::MIN, at(9)))?;
         }
         let write = |n: usize, was| {
             let lease = ShardLease::new(u32::try_from(n).unwrap(), Some(name(n % 9)), was + 1, at(9));

@@ -81,7 +81,7 @@ fn run(cli: &Cli) -> Result<bool, Failure> {
     }
 }
 
-/// Shows it once. A store that is busy while someone watches is asked again.
+/// Shows it once. While someone watches, a store that fails in a way that may pass is asked again.
 fn round(view: &mut show::View<'_>, opened: &Opened, style: Style, watches: bool) -> Result<bool, Failure> {
     let mut screen = Screen::new(style, opened.now());
     let found = match view.show(opened.store.as_ref(), &mut screen) {

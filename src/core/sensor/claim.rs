@@ -24,7 +24,7 @@ use crate::time::Timestamp;
 /// A process that pokes sensors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct SensorWorker {
+pub struct PokerRow {
     /// Its name.
     pub name: Holder,
     /// A random number that distinguishes it from others of its name: one that runs beside it, or that it
@@ -45,7 +45,7 @@ pub struct SensorWorker {
     pub most_shards: Option<NonZeroU32>,
 }
 
-impl SensorWorker {
+impl PokerRow {
     /// Creates a worker that splits `codes` into `shards` and counts as alive until this instant. It pokes all
     /// kinds, and its incarnation is 0.
     pub fn new(name: Holder, codes: NonZeroU32, shards: NonZeroU32, expires_at: Timestamp) -> Self {
@@ -177,8 +177,8 @@ pub struct ShardTake {
 
 impl ShardTake {
     /// Returns what to remember of this lease, which this worker took at this instant from another one.
-    pub fn new(lease: &ShardLease, worker: &SensorWorker, at: Timestamp) -> Self {
-        let SensorWorker { name: holder, codes, shards, .. } = worker.clone();
+    pub fn new(lease: &ShardLease, worker: &PokerRow, at: Timestamp) -> Self {
+        let PokerRow { name: holder, codes, shards, .. } = worker.clone();
         let (shard, epoch, kind) = (lease.shard, lease.epoch, lease.kind.clone());
         Self { shard, epoch, holder, at, left_at: at, codes, shards, kind }
     }
@@ -256,7 +256,7 @@ impl Comeback {
 /// The inputs from which one worker decides what it writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim<'a> {
-    pub(crate) me: &'a SensorWorker,
+    pub(crate) me: &'a PokerRow,
     pub(crate) now: Timestamp,
     pub(crate) ttl: Duration,
     pub(crate) comeback: Option<Comeback>,
@@ -271,7 +271,7 @@ pub(crate) type Left = BTreeSet<(u32, i64)>;
 impl Claim<'_> {
     /// Returns the writes, from the leases of all shards that were ever held, and all live workers, this one included, by
     /// name. Also returns the free shards that it leaves to others.
-    pub(crate) fn writes(&self, leases: &[ShardLease], live: &[SensorWorker]) -> (Vec<ShardWrite>, Left) {
+    pub(crate) fn writes(&self, leases: &[ShardLease], live: &[PokerRow]) -> (Vec<ShardWrite>, Left) {
         let (now, name) = (self.now, &self.me.name);
         let mut held: BTreeMap<u32, &ShardLease> = BTreeMap::new();
         let (mut writes, mut left) = (Vec::new(), Left::new());
@@ -325,7 +325,7 @@ impl Claim<'_> {
     fn plan(
         &self,
         leases: &[ShardLease],
-        live: &[SensorWorker],
+        live: &[PokerRow],
         held: &BTreeMap<u32, &ShardLease>,
     ) -> BTreeMap<u32, usize> {
         let place = |name: &Holder| live.iter().position(|worker| worker.name == *name);
@@ -376,7 +376,7 @@ impl Claim<'_> {
     }
 }
 
-fn most(worker: &SensorWorker) -> usize {
+fn most(worker: &PokerRow) -> usize {
     worker.most_shards.map_or(usize::MAX, |most| most.get() as usize)
 }
 

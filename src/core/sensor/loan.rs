@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::claim::{SensorWorker, ShardLease, ShardWrite};
+use super::claim::{PokerRow, ShardLease, ShardWrite};
 use crate::id::{Holder, SensorKind};
 use crate::time::Timestamp;
 
@@ -69,11 +69,11 @@ impl<K: Ord> Scope<K> {
 /// The inputs from which one worker decides what it lends, and what it gives back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lending<'a> {
-    pub(crate) me: &'a SensorWorker,
+    pub(crate) me: &'a PokerRow,
     pub(crate) now: Timestamp,
     pub(crate) ttl: Duration,
     /// The live workers, this one included.
-    pub(crate) live: &'a [SensorWorker],
+    pub(crate) live: &'a [PokerRow],
     /// The leases of shards as they were read.
     pub(crate) leases: &'a [ShardLease],
     pub(crate) loans: &'a [ShardLease],
@@ -122,11 +122,11 @@ impl<'a> Lending<'a> {
 
     /// Renews the loans of this worker, and ends those that are of no use or exceed its share.
     fn of_borrowed(&self) -> Vec<ShardWrite> {
-        let live: BTreeMap<&Holder, &SensorWorker> =
+        let live: BTreeMap<&Holder, &PokerRow> =
             self.live.iter().map(|worker| (&worker.name, worker)).collect();
         let held = self.leases.iter().filter(|lease| !lease.is_free(self.now));
         let lender = held.filter_map(|lease| Some((lease.shard, *live.get(lease.holder.as_ref()?)?)));
-        let lenders: BTreeMap<u32, &SensorWorker> = lender.collect();
+        let lenders: BTreeMap<u32, &PokerRow> = lender.collect();
         let mut left: BTreeMap<&SensorKind, usize> = BTreeMap::new();
         let mut writes = Vec::new();
         for (loan, kind) in self.loans().filter(|(loan, _)| self.is_mine(loan)) {
@@ -247,7 +247,7 @@ mod tests {
 
     /// A worker and what it looks after, until its lease ends.
     struct Process {
-        row: SensorWorker,
+        row: PokerRow,
         until: Timestamp,
         scopes: BTreeMap<u32, Scope<SensorKind>>,
     }
@@ -290,7 +290,7 @@ mod tests {
             process.row.expires_at = until;
             let me = process.row.clone();
             let live = self.processes.values().map(|process| &process.row);
-            let live: Vec<SensorWorker> = live.filter(|row| now < row.expires_at).cloned().collect();
+            let live: Vec<PokerRow> = live.filter(|row| now < row.expires_at).cloned().collect();
             let (loans, leases): (Vec<_>, Vec<_>) =
                 self.state.values().cloned().partition(|lease| lease.kind.is_some());
             let (loads, left) = (&Default::default(), self.left.entry(name).or_default());
@@ -351,7 +351,7 @@ mod tests {
                     0 | 1 => {
                         let kinds = (0..KINDS.len()).filter(|at| kinds >> at & 1 == 1).map(kind).collect();
                         let split = NonZeroU32::new(SHARDS).unwrap();
-                        let row = SensorWorker::new(Holder::new(format!("w{name}")).unwrap(), DEFAULT_CODES, split, world.now);
+                        let row = PokerRow::new(Holder::new(format!("w{name}")).unwrap(), DEFAULT_CODES, split, world.now);
                         let process = Process { row: row.kinds(kinds), until: world.now, scopes: BTreeMap::new() };
                         // It waits until its predecessor's lease has ended.
                         if !world.processes.contains_key(&name) && world.state.values().all(|lease| lease.holder.as_ref() != Some(&process.row.name) || lease.is_free(world.now)) {
@@ -399,8 +399,7 @@ mod tests {
         let now = Timestamp::from_micros(100);
         let worker = |name: &str, at, until| {
             let split = NonZeroU32::new(SHARDS).unwrap();
-            SensorWorker::new(Holder::new(name).unwrap(), DEFAULT_CODES, split, until)
-                .kinds([kind(at)].into())
+            PokerRow::new(Holder::new(name).unwrap(), DEFAULT_CODES, split, until).kinds([kind(at)].into())
         };
         for (lives, ends) in [(7, 7), (30, 30), (45, 30)] {
             let live = [worker("a", 0, now + TTL), worker("b", 1, now + Duration::from_micros(lives))];

@@ -15,7 +15,7 @@ pub(crate) mod plan;
 mod schedule;
 pub(crate) mod spec;
 
-pub(crate) use claim::{Claim, Comeback, Left, Load, Loads, SensorWorker, ShardLease, ShardTake, ShardWrite};
+pub(crate) use claim::{Claim, Comeback, Left, Load, Loads, PokerRow, ShardLease, ShardTake, ShardWrite};
 pub use config::{Ineligible, SmartSensorConfig};
 pub use lifecycle::{EndReason, PokeOutcome};
 pub(crate) use lifecycle::{Ending, SensorState, Terms, settle};

@@ -13,7 +13,7 @@ use crate::dashboard::words::{number, short, visible};
 use crate::feed::Consumer;
 use crate::fingerprint::Fingerprint;
 use crate::id::SensorKind;
-use crate::sensor::{SensorRecord, SensorWorker};
+use crate::sensor::{PokerRow, SensorRecord};
 use crate::task::{TaskQuery, TaskState};
 
 /// How many sensors are looked at for the figures by kind.
@@ -86,7 +86,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     Ok(Page { title: "Sensors".into(), under: "sensors", is_live: true, main })
 }
 
-fn kinds(worker: &SensorWorker) -> String {
+fn kinds(worker: &PokerRow) -> String {
     worker.kinds.as_ref().map_or_else(
         || "all kinds".to_owned(),
         |kinds| kinds.iter().map(visible).collect::<Vec<_>>().join(", "),

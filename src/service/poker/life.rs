@@ -17,8 +17,7 @@ use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
 use crate::sensor::plan::Event;
 use crate::sensor::{
-    Ending, OutageRow, Scope, SensorRecord, SensorState, SensorWorker, ShardLease, ShardTake, ShardWrite,
-    life,
+    Ending, OutageRow, PokerRow, Scope, SensorRecord, SensorState, ShardLease, ShardTake, ShardWrite, life,
 };
 use crate::shard::{self, code, range};
 use crate::store::Tx;
@@ -121,7 +120,7 @@ impl Poker {
     pub(super) fn share(
         &self,
         tx: &mut Tx<'_>,
-        me: &SensorWorker,
+        me: &PokerRow,
         now: Timestamp,
         changed: Changed<'_>,
     ) -> Result<Shared> {
@@ -163,7 +162,7 @@ impl Poker {
     fn takes(
         &self,
         tx: &mut Tx<'_>,
-        me: &SensorWorker,
+        me: &PokerRow,
         now: Timestamp,
         changed: Changed<'_>,
     ) -> Result<(Vec<ShardTake>, FormerHolders)> {

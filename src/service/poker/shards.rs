@@ -12,7 +12,7 @@ use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::sensor::plan::Share;
 use crate::sensor::{
-    Claim, Comeback, Left, Lending, Loads, Scope, SensorWorker, ShardLease, ShardTake, ShardWrite,
+    Claim, Comeback, Left, Lending, Loads, PokerRow, Scope, ShardLease, ShardTake, ShardWrite,
 };
 use crate::shard::range;
 use crate::store::Tx;
@@ -113,9 +113,9 @@ impl Poker {
     fn renew(&self, now: Timestamp, comeback: Option<Comeback>) -> Result<Renewed> {
         let (name, options) = (&self.name, &self.options);
         let expires_at = now + options.lease;
-        let me = SensorWorker::new(name.clone(), options.shard_codes, options.shards, expires_at);
+        let me = PokerRow::new(name.clone(), options.shard_codes, options.shards, expires_at);
         let me = me.incarnation(self.incarnation).kinds(self.kinds.served_names());
-        let me = SensorWorker { most_shards: options.most_shards, ..me };
+        let me = PokerRow { most_shards: options.most_shards, ..me };
         let loads = match self.is_unread {
             true => &Loads::new(),
             false => &self.plan.loads(now, self.rules(), |kind| self.kinds.serves(kind)),
@@ -266,12 +266,11 @@ fn is_handed_on(lease: &ShardLease, length: Duration, now: Timestamp) -> bool {
 }
 
 /// Refuses to share sensors with a worker that splits them otherwise.
-fn agree(me: &Holder, options: &Options, live: &[SensorWorker]) -> Result<()> {
-    let same =
-        |worker: &&SensorWorker| worker.codes == options.shard_codes && worker.shards == options.shards;
+fn agree(me: &Holder, options: &Options, live: &[PokerRow]) -> Result<()> {
+    let same = |worker: &&PokerRow| worker.codes == options.shard_codes && worker.shards == options.shards;
     match live.iter().find(|worker| worker.name != *me && !same(worker)) {
         None => Ok(()),
-        Some(SensorWorker { name, codes, shards, .. }) => {
+        Some(PokerRow { name, codes, shards, .. }) => {
             let (codes, shards) = (codes.get(), shards.get());
             Err(Invalid::Shards { other: name.clone(), codes, shards }.into())
         }

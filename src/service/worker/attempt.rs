@@ -213,14 +213,14 @@ impl Attempt {
     /// ```
     /// use stationmaster::clock::{Clock, SystemClock};
     /// use stationmaster::service::Attempt;
-    /// use stationmaster::{Error, NewTask, TaskKey};
+    /// use stationmaster::{Error, NewTask, TaskKey, TaskState};
     ///
     /// fn extract(attempt: &Attempt) -> Result<(), Error> {
     ///     let run = &attempt.task().key.run;
     ///     let key = |name| TaskKey::new("prod", "nightly", run.as_str(), name);
     ///     let (extracts, load) = ([key("extract_a")?, key("extract_b")?], [NewTask::new(key("load")?)]);
     ///     attempt.in_turn(&[format!("prod/nightly/{run}")]).end((), |tx| {
-    ///         if tx.tasks(&extracts)?.iter().flatten().all(|task| task.state.is_end()) {
+    ///         if tx.tasks(&extracts)?.iter().flatten().all(|task| task.state == TaskState::Success) {
     ///             tx.enqueue(SystemClock.now(), &load)?;
     ///         }
     ///         Ok(())

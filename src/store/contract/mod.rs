@@ -55,7 +55,7 @@ pub use crate::core::admission::rate::RateUse;
 pub use crate::core::admission::share::ShareUse;
 pub use crate::core::run::index::MOST_SEEKS;
 pub use crate::core::run::query::RunPlace;
-pub use crate::core::sensor::claim::{SensorWorker, ShardLease, ShardTake, ShardWrite};
+pub use crate::core::sensor::claim::{PokerRow, ShardLease, ShardTake, ShardWrite};
 pub use crate::core::sensor::lifecycle::{Ending, SensorState};
 pub use crate::core::sensor::outage::OutageRow;
 pub use crate::core::sensor::spec::SensorInsert;

@@ -8,7 +8,7 @@ use crate::error::StoreResult;
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
-use crate::sensor::{OutageRow, SensorInsert, SensorRecord, SensorWorker, ShardLease, ShardTake, ShardWrite};
+use crate::sensor::{OutageRow, PokerRow, SensorInsert, SensorRecord, ShardLease, ShardTake, ShardWrite};
 use crate::shard::code;
 use crate::time::Timestamp;
 
@@ -117,7 +117,7 @@ pub trait SensorTx {
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>>;
 
     /// Inserts a worker, or replaces it.
-    fn put_worker(&mut self, worker: &SensorWorker) -> StoreResult<()>;
+    fn put_worker(&mut self, worker: &PokerRow) -> StoreResult<()>;
 
     /// Forgets a worker, known or not, and releases its shards: no holder, epoch one more. Deletes its loans.
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()>;
@@ -127,7 +127,7 @@ pub trait SensorTx {
     fn forget_workers(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize>;
 
     /// Returns the workers alive at this instant (`expires_at > now`), by name.
-    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<SensorWorker>>;
+    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<PokerRow>>;
 
     /// Returns the leases of all shards that were ever held, by number, each before the loans of its kinds, by kind.
     fn shard_leases(&mut self) -> StoreResult<Vec<ShardLease>>;

@@ -11,8 +11,8 @@ use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
 use crate::sensor::{SensorInsert, SensorRecord, SensorState};
 use crate::store::contract::{
-    FORGOTTEN_AT_ONCE, KEPT_OUTAGES, KEPT_TAKES, OutageRow, SensorChanges, SensorQuery, SensorTx,
-    SensorWorker, ShardLease, ShardTake, ShardWrite,
+    FORGOTTEN_AT_ONCE, KEPT_OUTAGES, KEPT_TAKES, OutageRow, PokerRow, SensorChanges, SensorQuery, SensorTx,
+    ShardLease, ShardTake, ShardWrite,
 };
 use crate::time::Timestamp;
 
@@ -73,7 +73,7 @@ impl SensorTx for Transaction<'_> {
         Ok(sensors.iter().map(|lease| self.end_sensor_if_waiting(*lease)).collect())
     }
 
-    fn put_worker(&mut self, worker: &SensorWorker) -> StoreResult<()> {
+    fn put_worker(&mut self, worker: &PokerRow) -> StoreResult<()> {
         self.writable()?;
         self.write(Write::Worker(worker.name.clone(), Some(Box::new(worker.clone()))));
         Ok(())
@@ -104,7 +104,7 @@ impl SensorTx for Transaction<'_> {
         Ok(forgotten)
     }
 
-    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<SensorWorker>> {
+    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<PokerRow>> {
         Ok(self.state.workers.values().filter(|worker| worker.expires_at > now).cloned().collect())
     }
 
@@ -261,7 +261,7 @@ mod tests {
         let (name, until) = (Holder::new("w1").unwrap(), Timestamp::from_micros(9));
         let result = store.write_raw(|tx| {
             let (codes, shards) = (DEFAULT_CODES, std::num::NonZeroU32::MIN);
-            tx.put_worker(&SensorWorker::new(name.clone(), codes, shards, until))?;
+            tx.put_worker(&PokerRow::new(name.clone(), codes, shards, until))?;
             assert_eq!(tx.live_workers(Timestamp::from_micros(8))?.len(), 1);
             assert_eq!(tx.live_workers(until)?.len(), 0);
             let write = ShardWrite::new(0, ShardLease::new(3, Some(name.clone()), 1, until));

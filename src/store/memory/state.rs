@@ -20,7 +20,7 @@ use crate::lease::TaskId;
 use crate::pool::PoolRecord;
 use crate::run::{RunKey, RunRecord};
 use crate::sensor::SensorRecord;
-use crate::store::contract::{SensorWorker, ShardLease, ShardTake};
+use crate::store::contract::{PokerRow, ShardLease, ShardTake};
 use crate::task::PastAttempt;
 use crate::time::Timestamp;
 
@@ -40,7 +40,7 @@ pub(super) struct State {
     pub(super) sensors: Sensors,
     pub(super) feed: BTreeMap<u64, Box<TaskEvent>>,
     pub(super) consumers: BTreeMap<Holder, Box<Consumer>>,
-    pub(super) workers: BTreeMap<Holder, SensorWorker>,
+    pub(super) workers: BTreeMap<Holder, PokerRow>,
     pub(super) shards: BTreeMap<OfShard, ShardLease>,
     pub(super) takes: BTreeMap<(OfShard, i64), ShardTake>,
     /// The end of each outage, by target and beginning.
@@ -88,7 +88,7 @@ pub(super) enum Write {
     Sensor(TaskId, Option<Box<SensorRecord>>),
     Feed(u64, Option<Box<TaskEvent>>),
     Consumer(Holder, Option<Box<Consumer>>),
-    Worker(Holder, Option<Box<SensorWorker>>),
+    Worker(Holder, Option<Box<PokerRow>>),
     Shard(OfShard, Option<Box<ShardLease>>),
     Take((OfShard, i64), Option<Box<ShardTake>>),
     Outage((Fingerprint, Timestamp), Option<Option<Timestamp>>),

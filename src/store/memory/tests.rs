@@ -17,7 +17,7 @@ use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunClose, RunKey, RunRecord, RunStatus};
 use crate::sensor::{NewSensor, Settings};
 use crate::store::contract::{
-    Forget, GrantBatch, Inserted, Move, SensorWorker, ShardLease, ShardWrite, StoreTx, SurveyQuery,
+    Forget, GrantBatch, Inserted, Move, PokerRow, ShardLease, ShardWrite, StoreTx, SurveyQuery,
 };
 use crate::task::{Feed, KeptAttempts};
 use crate::testing::RawStoreExt;
@@ -155,7 +155,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
         }
         21 => {
             let (codes, shards) = (crate::shard::DEFAULT_CODES, std::num::NonZeroU32::MIN);
-            tx.put_worker(&SensorWorker::new(holder.clone(), codes, shards, later))?;
+            tx.put_worker(&PokerRow::new(holder.clone(), codes, shards, later))?;
             let lease = ShardLease::new(b.into(), Some(holder), i64::from(a) + 1, later);
             let kind = (a % 2 == 0).then(|| SensorKind::new("k")).transpose()?;
             tx.put_shards_if_unchanged(&[ShardWrite::new(i64::from(a), ShardLease { kind, ..lease })])?;

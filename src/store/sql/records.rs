@@ -20,7 +20,7 @@ use crate::lease::{Lease, TaskId};
 use crate::pool::{PoolRecord, PoolSpec, Slots};
 use crate::run::{RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorRecord, Settings};
-use crate::store::contract::{OutageRow, SensorWorker, ShardLease, ShardTake};
+use crate::store::contract::{OutageRow, PokerRow, ShardLease, ShardTake};
 use crate::task::{Feed, KeptAttempts, LeaseLoss, PastAttempt, TaskInsert, TaskRecord, TaskState};
 
 /// Reads a task: no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority, state,
@@ -217,12 +217,12 @@ pub(in crate::store) fn attempt<R: ReadRow>(row: &R) -> Read<PastAttempt, R> {
 }
 
 /// Reads a worker: name, codes, shards, expires_at, incarnation, kinds, most_shards.
-pub(in crate::store) fn worker<R: ReadRow>(row: &R) -> Read<SensorWorker, R> {
+pub(in crate::store) fn worker<R: ReadRow>(row: &R) -> Read<PokerRow, R> {
     let (codes, shards) = (at_least_one(row, 1)?, at_least_one(row, 2)?);
-    let worker = SensorWorker::new(name(row, 0)?, codes, shards, instant(row, 3)?);
+    let worker = PokerRow::new(name(row, 0)?, codes, shards, instant(row, 3)?);
     let kinds = serde_json::from_str(row.text(5)?)?;
     let most_shards = row.maybe_integer(6)?.map(|_| at_least_one(row, 6)).transpose()?;
-    Ok(SensorWorker { kinds, most_shards, ..worker.incarnation(row.integer(4)?.cast_unsigned()) })
+    Ok(PokerRow { kinds, most_shards, ..worker.incarnation(row.integer(4)?.cast_unsigned()) })
 }
 
 /// Reads the kind of a loan, which is empty if only the shard is meant.
@@ -243,8 +243,7 @@ pub(in crate::store) fn shard_take<R: ReadRow>(row: &R) -> Read<ShardTake, R> {
     let (lease, at) =
         (ShardLease::new(count(row, 0)?, None, row.integer(1)?, instant(row, 3)?), instant(row, 3)?);
     let lease = ShardLease { kind: lent_kind(row, 6)?, ..lease };
-    Ok(ShardTake::new(&lease, &SensorWorker::new(name(row, 2)?, codes, shards, at), at)
-        .left_at(instant(row, 7)?))
+    Ok(ShardTake::new(&lease, &PokerRow::new(name(row, 2)?, codes, shards, at), at).left_at(instant(row, 7)?))
 }
 
 /// Reads an outage: fingerprint, since, until.

@@ -11,7 +11,7 @@ use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord, RunStatus};
 use crate::sensor::EndReason;
-use crate::store::contract::{Forget, Move, SensorWorker, ShardLease, ShardWrite, WhichSensors};
+use crate::store::contract::{Forget, Move, PokerRow, ShardLease, ShardWrite, WhichSensors};
 use crate::task::{Feed, KeptAttempts, NewTask, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
@@ -43,7 +43,7 @@ pub(super) enum Op {
     DeleteLimits(Vec<LimitKey>),
     DeleteFamilies(Vec<LimitKey>),
     Pause(Vec<Subject>, bool),
-    PutWorker(SensorWorker),
+    PutWorker(PokerRow),
     DeleteWorker(Holder),
     ForgetWorkers(Timestamp, usize),
     PutShards(Vec<ShardWrite>),

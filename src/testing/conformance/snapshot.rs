@@ -13,8 +13,7 @@ use crate::shard::DEFAULT_CODES;
 use crate::store::Discrepancy;
 use crate::store::ReadTx;
 use crate::store::contract::{
-    LeasesByLane, OutageRow, SensorQuery, SensorWorker, ShardLease, ShardTake, StoreTx, SurveyQuery,
-    WhichSensors,
+    LeasesByLane, OutageRow, PokerRow, SensorQuery, ShardLease, ShardTake, StoreTx, SurveyQuery, WhichSensors,
 };
 use crate::task::{PastAttempt, TaskRecord};
 use crate::time::Timestamp;
@@ -61,7 +60,7 @@ pub struct Snapshot {
     pub(super) forgotten_change: u64,
     pub(super) feed: (Vec<TaskEvent>, u64),
     pub(super) consumers: Vec<Consumer>,
-    pub(super) workers: Vec<SensorWorker>,
+    pub(super) workers: Vec<PokerRow>,
     pub(super) shards: Vec<ShardLease>,
     pub(super) takes: Vec<ShardTake>,
     pub(super) outages: Vec<OutageRow>,

@@ -7,7 +7,7 @@ use crate::fingerprint::Fingerprint;
 use crate::id::SensorKind;
 use crate::store::Store;
 use crate::store::contract::{
-    KEPT_OUTAGES, KEPT_TAKES, OutageRow, SensorWorker, ShardLease, ShardTake, ShardWrite,
+    KEPT_OUTAGES, KEPT_TAKES, OutageRow, PokerRow, ShardLease, ShardTake, ShardWrite,
 };
 
 cases!("workers":
@@ -47,7 +47,7 @@ fn live(world: World<'_>, now: i64) -> Vec<String> {
     world.read(|tx| tx.live_workers(at(now))).iter().map(|worker| worker.name.to_string()).collect()
 }
 
-fn worker(name: &str, until: i64) -> SensorWorker {
+fn worker(name: &str, until: i64) -> PokerRow {
     super::world::worker(name, at(until))
 }
 
@@ -89,7 +89,7 @@ fn a_worker_says_how_it_splits_the_codes(store: &dyn Store) {
     let shards = NonZeroU32::new(7).unwrap();
     for (codes, shards) in [(1, NonZeroU32::MIN), (10_000, shards), (u32::MAX, NonZeroU32::MAX)] {
         let codes = NonZeroU32::new(codes).unwrap();
-        let one = SensorWorker::new(holder("a"), codes, shards, at(10));
+        let one = PokerRow::new(holder("a"), codes, shards, at(10));
         world.write(|tx| tx.put_worker(&one));
         assert_eq!(world.read(|tx| tx.live_workers(at(0))), [one]);
     }

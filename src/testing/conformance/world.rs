@@ -11,7 +11,7 @@ use crate::lease::{LeaseRef, TaskId};
 use crate::pool::{PoolSpec, Slots};
 use crate::sensor::{NewSensor, SensorRecord, Settings};
 use crate::shard::DEFAULT_CODES;
-use crate::store::contract::{GrantBatch, Move, SensorWorker, StoreTx};
+use crate::store::contract::{GrantBatch, Move, PokerRow, StoreTx};
 use crate::store::{Inserted, Store};
 use crate::task::{NewTask, TaskInsert, TaskRecord, TaskState};
 use crate::testing::RawStoreExt;
@@ -53,8 +53,8 @@ pub(super) fn holder(name: &str) -> Holder {
 }
 
 /// Creates a worker that splits the codes in the usual way.
-pub(super) fn worker(name: &str, until: Timestamp) -> SensorWorker {
-    SensorWorker::new(holder(name), DEFAULT_CODES, NonZeroU32::MIN.saturating_add(15), until)
+pub(super) fn worker(name: &str, until: Timestamp) -> PokerRow {
+    PokerRow::new(holder(name), DEFAULT_CODES, NonZeroU32::MIN.saturating_add(15), until)
 }
 
 /// Rows as they are inserted at instant 0.

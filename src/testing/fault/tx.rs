@@ -13,9 +13,9 @@ use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorInsert, SensorRecord};
 use crate::store::contract::{
-    CapUse, Change, FeedTx, GrantBatch, Granted, Held, LeasesByLane, Move, OutageRow, Overdue, PoolTx,
-    Promote, RunTx, SensorChanges, SensorQuery, SensorTx, SensorWorker, ShardLease, ShardTake, ShardWrite,
-    Started, StoreTx, Survey, SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked,
+    CapUse, Change, FeedTx, GrantBatch, Granted, Held, LeasesByLane, Move, OutageRow, Overdue, PokerRow,
+    PoolTx, Promote, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite, Started,
+    StoreTx, Survey, SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
@@ -173,10 +173,10 @@ impl SensorTx for FaultTx<'_> {
         fn sensor_changes() -> SensorChanges;
         fn number_changes(limit: usize) -> usize;
         fn end_sensors_if_waiting(sensors: &[LeaseRef]) -> Vec<Option<SensorRecord>>;
-        fn put_worker(worker: &SensorWorker) -> ();
+        fn put_worker(worker: &PokerRow) -> ();
         fn delete_worker(name: &Holder) -> ();
         fn forget_workers(before: Timestamp, limit: usize) -> usize;
-        fn live_workers(now: Timestamp) -> Vec<SensorWorker>;
+        fn live_workers(now: Timestamp) -> Vec<PokerRow>;
         fn shard_leases() -> Vec<ShardLease>;
         fn put_shards_if_unchanged(writes: &[ShardWrite]) -> Vec<bool>;
         fn put_shard_takes(takes: &[ShardTake], forget: Timestamp) -> ();

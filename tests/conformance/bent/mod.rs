@@ -26,7 +26,7 @@ use stationmaster::sensor::SensorRecord;
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
     Candidate, CapUse, Change, FeedTx, GrantBatch, Granted, LanePage, LeasesByLane, Move, OutageRow, Overdue,
-    PoolTx, Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, SensorWorker, Serving,
+    PokerRow, PoolTx, Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving,
     ShardLease, ShardTake, ShardWrite, ShareUse, Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskSums,
     TaskTx, TaskWalk, Walked, WhichSensors,
 };
@@ -601,11 +601,11 @@ impl SensorTx for BentTx<'_> {
         fn sensor_changes() -> SensorChanges;
         fn number_changes(limit: usize) -> usize;
         fn forget_workers(before: Timestamp, limit: usize) -> usize;
-        fn live_workers(now: Timestamp) -> Vec<SensorWorker>;
+        fn live_workers(now: Timestamp) -> Vec<PokerRow>;
         fn shard_leases() -> Vec<ShardLease>;
     }
 
-    fn put_worker(&mut self, worker: &SensorWorker) -> StoreResult<()> {
+    fn put_worker(&mut self, worker: &PokerRow) -> StoreResult<()> {
         let mut worker = worker.clone();
         if self.fault == Fault::WorkersPokeAllKinds {
             worker.kinds = worker.kinds.filter(|kinds| !kinds.is_empty());
@@ -648,7 +648,7 @@ impl SensorTx for BentTx<'_> {
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()> {
         if self.fault == Fault::DeletedWorkersKeepTheirShards {
             let (codes, shards) = (DEFAULT_CODES, NonZeroU32::MIN);
-            return self.tx.put_worker(&SensorWorker::new(name.clone(), codes, shards, Timestamp::MIN));
+            return self.tx.put_worker(&PokerRow::new(name.clone(), codes, shards, Timestamp::MIN));
         }
         if self.fault == Fault::DeletedWorkersKeepTheirLoans {
             let loans = self.tx.shard_leases()?;

@@ -6,7 +6,7 @@ use stationmaster::TaskKey;
 use stationmaster::id::SensorKind;
 use stationmaster::sensor::SensorRecord;
 use stationmaster::store::Store;
-use stationmaster::store::contract::SensorWorker;
+use stationmaster::store::contract::PokerRow;
 use stationmaster::task::TaskQuery;
 
 use super::tasks::walk;
@@ -55,7 +55,7 @@ fn sharing(sensors: &[SensorRecord]) -> String {
 }
 
 /// Names the kinds that no worker serves.
-pub fn missing(screen: &mut Screen, workers: &[SensorWorker], sensors: &[SensorRecord]) {
+pub fn missing(screen: &mut Screen, workers: &[PokerRow], sensors: &[SensorRecord]) {
     if workers.is_empty() && !sensors.is_empty() {
         screen.say("No worker pokes them.");
         return;

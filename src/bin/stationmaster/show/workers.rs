@@ -6,7 +6,7 @@ use comfy_table::Color;
 use serde_json::{Value, json};
 use stationmaster::id::Holder;
 use stationmaster::store::Store;
-use stationmaster::store::contract::{SensorWorker, Serving, ShardLease};
+use stationmaster::store::contract::{PokerRow, Serving, ShardLease};
 use stationmaster::task::TaskQuery;
 use stationmaster::{TaskRecord, Timestamp};
 
@@ -26,7 +26,7 @@ struct Works {
     /// When the first of its leases ends.
     first_ends: Option<Timestamp>,
     serves: Vec<Serving>,
-    pokes: Option<SensorWorker>,
+    pokes: Option<PokerRow>,
     shards: Vec<u32>,
     /// How many kinds of other workers' shards it looks after.
     loans: usize,

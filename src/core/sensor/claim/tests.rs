@@ -6,9 +6,9 @@ use proptest::prelude::*;
 
 const TTL: Duration = Duration::from_micros(30);
 
-fn row(name: &str, shards: u32, until: Timestamp) -> SensorWorker {
+fn row(name: &str, shards: u32, until: Timestamp) -> PokerRow {
     let shards = NonZeroU32::new(shards).unwrap();
-    SensorWorker::new(Holder::new(name).unwrap(), DEFAULT_CODES, shards, until)
+    PokerRow::new(Holder::new(name).unwrap(), DEFAULT_CODES, shards, until)
 }
 
 fn name(n: u8) -> String {
@@ -20,7 +20,7 @@ struct World {
     shards: u32,
     now: Timestamp,
     state: BTreeMap<u32, ShardLease>,
-    live: BTreeMap<u8, SensorWorker>,
+    live: BTreeMap<u8, PokerRow>,
     /// What each left to others.
     left: BTreeMap<u8, Left>,
     most: BTreeMap<u8, NonZeroU32>,
@@ -39,7 +39,7 @@ impl World {
         let now = self.now;
         let me = row(&name(n), self.shards, now + TTL).most_shards(self.most.get(&n).copied());
         self.live.insert(n, me.clone());
-        let live: Vec<SensorWorker> =
+        let live: Vec<PokerRow> =
             self.live.values().filter(|worker| now < worker.expires_at).cloned().collect();
         let leases: Vec<ShardLease> = self.state.values().cloned().collect();
         let left = self.left.entry(n).or_default();

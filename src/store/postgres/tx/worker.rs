@@ -6,7 +6,7 @@ use super::super::error::Outcome;
 use super::super::wire::ask;
 use super::{Db, clamp, row};
 use crate::id::Holder;
-use crate::store::contract::{SensorWorker, ShardLease, ShardWrite};
+use crate::store::contract::{PokerRow, ShardLease, ShardWrite};
 use crate::store::sql::records;
 use crate::store::sql::statement::statement;
 use crate::time::Timestamp;
@@ -30,7 +30,7 @@ pub(super) const SHARDS: &str =
 pub(super) const PUT_SHARDS: &str = statement!("put_shards.sql");
 
 impl Db<'_> {
-    pub(super) fn put_worker(&mut self, worker: &SensorWorker) -> Outcome<()> {
+    pub(super) fn put_worker(&mut self, worker: &PokerRow) -> Outcome<()> {
         let (codes, shards) = (i64::from(worker.codes.get()), i64::from(worker.shards.get()));
         let (expires_at, incarnation) = (worker.expires_at.as_micros(), worker.incarnation.cast_signed());
         let kinds = serde_json::to_string(&worker.kinds)?;
@@ -47,9 +47,9 @@ impl Db<'_> {
         self.number(ask!(FORGET_WORKERS, before.as_micros(), clamp(limit)))
     }
 
-    pub(super) fn live_workers(&mut self, now: Timestamp) -> Outcome<Vec<SensorWorker>> {
+    pub(super) fn live_workers(&mut self, now: Timestamp) -> Outcome<Vec<PokerRow>> {
         let rows = self.one(ask!(LIVE_WORKERS, now.as_micros()))?;
-        let mut workers = rows.iter().map(records::worker).collect::<Outcome<Vec<SensorWorker>>>()?;
+        let mut workers = rows.iter().map(records::worker).collect::<Outcome<Vec<PokerRow>>>()?;
         workers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(workers)
     }

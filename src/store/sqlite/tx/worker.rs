@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use super::super::error::Outcome;
 use super::{Db, clamp};
 use crate::id::{Holder, SensorKind};
-use crate::store::contract::{SensorWorker, ShardLease, ShardWrite};
+use crate::store::contract::{PokerRow, ShardLease, ShardWrite};
 use crate::store::sql::records;
 use crate::time::Timestamp;
 
@@ -32,7 +32,7 @@ pub(super) const LATER_LEASE: &str = "UPDATE sm_shard SET holder = ?3, epoch = ?
      WHERE shard = ?1 AND kind = ?2 AND epoch = ?6 AND ifnull(?7, expires_at) = expires_at";
 
 impl Db<'_> {
-    pub(super) fn put_worker(&mut self, worker: &SensorWorker) -> Outcome<()> {
+    pub(super) fn put_worker(&mut self, worker: &PokerRow) -> Outcome<()> {
         let (codes, shards) = (worker.codes.get(), worker.shards.get());
         self.prepare(PUT_WORKER)?.execute((
             worker.name.as_str(),
@@ -57,7 +57,7 @@ impl Db<'_> {
         Ok(self.prepare(FORGET_WORKERS)?.execute((before.as_micros(), clamp(limit)))?)
     }
 
-    pub(super) fn live_workers(&mut self, now: Timestamp) -> Outcome<Vec<SensorWorker>> {
+    pub(super) fn live_workers(&mut self, now: Timestamp) -> Outcome<Vec<PokerRow>> {
         let mut statement = self.prepare(LIVE_WORKERS)?;
         statement.query_and_then([now.as_micros()], |row| records::worker(row))?.collect()
     }

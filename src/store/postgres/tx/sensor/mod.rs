@@ -19,7 +19,7 @@ use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{SensorInsert, SensorRecord, Settings};
 use crate::store::contract::{
-    OutageRow, SensorChanges, SensorQuery, SensorTx, SensorWorker, ShardLease, ShardTake, ShardWrite,
+    OutageRow, PokerRow, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite,
     WhichSensors,
 };
 use crate::store::sql::codes::Code;
@@ -246,7 +246,7 @@ impl SensorTx for PostgresBackend<'_> {
         })
     }
 
-    fn put_worker(&mut self, worker: &SensorWorker) -> StoreResult<()> {
+    fn put_worker(&mut self, worker: &PokerRow) -> StoreResult<()> {
         self.write(|db| db.put_worker(worker))
     }
 
@@ -258,7 +258,7 @@ impl SensorTx for PostgresBackend<'_> {
         self.write(|db| if limit == 0 { Ok(0) } else { db.forget_workers(before, limit) })
     }
 
-    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<SensorWorker>> {
+    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<PokerRow>> {
         self.read(|db| db.live_workers(now))
     }
 

@@ -14,7 +14,7 @@ use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
 use crate::sensor::{SensorInsert, SensorRecord, SensorState};
 use crate::store::contract::{
-    OutageRow, SensorChanges, SensorQuery, SensorTx, SensorWorker, ShardLease, ShardTake, ShardWrite,
+    OutageRow, PokerRow, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite,
     WhichSensors,
 };
 use crate::store::sql::records;
@@ -183,7 +183,7 @@ impl SensorTx for SqliteBackend<'_> {
         })
     }
 
-    fn put_worker(&mut self, worker: &SensorWorker) -> StoreResult<()> {
+    fn put_worker(&mut self, worker: &PokerRow) -> StoreResult<()> {
         self.write(|db| db.put_worker(worker))
     }
 
@@ -195,7 +195,7 @@ impl SensorTx for SqliteBackend<'_> {
         self.write(|db| db.forget_workers(before, limit))
     }
 
-    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<SensorWorker>> {
+    fn live_workers(&mut self, now: Timestamp) -> StoreResult<Vec<PokerRow>> {
         self.read(|db| db.live_workers(now))
     }
 
