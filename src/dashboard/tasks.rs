@@ -123,7 +123,10 @@ impl Verb {
                 Ok(done.into_iter().map(|done| cancelled(done, now)).collect())
             }
             Self::Retry => retried(tx, now, keys),
-            Self::Delete => Ok(tx.delete(keys)?.into_iter().map(deleted).collect()),
+            Self::Delete => {
+                let done = tx.delete(keys)?;
+                Ok(done.into_iter().map(deleted).collect())
+            }
         }
     }
 }

@@ -128,7 +128,7 @@ fn attempts_are_shown_the_latest_first_with_their_holders() {
         "{attempts:?}"
     );
     assert!(attempts[0].ends_with("at 100") && attempts[1].ends_with("at 10"), "{attempts:?}");
-    assert!(body.contains("state=leased&amp;holder=worker-1\">worker-1</a>"), "{body}");
+    assert!(body.contains("state=leased&amp;holder=worker-1\">worker-1</a></td>"), "{body}");
     assert!(body.contains("first 1,000 characters are kept"));
 }
 

@@ -130,6 +130,7 @@ fn a_browser_shows_the_pages_and_keeps_them_up_to_date() {
         let key = json!({ "type": kind, "key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r" });
         browser.call("Input.dispatchKeyEvent", key);
     }
+    assert_eq!(browser.eval("window.sent === undefined"), true);
     browser.eval("document.querySelector('.bulk button[value=cancel]').click()");
     browser.wait(&says("cancel task prod/nightly/2026-01-31/load-20: cancelled"));
     assert_eq!(world.state("load-20"), TaskState::Cancelled);
@@ -177,6 +178,64 @@ fn a_browser_shows_the_pages_and_keeps_them_up_to_date() {
     assert_eq!(browser.eval("location.pathname + location.search"), "/ops/tasks?state=waiting");
     browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": false }));
 
+    // Roles outlive the cards of a phone.
+    let phone = json!({ "width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": true });
+    browser.call("Emulation.setDeviceMetricsOverride", phone);
+    browser.open(&format!("{base}ops/overview"));
+    assert_eq!(browser.eval("getComputedStyle(document.querySelector('#pools td')).display"), "flow-root");
+    assert_eq!(browser.eval("document.querySelector('#pools td').role"), "cell");
+
     let complaints = browser.complaints(&base);
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+/// A page that is not up to date says since when, and why, also to someone who has scrolled down.
+#[test]
+fn a_browser_says_why_a_page_is_not_up_to_date() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use stationmaster::dashboard::axum::extract::Request;
+    use stationmaster::dashboard::axum::http::{StatusCode, header};
+    use stationmaster::dashboard::axum::middleware::{Next, from_fn};
+    use stationmaster::dashboard::axum::response::IntoResponse;
+
+    let Some(program) = find() else {
+        eprintln!("SKIPPED: no Chromium was found, so no browser lost its server");
+        return;
+    };
+    let world = World::new();
+    let away = Arc::new(AtomicBool::new(false));
+    let leads = Arc::clone(&away);
+    let login = from_fn(move |request: Request, next: Next| {
+        let leads = leads.load(Ordering::SeqCst);
+        async move {
+            if leads {
+                return (StatusCode::SEE_OTHER, [(header::LOCATION, "https://login.example/")])
+                    .into_response();
+            }
+            next.run(request).await
+        }
+    });
+    let server = Server::new(Dashboard::new(world.shared()).router().layer(login));
+    let mut browser = Browser::start(&program);
+    let page =
+        format!("http://{}/task?namespace=prod&workflow=nightly&run=2026-01-31&task=load-50", server.at);
+    browser.open(&page);
+    let says =
+        |text: &str| format!("document.querySelector('#live-status').textContent.includes({})", json!(text));
+    away.store(true, Ordering::SeqCst);
+    browser.wait(&says(" UTC: the server leads elsewhere, perhaps to a login. Load the page again. It is"));
+    assert!(browser.text("#live-status").starts_with("Not up to date since "));
+    let small = json!({ "width": 600, "height": 300, "deviceScaleFactor": 1, "mobile": false });
+    browser.call("Emulation.setDeviceMetricsOverride", small);
+    browser.eval("scrollTo(0, document.body.scrollHeight)");
+    assert_eq!(browser.eval("document.querySelector('#live-status').getBoundingClientRect().top"), 0);
+    away.store(false, Ordering::SeqCst);
+    browser.wait(&says("The page is up to date again."));
+    let key = crate::world::key("load-50");
+    world.store.write(|tx| tx.delete(std::slice::from_ref(&key))).unwrap();
+    browser.wait(&says("There is no task prod/nightly/2026-01-31/load-50. It is asked again."));
+    drop(server);
+    browser.wait(&says("the server does not answer. It is asked again."));
 }

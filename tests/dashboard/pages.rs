@@ -118,8 +118,10 @@ fn shares_say_who_holds_what_and_what_its_part_is() {
     let body = server.get("/overview?n=1").body;
     let row = |share: &str, fields: [&str; 4]| {
         let heads = ["Holds", "Part", "Weight", "Ready"];
-        let fields =
-            heads.iter().zip(fields).map(|(head, field)| format!("<td data-head=\"{head}\">{field}</td>"));
+        let fields = heads
+            .iter()
+            .zip(fields)
+            .map(|(head, field)| format!("<td role=\"cell\" data-head=\"{head}\">{field}</td>"));
         let fields: String = fields.collect();
         let (_, of) = body.split_once(&format!("state=waiting&amp;limit_key={share}")).expect(share);
         let of = of.split("</tr>").next().unwrap();
@@ -144,6 +146,32 @@ fn shares_say_who_holds_what_and_what_its_part_is() {
         "20 that hold the most, and 20 more that wait"
     );
     assert!(body.contains("There are 7 shares more"), "{body}");
+}
+
+/// The run of an attempt leads to its task, and other values narrow the page.
+#[test]
+fn rows_of_runs_lead_on() {
+    use stationmaster::ops::StopBeforeStart;
+    use stationmaster::run::{RunKey, RunRecord};
+
+    let world = World::new();
+    let task = world.task("load-00");
+    let now = task.enqueued_at;
+    let attempt = task.attempt_run(1).unwrap();
+    let runs = [
+        RunRecord::open(attempt.clone(), now).workflow("nightly".parse().unwrap()).user("bob & co"),
+        RunRecord::open(RunKey::new("prod", "nightly@home").unwrap(), now),
+    ];
+    world.store.write(|tx| tx.record_runs(&runs, StopBeforeStart::Reject)).unwrap();
+    let server = read_only(&world);
+    assert_eq!(server.get("/runs?zoom=24h").body.matches("href=\"tasks?key=").count(), 1);
+    let body = server.get("/runs?zoom=24h").body;
+    let link = format!("href=\"tasks?key={}\">{}</a>", task.id.0, attempt.id);
+    assert!(body.contains(&link), "{link}: {body}");
+    assert!(body.contains("namespace=prod&amp;workflow=nightly\">nightly</a>"), "{body}");
+    assert!(body.contains("user=bob+%26+co\">bob &amp; co</a>"), "{body}");
+    let found = server.get(&format!("/tasks?key={}", task.id.0)).body;
+    assert!(found.contains("<h1>Task prod/nightly/2026-01-31/load-00</h1>"), "{found}");
 }
 
 /// Both ends may be typed, to the second.

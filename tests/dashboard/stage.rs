@@ -90,5 +90,5 @@ pub fn fact(body: &str, name: &str) -> Option<String> {
 pub fn rows(body: &str, section: &str) -> Vec<String> {
     let (_, after) = body.split_once(&format!("<section id=\"{section}\"")).expect(section);
     let table = after.split("</table>").next().unwrap();
-    table.split("<tr>").skip(2).map(|row| plain(&row.replace("<td", " | <td"))).collect()
+    table.split("<tr role=\"row\">").skip(2).map(|row| plain(&row.replace("<td", " | <td"))).collect()
 }

@@ -29,7 +29,7 @@ fn breakable(text: &str) -> Markup {
 
 /// Who holds leases, with a link to them.
 pub(super) fn holder(name: &Holder) -> Markup {
-    html! { a href=(link("tasks", [("state", "leased"), ("holder", name.as_str())])) { (visible(name)) } }
+    html! { a.name href=(link("tasks", [("state", "leased"), ("holder", name.as_str())])) { (visible(name)) } }
 }
 
 /// A text that leads to a list of tasks.
@@ -167,14 +167,24 @@ pub(super) fn table(caption: &str, heads: &[&str], rows: Vec<Vec<Markup>>, empty
             p.empty { (empty) }
         } @else {
             div.scroll tabindex="0" role="region" aria-label=(caption) {
-                table {
+                // A phone shows a row as a card, which without its roles would be no row to a screen reader.
+                table role="table" {
                     caption { (caption) }
-                    thead { tr { @for head in heads { th scope="col" { (head) @if head.is_empty() { span.unseen { "Change" } } } } } }
-                    tbody {
+                    thead role="rowgroup" {
+                        tr role="row" {
+                            @for head in heads {
+                                th scope="col" role="columnheader" {
+                                    (head) @if head.is_empty() { span.unseen { "Change" } }
+                                }
+                            }
+                        }
+                    }
+                    tbody role="rowgroup" {
                         @for row in rows {
-                            tr {
+                            tr role="row" {
                                 @for (at, (field, head)) in row.into_iter().zip(heads).enumerate() {
-                                    @if at == 0 { th scope="row" { (field) } } @else { td data-head=(head) { (field) } }
+                                    @if at == 0 { th scope="row" role="rowheader" { (field) } }
+                                    @else { td role="cell" data-head=(head) { (field) } }
                                 }
                             }
                         }

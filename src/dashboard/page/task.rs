@@ -3,9 +3,7 @@
 use maud::{Markup, html};
 
 use super::facts::{asks, now_of};
-use super::parts::{
-    both, cancel_fields, holder, maybe_when, payload, section, sheet, state, table, text, when,
-};
+use super::parts::{both, cancel_fields, holder, payload, section, sheet, state, table, text};
 use super::{Look, Page};
 use crate::dashboard::key::Named;
 use crate::dashboard::params::of_task;
@@ -111,13 +109,13 @@ fn attempts(look: &Look<'_>, attempts: &[PastAttempt]) -> Markup {
 }
 
 fn sensor_of(look: &Look<'_>, sensor: &SensorRecord, log: &[(Timestamp, String)]) -> Markup {
-    let row = |(at, what): &(Timestamp, String)| vec![when(*at, look.now), html! { (visible(what)) }];
+    let row = |(at, what): &(Timestamp, String)| vec![both(*at, look.now), html! { (visible(what)) }];
     let rows = log.iter().map(row).collect();
     let facts = sheet(vec![
         ("Kind", html! { (visible(&sensor.kind)) }),
         ("State", html! { (format!("{:?}", sensor.state).to_lowercase()) }),
-        ("Registered", when(sensor.registered_at, look.now)),
-        ("Times out", when(sensor.times_out_at, look.now)),
+        ("Registered", both(sensor.registered_at, look.now)),
+        ("Times out", both(sensor.times_out_at, look.now)),
         ("Poked every", html! { (short(sensor.settings.interval)) }),
         ("Registrations", html! { (sensor.generation) }),
         ("Fingerprint", html! { (sensor.fingerprint) }),
@@ -131,8 +129,8 @@ fn runs(look: &Look<'_>, runs: &[RunRecord]) -> Markup {
         vec![
             html! { (visible(&run.key.id)) },
             html! { (run.status) },
-            when(run.start, look.now),
-            maybe_when(run.stop, look.now),
+            both(run.start, look.now),
+            html! { @match run.stop { Some(at) => (both(at, look.now)), None => "–" } },
         ]
     };
     table("Runs", &["Run", "Status", "Started", "Stopped"], runs.iter().map(row).collect(), "There is none.")
