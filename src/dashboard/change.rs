@@ -12,29 +12,36 @@ use super::answer::html;
 use super::page::{self, changed};
 use super::params::Params;
 use super::routes::App;
+use super::tasks::{Tasks, Verb};
 use super::trouble::Trouble;
-use super::words::relative;
 use super::{Change, Dashboard};
 use crate::admission::{Drain, Subject};
-use crate::id::TaskKey;
-use crate::ops::{Cancellation, Changed, Cleared};
-use crate::task::TaskState;
-use crate::time::Timestamp;
 
-/// A form has a few names of at most 512 bytes, three times as long when they are escaped.
+/// A form has a few names of at most 512 bytes, three times as long when they are escaped, and perhaps the numbers of
+/// the tasks of a page.
 const MOST_BYTES: usize = 32 * 1_024;
 
 /// The longest grace that a form gives.
 const MOST_GRACE: u64 = 7 * 86_400;
 
+/// What became of one task or subject.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) subject: String,
+    pub(super) is_done: bool,
+    pub(super) result: String,
+}
+
 pub(super) async fn answer(State(app): State<Arc<App>>, request: Request) -> Response {
     match do_it(&app, request).await {
-        Ok((change, back)) => html(StatusCode::OK, page::whole(changed(&change, &back))),
+        Ok((order, outcomes)) => {
+            html(StatusCode::OK, page::whole(changed(order.verb(), &outcomes, &order.back())))
+        }
         Err(trouble) => html(trouble.status, page::trouble(&trouble)),
     }
 }
 
-async fn do_it(app: &Arc<App>, request: Request) -> Result<(Change, String), Trouble> {
+async fn do_it(app: &Arc<App>, request: Request) -> Result<(Order, Vec<Outcome>), Trouble> {
     let forbidden = |text: &str| Trouble::new(StatusCode::FORBIDDEN, text);
     let (parts, body) = request.into_parts();
     let who = app.who(&parts).ok_or_else(|| forbidden("These pages are read-only."))?;
@@ -50,10 +57,13 @@ async fn do_it(app: &Arc<App>, request: Request) -> Result<(Change, String), Tro
         let done = order.apply(&shared.board, &who);
         // Also after a failure: it may have been committed.
         shared.cache.clear();
-        let change = Change { who, verb: order.verb(), subject: order.subject(), result: done? };
-        // Here, because the requester may be gone by now.
-        tell(&shared.board, &change);
-        Ok((change, order.back()))
+        let outcomes = done?;
+        for Outcome { subject, result, .. } in &outcomes {
+            let (subject, result) = (subject.clone(), result.clone());
+            // Here, because the requester may be gone by now.
+            tell(&shared.board, &Change { who: who.clone(), verb: order.verb(), subject, result });
+        }
+        Ok((order, outcomes))
     })
     .await
 }
@@ -69,8 +79,7 @@ fn tell(board: &Dashboard, change: &Change) {
 
 /// What a form asks for.
 enum Order {
-    Cancel(TaskKey, Duration, Option<String>),
-    Retry(TaskKey),
+    Tasks(Verb, Tasks),
     Pause(Subject),
     Resume(Subject),
 }
@@ -88,103 +97,66 @@ fn subject(params: &Params) -> Result<Subject, Trouble> {
 
 impl Order {
     fn of(params: &Params) -> Result<Self, Trouble> {
-        match params.get("verb").unwrap_or_default() {
+        let verb = match params.get("verb").unwrap_or_default() {
+            "pause" => return Ok(Self::Pause(subject(params)?)),
+            "resume" => return Ok(Self::Resume(subject(params)?)),
             "cancel" => {
                 let seconds = params.get("grace").unwrap_or("60").parse::<u64>().ok();
                 let seconds = seconds
                     .filter(|seconds| *seconds <= MOST_GRACE)
                     .ok_or_else(|| Trouble::bad("The grace is a number of seconds, at most seven days."))?;
-                let message = params.get("message").map(str::to_owned);
-                Ok(Self::Cancel(params.task()?, Duration::from_secs(seconds), message))
+                Verb::Cancel(Duration::from_secs(seconds), params.get("message").map(str::to_owned))
             }
-            "retry" => Ok(Self::Retry(params.task()?)),
-            "pause" => Ok(Self::Pause(subject(params)?)),
-            "resume" => Ok(Self::Resume(subject(params)?)),
-            _ => Err(Trouble::bad("A form cancels, retries, pauses or resumes.")),
-        }
+            "retry" => Verb::Retry,
+            "delete" => Verb::Delete,
+            _ => return Err(Trouble::bad("A form cancels, retries, deletes, pauses or resumes.")),
+        };
+        Ok(Self::Tasks(verb, Tasks::of(params)?))
     }
 
     fn verb(&self) -> &'static str {
         match self {
-            Self::Cancel(..) => "cancel",
-            Self::Retry(_) => "retry",
+            Self::Tasks(verb, _) => verb.name(),
             Self::Pause(_) => "pause",
             Self::Resume(_) => "resume",
         }
     }
 
-    fn subject(&self) -> String {
-        match self {
-            Self::Cancel(key, ..) | Self::Retry(key) => format!("task {key}"),
-            Self::Pause(subject) | Self::Resume(subject) => subject.to_string(),
-        }
-    }
-
+    /// Returns the place of the page from which it came.
     fn back(&self) -> String {
         match self {
-            Self::Cancel(key, ..) | Self::Retry(key) => page::task_link(key),
-            Self::Pause(_) | Self::Resume(_) => "overview".into(),
+            Self::Tasks(_, tasks) => tasks.back(),
+            Self::Pause(Subject::Queue(_)) | Self::Resume(Subject::Queue(_)) => "overview#queues".into(),
+            Self::Pause(Subject::Pool(_)) | Self::Resume(Subject::Pool(_)) => "overview#pools".into(),
+            Self::Pause(_) | Self::Resume(_) => "overview#limits".into(),
         }
     }
 
-    /// Does it, and returns the result as text.
-    fn apply(&self, board: &Dashboard, who: &str) -> Result<String, Trouble> {
-        let (store, now) = (board.store.as_ref(), board.clock.now());
-        Ok(match self {
-            Self::Cancel(key, grace, message) => {
-                let by = format!("cancelled by {who} on the dashboard");
-                let message = message.as_ref().map_or(by.clone(), |message| format!("{by}: {message}"));
-                let keys = std::slice::from_ref(key);
-                let done = store.write(|tx| tx.cancel(now, *grace, keys, &message))?;
-                done.first().map_or_else(String::new, |done| cancelled(*done, now))
-            }
-            Self::Retry(key) => retry(board, now, key)?,
+    /// Does it, and returns what became of each.
+    fn apply(&self, board: &Dashboard, who: &str) -> Result<Vec<Outcome>, Trouble> {
+        let store = board.store.as_ref();
+        let (subject, is_done, result) = match self {
+            Self::Tasks(verb, tasks) => return tasks.apply(store, board.clock.now(), verb, who),
             Self::Pause(subject) => {
                 let subjects = std::slice::from_ref(subject);
                 let done = store.write(|tx| tx.pause(subjects))?;
                 // After the commit: a pause waits for the ticks before it, so this sees what they granted.
                 let drains = store.read(|tx| tx.drain(subjects))?;
-                let was = if done.first() == Some(&true) { "paused" } else { "was paused before" };
-                match drains.first() {
+                let is_new = done.first() == Some(&true);
+                let was = if is_new { "paused" } else { "was paused before" };
+                let result = match drains.first() {
                     Some(Drain::Draining { leases: 1 }) => format!("{was}; 1 lease goes on"),
                     Some(Drain::Draining { leases }) => format!("{was}; {leases} leases go on"),
                     _ => format!("{was}; nothing of it runs"),
-                }
+                };
+                (subject, is_new, result)
             }
             Self::Resume(subject) => {
                 let done = store.write(|tx| tx.resume(std::slice::from_ref(subject)))?;
-                if done.first() == Some(&true) { "resumed".into() } else { "was not paused".into() }
+                let is_new = done.first() == Some(&true);
+                (subject, is_new, if is_new { "resumed" } else { "was not paused" }.into())
             }
-        })
+        };
+        Ok(vec![Outcome { subject: subject.to_string(), is_done, result }])
     }
-}
-
-fn cancelled(done: Cancellation, now: Timestamp) -> String {
-    match done {
-        Cancellation::Ended(was) => format!("cancelled; it was {was}"),
-        Cancellation::AskedUntil(at) => {
-            format!("its holder was asked to stop; the lease ends {}", relative(at, now))
-        }
-        Cancellation::AlreadyEnded(state) => format!("left as it is: it had ended as {state}"),
-        Cancellation::Unknown => "there is no such task".into(),
-    }
-}
-
-/// Runs an ended task again, and makes one ready that waits to be tried again.
-fn retry(board: &Dashboard, now: Timestamp, key: &TaskKey) -> Result<String, Trouble> {
-    let keys = std::slice::from_ref(key);
-    let text = board.store.write(|tx| {
-        Ok(match tx.clear(now, keys)?.first() {
-            Some(Cleared::Ready) => "ready again".to_owned(),
-            Some(Cleared::NotEnded(TaskState::UpForRetry)) => {
-                match tx.change(now, keys, |task| task.not_before = None)?.first() {
-                    Some(Changed::Done) => "ready now".to_owned(),
-                    _ => "left as it is: it changed meanwhile".to_owned(),
-                }
-            }
-            Some(Cleared::NotEnded(state)) => format!("left as it is: it is {state}"),
-            _ => "there is no such task".to_owned(),
-        })
-    })?;
-    Ok(text)
 }

@@ -24,9 +24,11 @@ mod answer;
 mod cache;
 mod change;
 mod forgery;
+mod key;
 mod page;
 mod params;
 mod routes;
+mod tasks;
 mod trouble;
 mod words;
 
@@ -86,7 +88,7 @@ impl fmt::Debug for Dashboard {
 pub struct Change {
     /// Who made it, as [`Dashboard::allow_changes`] named them.
     pub who: String,
-    /// What was asked for: `cancel`, `retry`, `pause` or `resume`.
+    /// What was asked for: `cancel`, `retry`, `delete`, `pause` or `resume`.
     pub verb: &'static str,
     /// The task, queue, pool, limit or family to change.
     pub subject: String,
@@ -115,9 +117,9 @@ impl Dashboard {
         self
     }
 
-    /// Lets users whom `who` names cancel and retry tasks, and pause and resume queues, pools and limits. `who` is
-    /// called with the request for the change, after the host's own authentication; it returns `None` for users who may
-    /// only look.
+    /// Lets users whom `who` names cancel, retry and delete tasks, and pause and resume queues, pools and limits. `who`
+    /// is called with the request for the change, after the host's own authentication; it returns `None` for users who
+    /// may only look.
     ///
     /// A change needs a form of these pages in the same browser, and a request from the same site.
     pub fn allow_changes(mut self, who: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
@@ -125,7 +127,7 @@ impl Dashboard {
         self
     }
 
-    /// Sets a callback for each change, called after it was made. With the feature `tracing` each change is also an
+    /// Sets a callback for each change, called after it was made, once for each task. With the feature `tracing` each change is also an
     /// event of target `stationmaster::dashboard`. The message of a cancelled task names who cancelled it.
     pub fn log(mut self, log: impl Fn(&Change) + Send + Sync + 'static) -> Self {
         self.log = Some(Arc::new(log));

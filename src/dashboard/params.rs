@@ -24,6 +24,11 @@ impl Params {
         Some(value.as_str()).filter(|value| !value.is_empty())
     }
 
+    /// Returns all values of this name.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
     pub(super) fn parsed<T: FromStr<Err = Invalid>>(&self, name: &str) -> Result<Option<T>, Trouble> {
         let parse = |value: &str| value.parse().map_err(|error| Trouble::bad(format!("{name}: {error}")));
         self.get(name).map(parse).transpose()

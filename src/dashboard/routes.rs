@@ -79,7 +79,7 @@ async fn look(app: Arc<App>, view: View, age: Duration, request: Request) -> Res
     let compute = async {
         let page = app.ask(may_change, params, view).await;
         match page {
-            Ok(page) => Rendered { status: StatusCode::OK, body: page::whole(page) },
+            Ok(page) => Rendered { status: page.status, body: page::whole(page) },
             Err(trouble) => Rendered { status: trouble.status, body: page::trouble(&trouble) },
         }
     };

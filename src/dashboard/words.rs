@@ -18,6 +18,20 @@ pub(super) fn visible_lines(text: &str) -> String {
     escaped(text, |char| matches!(char, '\n' | '\t'))
 }
 
+/// Returns JSON in which every character that is not plainly visible is written as an escape. It is the same JSON to a
+/// parser.
+pub(super) fn visible_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for char in json.chars() {
+        if matches!(char, ' '..='~') || char.escape_debug().len() == 1 {
+            shown.push(char);
+        } else {
+            shown.extend(char.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    shown
+}
+
 fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
@@ -114,5 +128,6 @@ mod tests {
     fn what_is_not_visible_is_escaped() {
         assert_eq!(visible("a\u{202e}b\n\"é漢🚂\""), "a\\u{202e}b\\n\"é漢🚂\"");
         assert_eq!(visible_lines("a\u{202e}b\n\tc\r"), "a\\u{202e}b\n\tc\\r");
+        assert_eq!(visible_json("[\"a\u{202e}é漢\u{e0001}\"]"), "[\"a\\u202eé漢\\udb40\\udc01\"]");
     }
 }

@@ -44,7 +44,7 @@ fn a_browser_shows_the_pages_and_keeps_them_up_to_date() {
     }
     let bars = "[...document.querySelectorAll('svg.bar')].every(bar => bar.getAttribute('aria-label'))";
     assert_eq!(browser.eval(bars), true);
-    let named = "[...document.querySelectorAll('input:not([type=hidden]), select')].every(field => field.labels.length)";
+    let named = "[...document.querySelectorAll('input:not([type=hidden]), select')].every(field => field.labels.length || field.ariaLabel)";
     assert_eq!(browser.eval("getComputedStyle(document.body).margin"), "0px", "the styles are applied");
 
     // Search.
@@ -86,21 +86,63 @@ fn a_browser_shows_the_pages_and_keeps_them_up_to_date() {
     browser.open(&format!("{base}look/overview"));
     assert_eq!(browser.eval("document.querySelectorAll('main button').length"), 0);
 
-    // Cancel and pause.
+    // Cancel and pause, in place: what came of it is said, and the page shows it.
     let page = format!("{base}ops/task?namespace=prod&workflow=nightly&run=2026-01-31&task=load-08");
     browser.open(&page);
-    browser.eval("document.querySelector('#actions summary').click(); document.querySelector('#message').value = 'typed'");
-    browser.follow("#actions button.danger");
-    assert!(browser.text("#result").contains("cancelled; it was scheduled"), "{}", browser.text("main"));
+    let says =
+        |text: &str| format!("document.querySelector('#live-status').textContent.includes({})", json!(text));
+    let shows =
+        |id: &str, text: &str| format!("document.querySelector('#{id}').innerText.includes({})", json!(text));
+    browser.eval("window.loaded = 1; document.querySelector('#actions summary').click(); document.querySelector('#message').value = 'typed'; document.querySelector('#actions button.danger').click()");
+    browser.wait(&says("cancelled; it was scheduled"));
     assert_eq!(world.state("load-08"), TaskState::Cancelled);
     assert!(world.task("load-08").message.unwrap().ends_with("typed"));
-    browser.follow("main a");
-    assert!(browser.text("#facts").contains("cancelled"));
+    browser.wait(&shows("facts", "cancelled"));
+    browser.eval("document.querySelector('#actions button').click()");
+    browser.wait(&says("ready again"));
+    browser.wait(&shows("facts", "Ready since"));
     browser.open(&format!("{base}ops/overview"));
-    browser.follow("button[aria-label='pause pool db']");
+    browser.eval("window.loaded = 1; document.querySelector(\"button[aria-label='pause pool db']\").click()");
+    browser.wait(&says("paused; 2 leases go on"));
     assert_eq!(world.store.read(|tx| tx.paused()).unwrap(), [Subject::Pool("db".parse().unwrap())]);
-    browser.follow("main a");
-    assert!(browser.text("#why").contains("pool db: paused"), "{}", browser.text("#why"));
+    browser.wait(&shows("why", "pool db: paused"));
+    browser.wait(&shows("attention", "pool db: paused"));
+    browser.eval("document.querySelector('#attention button').click()");
+    browser.wait(&says("resumed"));
+    assert_eq!(browser.eval("window.loaded"), 1, "no page was loaded again");
+
+    // Ticks outlive updates, and go with the change.
+    browser.open(&format!("{base}ops/tasks?state=waiting"));
+    browser.eval("document.querySelector('[data-tick=all]').click()");
+    assert_eq!(browser.eval("document.querySelectorAll('.tick:checked').length"), 50);
+    browser.eval("document.querySelector('[data-tick=\"\"]').click()");
+    assert_eq!(browser.eval("document.querySelectorAll('.tick:checked').length"), 0);
+    browser.eval(
+        "const box = document.querySelector(\".tick[aria-label$='load-20']\"); box.click(); box.focus()",
+    );
+    // The page is fetched again; the list stays.
+    browser.wait("document.querySelector('#live-at').textContent.startsWith('Updated ') && !document.querySelector('#live-at').textContent.includes('every')");
+    assert_eq!(browser.eval("document.querySelectorAll('.tick:checked').length"), 1);
+    // The Enter key in a field of this form does nothing by itself.
+    browser
+        .eval("document.querySelector('#list summary').click(); document.querySelector('#message').focus()");
+    for kind in ["keyDown", "keyUp"] {
+        let key = json!({ "type": kind, "key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r" });
+        browser.call("Input.dispatchKeyEvent", key);
+    }
+    assert_eq!(browser.eval("window.sent === undefined"), true);
+    browser.eval("document.querySelector('.bulk button[value=cancel]').click()");
+    browser.wait(&says("cancel task prod/nightly/2026-01-31/load-20: cancelled"));
+    assert_eq!(world.state("load-20"), TaskState::Cancelled);
+    browser.wait("document.querySelectorAll('.tick:checked').length === 0 && !document.querySelector('#list').innerText.includes('load-20')");
+
+    // A key is copied as it is typed.
+    let granted = json!({ "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"] });
+    browser.call("Browser.grantPermissions", granted);
+    browser.open(&page);
+    browser.eval("window.copied = new Promise(done => { navigator.clipboard.writeText = text => { done(text); return Promise.resolve(); }; }); document.querySelector('[data-copy]').click()");
+    assert_eq!(browser.eval("window.copied"), "[\"prod\",\"nightly\",\"2026-01-31\",\"load-08\"]");
+    assert_ne!(browser.eval("getComputedStyle(document.querySelector('[data-copy]')).display"), "none");
 
     // Hostile names are text.
     browser.open(&format!(
@@ -118,12 +160,82 @@ fn a_browser_shows_the_pages_and_keeps_them_up_to_date() {
         true
     );
 
-    // Without JavaScript everything can still be read.
+    // Without JavaScript everything can still be read, and changed by pages of its own.
     browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": true }));
     browser.open(&format!("{base}ops/overview"));
-    browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": false }));
     assert!(browser.text("#pools").contains("db"));
+    browser.follow("button[aria-label='pause pool db']");
+    assert!(browser.text("#result").contains("paused; 2 leases go on"), "{}", browser.text("main"));
+    browser.follow("main a");
+    assert_eq!(browser.eval("location.pathname + location.hash"), "/ops/overview#pools");
+    assert!(browser.text("#why").contains("pool db: paused"), "{}", browser.text("#why"));
+    browser.open(&format!("{base}ops/tasks?state=waiting"));
+    assert_eq!(browser.eval("getComputedStyle(document.querySelector('[data-tick=all]')).display === 'none' || document.querySelector('[data-tick=all]').offsetParent === null"), true);
+    browser.eval("document.querySelector(\".tick[aria-label$='load-30']\").checked = true");
+    browser.follow(".bulk button[value=delete]");
+    assert!(browser.text("#result").contains("deleted"), "{}", browser.text("main"));
+    browser.follow("main a");
+    assert_eq!(browser.eval("location.pathname + location.search"), "/ops/tasks?state=waiting");
+    browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": false }));
+
+    // Roles outlive the cards of a phone.
+    let phone = json!({ "width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": true });
+    browser.call("Emulation.setDeviceMetricsOverride", phone);
+    browser.open(&format!("{base}ops/overview"));
+    assert_eq!(browser.eval("getComputedStyle(document.querySelector('#pools td')).display"), "flow-root");
+    assert_eq!(browser.eval("document.querySelector('#pools td').role"), "cell");
 
     let complaints = browser.complaints(&base);
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+/// A page that is not up to date says since when, and why, also to someone who has scrolled down.
+#[test]
+fn a_browser_says_why_a_page_is_not_up_to_date() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use stationmaster::dashboard::axum::extract::Request;
+    use stationmaster::dashboard::axum::http::{StatusCode, header};
+    use stationmaster::dashboard::axum::middleware::{Next, from_fn};
+    use stationmaster::dashboard::axum::response::IntoResponse;
+
+    let Some(program) = find() else {
+        eprintln!("SKIPPED: no Chromium was found, so no browser lost its server");
+        return;
+    };
+    let world = World::new();
+    let away = Arc::new(AtomicBool::new(false));
+    let leads = Arc::clone(&away);
+    let login = from_fn(move |request: Request, next: Next| {
+        let leads = leads.load(Ordering::SeqCst);
+        async move {
+            if leads {
+                return (StatusCode::SEE_OTHER, [(header::LOCATION, "https://login.example/")])
+                    .into_response();
+            }
+            next.run(request).await
+        }
+    });
+    let server = Server::new(Dashboard::new(world.shared()).router().layer(login));
+    let mut browser = Browser::start(&program);
+    let page =
+        format!("http://{}/task?namespace=prod&workflow=nightly&run=2026-01-31&task=load-50", server.at);
+    browser.open(&page);
+    let says =
+        |text: &str| format!("document.querySelector('#live-status').textContent.includes({})", json!(text));
+    away.store(true, Ordering::SeqCst);
+    browser.wait(&says(" UTC: the server leads elsewhere, perhaps to a login. Load the page again. It is"));
+    assert!(browser.text("#live-status").starts_with("Not up to date since "));
+    let small = json!({ "width": 600, "height": 300, "deviceScaleFactor": 1, "mobile": false });
+    browser.call("Emulation.setDeviceMetricsOverride", small);
+    browser.eval("scrollTo(0, document.body.scrollHeight)");
+    assert_eq!(browser.eval("document.querySelector('#live-status').getBoundingClientRect().top"), 0);
+    away.store(false, Ordering::SeqCst);
+    browser.wait(&says("The page is up to date again."));
+    let key = crate::world::key("load-50");
+    world.store.write(|tx| tx.delete(std::slice::from_ref(&key))).unwrap();
+    browser.wait(&says("There is no task prod/nightly/2026-01-31/load-50. It is asked again."));
+    drop(server);
+    browser.wait(&says("the server does not answer. It is asked again."));
 }

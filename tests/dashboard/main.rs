@@ -3,10 +3,14 @@
 
 mod axe;
 mod browser;
+mod bulk;
+mod facts;
 mod http;
 mod in_browser;
+mod outage;
 mod pages;
 mod pictures;
 #[cfg(feature = "cli")]
 mod serve;
+mod stage;
 mod world;

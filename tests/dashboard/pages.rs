@@ -57,7 +57,7 @@ fn every_page_says_what_is_in_the_store() {
         "/overview",
         &[
             "pool db: 0 open of 2, needs 1",
-            "data-head=\"Waiting\">58</td>",
+            "tasks?state=waiting&amp;pool=db\">58</a></td>",
             "2 running, 0 granted",
             "load-00",
             "waits to be tried again",
@@ -82,7 +82,7 @@ fn every_page_says_what_is_in_the_store() {
         &task_page("load-59"),
         &[
             "<ul class=\"reasons\"><li>queue default: paused</li><li>limits ten*: paused</li>",
-            "<li>pool db: 0 open of 2, needs 1</li></ul>",
+            "pool=db\">pool db: 0 open of 2, needs 1</a></li></ul>",
         ],
     );
     world.store.write(|tx| tx.resume(&pauses)).unwrap();
@@ -102,7 +102,8 @@ fn every_page_says_what_is_in_the_store() {
     );
     says("/runs?zoom=24h&method=scheduled", &["1 run was active", "prod/ended"]);
     says("/runs?zoom=24h&method=scheduled&user=bob", &["0 runs were active"]);
-    says("/sensors", &["file_exists", "worker-1", "all queues", "no worker pokes them"]);
+    says("/sensors", &["file_exists", "no worker pokes them"]);
+    says("/health", &["worker-1", "all queues", "tasks?state=leased&amp;holder=worker-1\">2</a>"]);
     says("/health", &["On disk", "free pages", " KiB</td>"]);
     says("/health", &["sqlite", "load-00", "Ready tasks", "Sensors</a> wait, and no worker pokes them"]);
     says("/audit", &["Every counter is equal"]);
@@ -117,12 +118,20 @@ fn shares_say_who_holds_what_and_what_its_part_is() {
     let body = server.get("/overview?n=1").body;
     let row = |share: &str, fields: [&str; 4]| {
         let heads = ["Holds", "Part", "Weight", "Ready"];
-        let fields =
-            heads.iter().zip(fields).map(|(head, field)| format!("<td data-head=\"{head}\">{field}</td>"));
+        let fields = heads
+            .iter()
+            .zip(fields)
+            .map(|(head, field)| format!("<td role=\"cell\" data-head=\"{head}\">{field}</td>"));
         let fields: String = fields.collect();
-        let of =
-            body.split(&format!("limit_key={share}")).nth(1).unwrap_or_else(|| panic!("{share}: {body}"));
-        assert!(of.split("</tr>").next().unwrap().contains(&fields), "{share}: {fields} {of}");
+        let (_, of) = body.split_once(&format!("state=waiting&amp;limit_key={share}")).expect(share);
+        let of = of.split("</tr>").next().unwrap();
+        // The number leads to those who hold it.
+        let of = of.split("<a ").map(|part| match part.starts_with("href=\"tasks?state=leased") {
+            true => part.split_once('>').unwrap().1.replacen("</a>", "", 1),
+            false => format!("<a {part}"),
+        });
+        let of: String = of.collect();
+        assert!(of.contains(&fields), "{share}: {fields} {of}");
     };
     row("team%2Fbig", ["3", "3.0", "3", "5"]);
     row("%3Cscript", ["1", "1.0", "1", "7"]);
@@ -137,6 +146,32 @@ fn shares_say_who_holds_what_and_what_its_part_is() {
         "20 that hold the most, and 20 more that wait"
     );
     assert!(body.contains("There are 7 shares more"), "{body}");
+}
+
+/// The run of an attempt leads to its task, and other values narrow the page.
+#[test]
+fn rows_of_runs_lead_on() {
+    use stationmaster::ops::StopBeforeStart;
+    use stationmaster::run::{RunKey, RunRecord};
+
+    let world = World::new();
+    let task = world.task("load-00");
+    let now = task.enqueued_at;
+    let attempt = task.attempt_run(1).unwrap();
+    let runs = [
+        RunRecord::open(attempt.clone(), now).workflow("nightly".parse().unwrap()).user("bob & co"),
+        RunRecord::open(RunKey::new("prod", "nightly@home").unwrap(), now),
+    ];
+    world.store.write(|tx| tx.record_runs(&runs, StopBeforeStart::Reject)).unwrap();
+    let server = read_only(&world);
+    assert_eq!(server.get("/runs?zoom=24h").body.matches("href=\"tasks?key=").count(), 1);
+    let body = server.get("/runs?zoom=24h").body;
+    let link = format!("href=\"tasks?key={}\">{}</a>", task.id.0, attempt.id);
+    assert!(body.contains(&link), "{link}: {body}");
+    assert!(body.contains("namespace=prod&amp;workflow=nightly\">nightly</a>"), "{body}");
+    assert!(body.contains("user=bob+%26+co\">bob &amp; co</a>"), "{body}");
+    let found = server.get(&format!("/tasks?key={}", task.id.0)).body;
+    assert!(found.contains("<h1>Task prod/nightly/2026-01-31/load-00</h1>"), "{found}");
 }
 
 /// Both ends may be typed, to the second.
@@ -224,7 +259,11 @@ fn what_cannot_be_asked_is_refused_with_a_reason() {
         let answer = server.get(path);
         assert_eq!(answer.status, status, "{path}");
         assert!(answer.body.contains(text), "{path}: {}", answer.body);
+        // What was typed can be corrected.
+        let has_form = path.starts_with("/tasks") || path.starts_with("/runs");
+        assert_eq!(answer.body.contains("form class=\"search\""), has_form, "{path}: {}", answer.body);
     }
+    assert!(server.get("/tasks?workflow=nightly").body.contains("name=\"workflow\" value=\"nightly\""));
     assert_eq!(server.get("/runs?until=-9223372036854775808&zoom=90d").status, 200);
     assert_eq!(server.get("/runs?until=9223372036854775807").status, 200);
     assert_eq!(server.get("/runs?from=1970-01-01T00:00&to=9999-12-31T23:59:59").status, 200);

@@ -146,7 +146,8 @@ fn pictures() {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::open(folder.path().join("jobs.db"), Default::default()).unwrap());
     fill(&store).unwrap();
-    let server = Server::new(Dashboard::new(store).router());
+    let server = Server::new(Dashboard::new(store.clone()).router());
+    let changes = Server::new(Dashboard::new(store).allow_changes(|_| Some("ann".into())).router());
     let mut browser = Browser::start(&program);
     let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures");
     std::fs::create_dir_all(&pictures).unwrap();
@@ -155,6 +156,7 @@ fn pictures() {
         browser.call("Emulation.setEmulatedMedia", features);
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
         browser.call("Emulation.setDeviceMetricsOverride", size);
+        let server = if name == "tasks.png" { &changes } else { &server };
         browser.open(&format!("http://{}/{page}", server.at));
         let taken =
             browser.call("Page.captureScreenshot", json!({ "format": "png", "optimizeForSpeed": false }));
@@ -164,6 +166,7 @@ fn pictures() {
     let (wide, phone) = ((1_200, 1_000), (390, 844));
     let task = "task?namespace=shop&workflow=nightly&run=2026-01-31&task=extract-clicks";
     take("overview.png", "overview", "light", wide);
+    take("tasks.png", "tasks?state=success", "light", wide);
     take("runs.png", "runs?zoom=24h", "dark", wide);
     take("task-phone.png", task, "light", phone);
     take("sensors-phone.png", "sensors", "dark", phone);

@@ -41,6 +41,8 @@ const CASES: &[Case] = &[
             &["state", "running"],
             &["held by", "worker-1"],
             &["lease until", "in 59m"],
+            &["says", "12 of 40 files"],
+            &["said", "s ago"],
         ],
     ),
     (

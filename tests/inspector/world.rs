@@ -214,6 +214,7 @@ fn filled(name: &'static str, store: impl Store + 'static, at: Vec<String>, keep
         admission.granted.iter().map(|task| task.lease_ref()).collect()
     };
     assert_eq!(granted.len(), 1, "the other one needs the same slot");
+    store.write(|tx| tx.note(now, &[(granted[0], "12 of 40 files".into())])).unwrap();
     let run = |id: &str, hours: u32| RunRecord::open(RunKey::new("prod", id).unwrap(), now - hours * HOUR);
     let runs = [
         run("nightly-1", 2).workflow("nightly".try_into().unwrap()).user("ann").attributes("{\"secret\":1}"),

@@ -102,10 +102,12 @@ fn a_list_that_passes_tasks_costs_more_on_postgres() {
 #[cfg(feature = "dashboard")]
 #[test]
 fn pages_cost_what_they_show_on_postgres() {
-    const PAGES: [&str; 8] = [
+    const PAGES: [&str; 10] = [
         "overview",
         "tasks",
         "tasks?state=waiting&queue=rare",
+        "tasks?state=waiting&pool=rare",
+        "tasks?state=leased&limit_key=rare",
         "tasks?state=ended",
         "task?namespace=small&workflow=w&run=r&task=4-1",
         "runs?zoom=24h",

@@ -2,30 +2,44 @@
 
 use maud::{Markup, html};
 
-use super::parts::{holder, section, sheet, state, table, task, when};
+use super::admitters::admitters;
+use super::attention::missing;
+use super::overview::{COUNTED, states};
+use super::parts::{ends, holder, section, sheet, state, table, task, when};
 use super::{Look, Page};
-use crate::dashboard::params::link;
 use crate::dashboard::trouble::Trouble;
 use crate::dashboard::words::{bytes, number, visible};
 use crate::store::contract::Discrepancy;
-use crate::task::{TaskCount, TaskQuery, TaskRecord, TaskState};
-use crate::time::Timestamp;
+use crate::task::{TaskQuery, TaskRecord};
 
-/// How many leased and waiting tasks are looked at.
+/// How many leased and ready tasks are looked at.
 const SAMPLE: usize = 1_000;
 const SHOWN: usize = 20;
 
 pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
-    let (leased, waiting) = (TaskQuery::leased().limit(SAMPLE), TaskQuery::waiting().limit(SAMPLE));
-    let (counts, sizes, next, mut leased, mut waiting) = look.store.read(|tx| {
-        let (counts, sizes) = (tx.count_tasks(super::overview::COUNTED)?, tx.sizes()?);
-        Ok((counts, sizes, tx.next_expiry()?, tx.list_tasks(&leased)?.tasks, tx.list_tasks(&waiting)?.tasks))
+    let (leased, ready) =
+        (TaskQuery::leased().limit(SAMPLE), TaskQuery::waiting().from_ready().limit(SAMPLE));
+    let (counts, sizes, next, mut leased, mut ready) = look.store.read(|tx| {
+        let (counts, sizes) = (tx.count_tasks(COUNTED)?, tx.sizes()?);
+        Ok((counts, sizes, tx.next_expiry()?, tx.list_tasks(&leased)?.tasks, tx.list_tasks(&ready)?.tasks))
     })?;
-    let missing = missing(look, &counts, next)?;
-    let (of_leased, of_waiting) = (leased.len(), waiting.len());
+    let (queues, serving, (pokers, _)) =
+        look.store.read(|tx| Ok((tx.queues()?, tx.serving()?, tx.sensor_workers(look.now)?)))?;
+    let missing = missing(look, &queues, !pokers.is_empty(), &counts, next);
+    let missing = html! {
+        @for one in &missing { (one) }
+        @if missing.is_empty() {
+            p.note { "Every queue in which tasks wait is served, sensors are poked, and no lease is overdue." }
+        }
+    };
     leased.sort_by_key(|task| task.lease.as_ref().map(|lease| lease.expires_at));
-    waiting.retain(TaskRecord::is_ready);
-    waiting.sort_by_key(|task| task.ready_at);
+    ready.retain(TaskRecord::is_ready);
+    let of_ready = ready.len();
+    ready.sort_by_key(|task| task.ready_at);
+    let holders = html! {
+        (admitters(look, &serving, &leased))
+        (note(leased.len(), "leased"))
+    };
     let info = look.store.info();
     let facts = html! {
         (sheet(vec![
@@ -37,43 +51,13 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     let main = html! {
         (section("missing", "What is missing", &missing))
         (section("facts", "Store", &facts))
-        (section("states", "Tasks by state", &super::overview::states(&counts)))
+        (section("states", "Tasks by state", &states(&counts, &[], None)))
         @if !sizes.is_empty() { (section("sizes", "On disk", &on_disk(&sizes))) }
-        (section("expiring", "Leases that end next", &expiring(look, &leased, of_leased)))
-        (section("oldest", "Longest ready", &oldest(look, &waiting, of_waiting)))
+        (section("holders", "Admitters", &holders))
+        (section("expiring", "Leases that end next", &expiring(look, &leased)))
+        (section("oldest", "Longest ready", &oldest(look, &ready, of_ready)))
     };
-    Ok(Page { title: "Health".into(), under: "health", is_live: true, main })
-}
-
-/// Names queues without a worker, sensors without a poker, and leases without upkeep.
-fn missing(look: &Look<'_>, counts: &[TaskCount], next: Option<Timestamp>) -> Result<Markup, Trouble> {
-    let (queues, (pokers, _)) = look.store.read(|tx| Ok((tx.queues()?, tx.sensor_workers(look.now)?)))?;
-    let unserved: Vec<_> =
-        queues.iter().filter(|queue| queue.waiting > 0 && !queue.is_served(look.now)).collect();
-    let sensing = counts.iter().any(|count| count.state == TaskState::Sensing && count.tasks > 0);
-    let unpoked = sensing && pokers.is_empty();
-    let expired = next.is_some_and(|at| at < look.now);
-    Ok(html! {
-        @for queue in unserved.iter().take(SHOWN) {
-            p.notice {
-                a href=(link("tasks", [("state", "waiting"), ("queue", queue.name.as_str())])) {
-                    "Queue " (visible(&queue.name))
-                }
-                ": " (number(queue.waiting)) @if queue.waiting == 1 { " task waits" } @else { " tasks wait" }
-                ", and no one serves it. Start a worker for it."
-            }
-        }
-        @if unserved.len() > SHOWN {
-            p.notice { (number(unserved.len() - SHOWN)) " more queues are served by no one." }
-        }
-        @if unpoked {
-            p.notice { a href="sensors" { "Sensors" } " wait, and no worker pokes them. Start a poker." }
-        }
-        @if expired { p.notice { "A lease has expired and was not ended yet. Does upkeep run?" } }
-        @if unserved.is_empty() && !unpoked && !expired {
-            p.note { "Every queue in which tasks wait is served, sensors are poked, and no lease is overdue." }
-        }
-    })
+    Ok(Page::of(look, "Health", "health", main))
 }
 
 /// The largest parts of the store.
@@ -91,29 +75,24 @@ fn note(of: usize, what: &str) -> Markup {
     html! { @if of == SAMPLE { p.note { "Among the first " (number(SAMPLE)) " " (what) " tasks of the list." } } }
 }
 
-fn expiring(look: &Look<'_>, leased: &[TaskRecord], of: usize) -> Markup {
+fn expiring(look: &Look<'_>, leased: &[TaskRecord]) -> Markup {
     let row = |record: &TaskRecord| {
         let lease = record.lease.as_ref();
         vec![
             task(&record.key),
             state(record.state),
             html! { @if let Some(lease) = lease { (holder(&lease.holder)) } },
-            html! {
-                @if let Some(lease) = lease {
-                    (when(lease.expires_at, look.now))
-                    @if lease.expires_at <= look.now { " " span.tag.warn { "expired" } }
-                }
-            },
+            html! { @if let Some(lease) = lease { (ends(lease, look.now)) } },
         ]
     };
     let rows = leased.iter().take(SHOWN).map(row).collect();
     html! {
         (table("Leases, the next to end first", &["Task", "State", "Holder", "Ends"], rows, "No task is leased."))
-        (note(of, "leased"))
+        (note(leased.len(), "leased"))
     }
 }
 
-fn oldest(look: &Look<'_>, waiting: &[TaskRecord], of: usize) -> Markup {
+fn oldest(look: &Look<'_>, ready: &[TaskRecord], of: usize) -> Markup {
     let row = |record: &TaskRecord| {
         vec![
             task(&record.key),
@@ -122,11 +101,11 @@ fn oldest(look: &Look<'_>, waiting: &[TaskRecord], of: usize) -> Markup {
             when(record.ready_at, look.now),
         ]
     };
-    let rows = waiting.iter().take(SHOWN).map(row).collect();
+    let rows = ready.iter().take(SHOWN).map(row).collect();
     html! {
         (table("Ready tasks, the longest waiting first", &["Task", "Queue", "Pool", "Ready since"], rows,
                "No task is ready and waits."))
-        (note(of, "waiting"))
+        (note(of, "ready"))
     }
 }
 
@@ -147,7 +126,7 @@ pub(super) fn audit(look: &Look<'_>) -> Result<Page, Trouble> {
             @else { (number(found.len())) " counters differ from what they count. A correct store has none." }
         }
         @if !rows.is_empty() { (table("What differs", &["What", "Counter", "Counted now"], rows, "")) }
-        p { "As of " (when(look.now, look.now)) ". " a href="health" { "Back to health" } }
+        p { a href="health" { "Back to health" } }
     };
-    Ok(Page { title: "Audit".into(), under: "health", is_live: false, main })
+    Ok(Page { is_live: false, ..Page::of(look, "Audit", "health", main) })
 }

@@ -1,10 +1,15 @@
 //! The pages: what each asks of the store, and how it shows it.
 
+mod admitters;
+mod attention;
 mod chart;
+mod facts;
 mod health;
 mod overview;
 mod parts;
+mod reasons;
 mod runs;
+mod search;
 mod sensors;
 mod task;
 mod tasks;
@@ -12,15 +17,17 @@ mod window;
 
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use maud::{DOCTYPE, Markup, html};
 
-use super::Change;
+use super::change::Outcome;
 use super::params::Params;
 use super::trouble::Trouble;
-use super::words::visible;
+use super::words::{absolute, number, visible};
 use crate::store::Store;
 use crate::time::Timestamp;
 pub(super) use parts::task_link;
+pub(super) use tasks::SHOWN as IN_LIST;
 
 /// How often a page that is kept open is asked for again, in seconds.
 const REFRESH: u32 = 3;
@@ -38,11 +45,22 @@ pub(super) struct Look<'a> {
 /// A page without its frame.
 pub(super) struct Page {
     title: String,
+    pub(super) status: StatusCode,
     /// The address of the page in the navigation that it belongs to.
     under: &'static str,
     /// Whether it is asked for again and again.
     is_live: bool,
+    /// The instant of which it tells.
+    as_of: Option<Timestamp>,
     main: Markup,
+}
+
+impl Page {
+    /// A page of what the store tells now, which is kept up to date.
+    fn of(look: &Look<'_>, title: impl Into<String>, under: &'static str, main: Markup) -> Self {
+        let (title, as_of) = (title.into(), Some(look.now));
+        Self { title, status: StatusCode::OK, under, is_live: true, as_of, main }
+    }
 }
 
 pub(super) type View = fn(&Look<'_>) -> Result<Page, Trouble>;
@@ -104,6 +122,7 @@ pub(super) fn whole(page: Page) -> String {
                 p.status id="live-status" role="status" aria-live="polite" {}
                 main id="main" tabindex="-1" data-refresh=[page.is_live.then_some(REFRESH)] {
                     h1 { (page.title) }
+                    @if let Some(at) = page.as_of { p.note id="as-of" data-live { "As of " (absolute(at)) } }
                     (page.main)
                 }
             }
@@ -116,8 +135,10 @@ pub(super) fn whole(page: Page) -> String {
 pub(super) fn trouble(trouble: &Trouble) -> String {
     whole(Page {
         title: trouble.status.canonical_reason().unwrap_or("Something is wrong").into(),
+        status: trouble.status,
         under: "",
         is_live: false,
+        as_of: None,
         main: html! {
             p.notice { (visible(&trouble.text)) }
             p { a href="overview" { "Go to the overview" } }
@@ -125,15 +146,34 @@ pub(super) fn trouble(trouble: &Trouble) -> String {
     })
 }
 
+/// How many tasks of a change of many are named that it left as they are.
+const LEFT: usize = 20;
+
 /// Returns the page that follows a change.
-pub(super) fn changed(change: &Change, back: &str) -> Page {
+pub(super) fn changed(verb: &str, outcomes: &[Outcome], back: &str) -> Page {
+    let left: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.is_done).collect();
     Page {
         title: "Done".into(),
+        status: StatusCode::OK,
         under: "",
         is_live: false,
+        as_of: None,
         main: html! {
-            p.notice id="result" {
-                strong { (change.verb) " " (visible(&change.subject)) } ": " (visible(&change.result))
+            div.notice id="result" {
+                @if let [outcome] = outcomes {
+                    strong { (verb) " " (visible(&outcome.subject)) } ": " (visible(&outcome.result))
+                } @else {
+                    strong { (verb) ": " (number(outcomes.len() - left.len())) " of " (number(outcomes.len())) " done." }
+                    // With its full stops it also reads well as one line.
+                    @if !left.is_empty() {
+                        ul.reasons {
+                            @for outcome in left.iter().take(LEFT) {
+                                li { " " (visible(&outcome.subject)) ": " (visible(&outcome.result)) "." }
+                            }
+                            @if left.len() > LEFT { li { " " (number(left.len() - LEFT)) " more." } }
+                        }
+                    }
+                }
             }
             p { a href=(back) { "Go back" } }
         },

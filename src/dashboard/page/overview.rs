@@ -1,42 +1,45 @@
 //! What runs, what waits, and why.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
+use std::time::Duration;
 
 use maud::{Markup, html};
 
-use super::parts::{Part, bar, holder, legend, maybe_when, pause, section, state, table, task, when};
+use super::attention::{FAILED, missing};
+use super::parts::{
+    Part, bar, begin, counted, ends, holder, legend, listed, maybe_when, pause, section, since, state, table,
+    task, when,
+};
+use super::reasons::{Sample, reasons};
 use super::{Look, Page};
 use crate::admission::limits::{LimitRecord, LimitSpec, Rate};
 use crate::admission::{QueueRecord, Subject};
 use crate::dashboard::params::link;
 use crate::dashboard::trouble::Trouble;
 use crate::dashboard::words::{number, short, visible};
-use crate::id::{PoolName, TaskKey};
-use crate::ops::Explanation;
+use crate::id::PoolName;
 use crate::pool::{PoolRecord, PoolStats};
 use crate::store::contract::ShareUse;
 use crate::task::{TaskCount, TaskQuery, TaskRecord, TaskState};
 
-/// How many waiting tasks are asked why they wait.
-const SAMPLE: usize = 500;
 /// How far the tasks of a state are counted.
 pub(super) const COUNTED: usize = 1_000;
-/// How many running tasks, reasons, pools, queues and limits are shown.
+/// How many running tasks, pools, queues and limits are shown.
 const SHOWN: usize = 20;
 const MOST: usize = 100;
 
 pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     let running = TaskQuery::leased().limit(SHOWN);
-    let waiting = TaskQuery::waiting().limit(SAMPLE);
-    let (counts, leased, sample, why) = look.store.read(|tx| {
+    let failed = TaskQuery::new([TaskState::Failed]).ended_since(look.now - Duration::from_secs(3_600));
+    let failed = failed.limit(FAILED);
+    let (counts, leased, sample, failed) = look.store.read(|tx| {
         let (counts, leased) = (tx.count_tasks(COUNTED)?, tx.list_tasks(&running)?.tasks);
-        let sample = tx.list_tasks(&waiting)?.tasks;
-        let keys: Vec<TaskKey> = sample.iter().map(|task| task.key.clone()).collect();
-        let why = if keys.is_empty() { Vec::new() } else { tx.explain(look.now, &keys)? };
-        Ok((counts, leased, sample, why))
+        Ok((counts, leased, Sample::read(tx, look.now)?, tx.list_tasks(&failed)?.tasks.len()))
     })?;
-    let (pools, stats, queues, limits, families, paused, shares) = look.store.read(|tx| {
+    let (next, (pokers, _), all_paused) =
+        look.store.read(|tx| Ok((tx.next_expiry()?, tx.sensor_workers(look.now)?, tx.paused()?)))?;
+    let (pools, stats, queues, limits, families, shares) = look.store.read(|tx| {
         let mut pools = tx.all_pools()?;
         if pools.len() > MOST {
             pools.sort_by_key(|pool| Reverse(pool.used));
@@ -45,66 +48,40 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         let names: Vec<PoolName> = pools.iter().map(|pool| pool.spec.name.clone()).collect();
         let stats = tx.pool_stats(&names)?;
         let (queues, limits, families) = (tx.queues()?, tx.all_limits()?, tx.families()?);
-        Ok((pools, stats, queues, limits, families, tx.paused()?, tx.shares()?))
+        Ok((pools, stats, queues, limits, families, tx.shares()?))
     })?;
-    let paused: HashSet<Subject> = paused.into_iter().collect();
-    let all = queues.iter().map(|queue| queue.waiting).sum();
+    let missing = missing(look, &queues, !pokers.is_empty(), &counts, next);
+    let attention = super::attention::section(look, &all_paused, missing, failed);
+    let paused: HashSet<Subject> = all_paused.into_iter().collect();
     let main = html! {
-        (section("states", "Tasks", &states(&counts)))
-        (section("why", "Why tasks wait", &reasons(all, &sample, &why)))
+        (attention)
+        (section("states", "Tasks", &states(&counts, &[], None)))
+        (section("why", "Why tasks wait", &reasons(&counts, &queues, &sample)))
         (section("pools", "Pools", &pools_of(look, &pools, &stats, &paused)))
         @if !shares.is_empty() { (section("shares", "Shares", &shares_of(look, &shares, &paused))) }
         (section("queues", "Queues", &queues_of(look, queues, &paused)))
         (section("limits", "Limits and rates", &limits_of(look, limits, &families, &paused)))
         (section("running", "Granted and running", &leases(look, &leased)))
     };
-    Ok(Page { title: "Overview".into(), under: "overview", is_live: true, main })
+    Ok(Page::of(look, "Overview", "overview", main))
 }
 
-/// How many tasks are in each state, each number a link to them.
-pub(super) fn states(counts: &[TaskCount]) -> Markup {
+/// How many tasks are in each state, each number a link to them, with these filters.
+pub(super) fn states(counts: &[TaskCount], filters: &[(&str, &str)], current: Option<&str>) -> Markup {
+    let to =
+        |state: &'static str| link("tasks", [("state", state)].into_iter().chain(filters.iter().copied()));
     html! {
         ul.tiles {
             @for count in counts {
+                @let name = count.state.as_str();
                 li {
-                    a href=(link("tasks", [("state", count.state.as_str())])) {
+                    a href=(to(name)) aria-current=[(current == Some(name)).then_some("true")] {
                         span.figure { (number(count.tasks)) @if count.is_at_least { "+" } }
                         (state(count.state))
                     }
                 }
             }
         }
-    }
-}
-
-/// The reasons that the most tasks of the sample share.
-fn reasons(all: u64, sample: &[TaskRecord], why: &[Explanation]) -> Markup {
-    let mut found: BTreeMap<String, (usize, &TaskKey)> = BTreeMap::new();
-    for (task, why) in sample.iter().zip(why) {
-        let text = match why {
-            Explanation::NotBefore { .. } if task.state == TaskState::UpForRetry => {
-                "waits to be tried again".into()
-            }
-            Explanation::NotBefore { .. } => "waits for an instant".into(),
-            Explanation::Refused { reason, .. } => reason.to_string(),
-            why => why.to_string(),
-        };
-        found.entry(text).or_insert((0, &task.key)).0 += 1;
-    }
-    let mut found: Vec<_> = found.into_iter().collect();
-    found.sort_by(|(left, (more, _)), (right, (less, _))| less.cmp(more).then_with(|| left.cmp(right)));
-    let kinds = found.len();
-    let rows = found
-        .into_iter()
-        .take(SHOWN)
-        .map(|(text, (count, key))| vec![html! { (visible(text)) }, html! { (number(count)) }, task(key)]);
-    html! {
-        @if sample.len() == SAMPLE {
-            p.note { "Of the first " (number(SAMPLE)) " tasks of the list, where those that wait for an instant come first. " (number(all)) " tasks wait in all." }
-        }
-        (table("Reasons, those of the most tasks first", &["Reason", "Tasks", "For example"], rows.collect(),
-               "No task waits."))
-        @if kinds > SHOWN { p.note { "There are " (number(kinds - SHOWN)) " reasons more." } }
     }
 }
 
@@ -132,13 +109,13 @@ fn pools_of(
         );
         vec![
             html! {
-                a href=(link("tasks", [("pool", name.as_str())])) { (visible(name)) }
+                (listed(&[("state", "waiting"), ("pool", name.as_str())], visible(name)))
                 @if is_paused { " " span.tag.warn { "paused" } }
             },
             bar(&slots, total),
-            html! { a href=(link("tasks", [("state", "leased"), ("pool", name.as_str())])) { (number(pool.used)) } " of " @match total { Some(total) => (number(total)), None => "unlimited" } },
+            html! { (counted(&[("state", "leased"), ("pool", name.as_str())], pool.used)) " of " @match total { Some(total) => (number(total)), None => "unlimited" } },
             html! { @match pool.open() { Some(open) => (number(open)), None => "–" } },
-            html! { (number(waits)) },
+            counted(&[("state", "waiting"), ("pool", name.as_str())], waits),
             pause(look, "pool", name.as_str(), is_paused),
         ]
     };
@@ -165,12 +142,12 @@ fn shares_of(look: &Look<'_>, shares: &[ShareUse], paused: &HashSet<Subject>) ->
         let part = used.part(shares);
         vec![
             html! {
-                a href=(link("tasks", [("limit_key", name)])) { (visible(name)) }
+                (listed(&[("state", "waiting"), ("limit_key", name)], visible(name)))
                 @if is_paused { " " span.tag.warn { "paused" } }
             },
-            html! { a href=(link("tasks", [("pool", used.pool.as_str())])) { (visible(&used.pool)) } },
+            listed(&[("state", "waiting"), ("pool", used.pool.as_str())], visible(&used.pool)),
             bar(&held, part.map(|part| part.ceil() as i64)),
-            html! { (number(used.held)) },
+            counted(&[("state", "leased"), ("limit_key", name)], used.held),
             html! { @match part { Some(part) => (format!("{part:.1}")), None => "–" } },
             html! { (number(used.weight)) },
             html! { (number(used.waiting)) },
@@ -192,6 +169,9 @@ fn queues_of(look: &Look<'_>, mut queues: Vec<QueueRecord>, paused: &HashSet<Sub
     queues.sort_by_key(|queue| Reverse(queue.waiting + queue.leased));
     queues.truncate(MOST);
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let of = |queue: &QueueRecord, state, count| {
+        counted(&[("state", state), ("queue", queue.name.as_str())], count)
+    };
     let row = |queue: &QueueRecord| {
         let name = &queue.name;
         let is_paused = paused.contains(&Subject::Queue(name.clone()));
@@ -203,13 +183,13 @@ fn queues_of(look: &Look<'_>, mut queues: Vec<QueueRecord>, paused: &HashSet<Sub
         ];
         vec![
             html! {
-                a href=(link("tasks", [("queue", name.as_str())])) { (visible(name)) }
+                (listed(&[("state", "waiting"), ("queue", name.as_str())], visible(name)))
                 @if is_paused { " " span.tag.warn { "paused" } }
             },
             bar(&parts, None),
-            html! { (number(queue.waiting)) " (" (number(queue.ready)) " ready)" },
-            html! { (number(queue.leased)) },
-            html! { (number(queue.sensing)) },
+            html! { (of(queue, "waiting", queue.waiting)) " (" (number(queue.ready)) " ready)" },
+            of(queue, "leased", queue.leased),
+            of(queue, "sensing", queue.sensing),
             html! {
                 @if is_served { (maybe_when(queue.served_until, look.now)) }
                 @else { span.tag.warn { "no one serves it" } }
@@ -263,11 +243,14 @@ fn limits_of(
         let used = [Part { class: "running", name: "used", count: limit.used }];
         vec![
             html! {
-                a href=(link("tasks", [("limit_key", limit.key.as_str())])) { (visible(&limit.key)) }
+                (listed(&[("state", "waiting"), ("limit_key", limit.key.as_str())], visible(&limit.key)))
                 @if is_paused { " " span.tag.warn { "paused" } }
             },
             html! { @if let Some(max) = limit.max { (bar(&used, Some(max.into()))) } },
-            html! { (number(limit.used)) @if let Some(max) = limit.max { " of " (number(max)) } },
+            html! {
+                (counted(&[("state", "leased"), ("limit_key", limit.key.as_str())], limit.used))
+                @if let Some(max) = limit.max { " of " (number(max)) }
+            },
             rate(limit.rate),
             html! {
                 @match (limit.rate, limit.token_at.filter(|at| *at > look.now)) {
@@ -294,18 +277,13 @@ fn leases(look: &Look<'_>, leased: &[TaskRecord]) -> Markup {
             state(record.state),
             html! { (record.attempt) },
             html! { @if let Some(lease) = lease { (holder(&lease.holder)) } },
-            maybe_when(record.started_at.or(record.queued_at), look.now),
-            html! {
-                @if let Some(lease) = lease {
-                    (when(lease.expires_at, look.now))
-                    @if lease.expires_at <= look.now { " " span.tag.warn { "expired" } }
-                    @if lease.cancel_at.is_some() { " " span.tag.warn { "cancelled" } }
-                }
-            },
+            since(record, look.now),
+            html! { @if let Some(lease) = lease { (ends(lease, look.now)) } },
+            html! { @if let Some(note) = lease.and_then(|lease| lease.note.as_deref()) { (begin(note)) } },
         ]
     };
     let rows = leased.iter().map(row).collect();
-    let heads = ["Task", "State", "Attempt", "Holder", "Since", "Lease ends"];
+    let heads = ["Task", "State", "Attempt", "Holder", "Since", "Lease ends", "Says"];
     html! {
         (table("Tasks that hold a lease, by holder", &heads, rows, "No task holds a lease."))
         @if leased.len() == SHOWN {

@@ -3,10 +3,12 @@
 use maud::{Markup, html};
 
 use super::Look;
+use crate::admission::Reason;
 use crate::dashboard::params::{link, of_task};
 use crate::dashboard::words::{absolute, iso, number, relative, visible, visible_lines};
 use crate::id::{Holder, TaskKey};
-use crate::task::TaskState;
+use crate::lease::Lease;
+use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 /// Returns the address of a task's page.
@@ -27,7 +29,83 @@ fn breakable(text: &str) -> Markup {
 
 /// Who holds leases, with a link to them.
 pub(super) fn holder(name: &Holder) -> Markup {
-    html! { a href=(link("tasks", [("state", "leased"), ("holder", name.as_str())])) { (visible(name)) } }
+    html! { a.name href=(link("tasks", [("state", "leased"), ("holder", name.as_str())])) { (visible(name)) } }
+}
+
+/// A text that leads to a list of tasks.
+pub(super) fn listed(filters: &[(&str, &str)], text: impl std::fmt::Display) -> Markup {
+    html! { a href=(link("tasks", filters.iter().copied())) { (text) } }
+}
+
+/// A number of tasks that leads to them, unless it is 0.
+pub(super) fn counted(filters: &[(&str, &str)], count: impl std::fmt::Display) -> Markup {
+    let shown = number(count);
+    html! { @if shown == "0" { "0" } @else { (listed(filters, shown)) } }
+}
+
+/// Why a task waits. It leads to the tasks that hold what is missing, or to those that wait for it, too.
+pub(super) fn reason(reason: &Reason) -> Markup {
+    let text = visible(reason);
+    match reason {
+        Reason::PoolFull { pool, .. } | Reason::Reserved { pool, .. } => {
+            listed(&[("state", "leased"), ("pool", pool.as_str())], text)
+        }
+        Reason::LimitReached { limit, .. } => {
+            listed(&[("state", "leased"), ("limit_key", limit.as_str())], text)
+        }
+        Reason::Unserved { queue, .. } => listed(&[("state", "waiting"), ("queue", queue.as_str())], text),
+        _ => html! { (text) },
+    }
+}
+
+/// An instant, relative and absolute.
+pub(super) fn both(at: Timestamp, now: Timestamp) -> Markup {
+    html! { time datetime=(iso(at)) { (relative(at, now)) " · " (absolute(at)) } }
+}
+
+/// Since when a task is in its state, or until when it waits. The instants of its earlier attempts do not count.
+pub(super) fn since(task: &TaskRecord, now: Timestamp) -> Markup {
+    let (word, at) = match task.state {
+        _ if task.due.is_some() => ("due", task.due),
+        TaskState::Scheduled => ("ready", Some(task.ready_at)),
+        TaskState::Queued => ("granted", task.queued_at),
+        TaskState::Running | TaskState::Sensing => ("started", task.started_at),
+        _ => ("ended", task.ended_at),
+    };
+    html! { @match at { Some(at) => { (word) " " (when(at, now)) }, None => "–" } }
+}
+
+/// How many characters of a text are shown in a list. The task's page shows all.
+const IN_LIST: usize = 200;
+
+/// The begin of a text.
+pub(super) fn begin(text: &str) -> Markup {
+    let more = text.chars().nth(IN_LIST).is_some();
+    html! { span.message { (visible(text.chars().take(IN_LIST).collect::<String>())) @if more { "…" } } }
+}
+
+/// A text of several lines, which can be scrolled if it is long.
+pub(super) fn text(text: &str) -> Markup {
+    html! { pre.message tabindex="0" { (visible_lines(text)) } }
+}
+
+pub(super) fn cancelled() -> Markup {
+    html! { span.tag.warn { "cancelled" } }
+}
+
+/// Until when a lease lasts.
+pub(super) fn ends(lease: &Lease, now: Timestamp) -> Markup {
+    html! {
+        (when(lease.expires_at, now))
+        @if lease.expires_at <= now { " " span.tag.warn { "expired" } }
+        @if lease.cancel_at.is_some() { " " (cancelled()) }
+    }
+}
+
+/// What the holder of a lease said about its work, and when.
+pub(super) fn said(lease: &Lease, now: Timestamp) -> Option<Markup> {
+    let note = lease.note.as_deref()?;
+    Some(html! { (text(note)) @if let Some(at) = lease.noted_at { span.note { (when(at, now)) } } })
 }
 
 /// An instant, relative in the text and absolute in the tip.
@@ -89,14 +167,24 @@ pub(super) fn table(caption: &str, heads: &[&str], rows: Vec<Vec<Markup>>, empty
             p.empty { (empty) }
         } @else {
             div.scroll tabindex="0" role="region" aria-label=(caption) {
-                table {
+                // A phone shows a row as a card, which without its roles would be no row to a screen reader.
+                table role="table" {
                     caption { (caption) }
-                    thead { tr { @for head in heads { th scope="col" { (head) } } } }
-                    tbody {
+                    thead role="rowgroup" {
+                        tr role="row" {
+                            @for head in heads {
+                                th scope="col" role="columnheader" {
+                                    (head) @if head.is_empty() { span.unseen { "Change" } }
+                                }
+                            }
+                        }
+                    }
+                    tbody role="rowgroup" {
                         @for row in rows {
-                            tr {
+                            tr role="row" {
                                 @for (at, (field, head)) in row.into_iter().zip(heads).enumerate() {
-                                    @if at == 0 { th scope="row" { (field) } } @else { td data-head=(head) { (field) } }
+                                    @if at == 0 { th scope="row" role="rowheader" { (field) } }
+                                    @else { td role="cell" data-head=(head) { (field) } }
                                 }
                             }
                         }
@@ -124,19 +212,46 @@ pub(super) fn section(id: &str, title: &str, body: &Markup) -> Markup {
     }
 }
 
-/// A button that pauses or resumes, if the reader may.
-pub(super) fn pause(look: &Look<'_>, kind: &str, name: &str, is_paused: bool) -> Markup {
-    let verb = if is_paused { "resume" } else { "pause" };
+const GRACES: [(u64, &str); 5] = [
+    (60, "1 minute"),
+    (0, "none: take it away now"),
+    (600, "10 minutes"),
+    (3_600, "1 hour"),
+    (86_400, "1 day"),
+];
+
+/// What a cancel asks for.
+pub(super) fn cancel_fields() -> Markup {
     html! {
-        @if let Some(mark) = look.mark {
-            form.inline method="post" action="change" {
-                input type="hidden" name="mark" value=(mark);
-                input type="hidden" name="verb" value=(verb);
-                input type="hidden" name="kind" value=(kind);
-                input type="hidden" name="name" value=(name);
-                button aria-label={ (verb) " " (kind) " " (visible(name)) } { (verb) }
+        div {
+            label for="grace" { "Grace for its holder" }
+            select id="grace" name="grace" {
+                @for (seconds, text) in GRACES { option value=(seconds) { (text) } }
             }
         }
+        div {
+            label for="message" { "Why, for people" }
+            input id="message" name="message" maxlength="500" autocomplete="off";
+        }
+    }
+}
+
+/// A button that resumes, or one that pauses after a second look, if the reader may.
+pub(super) fn pause(look: &Look<'_>, kind: &str, name: &str, is_paused: bool) -> Markup {
+    let verb = if is_paused { "resume" } else { "pause" };
+    let Some(mark) = look.mark else { return html! {} };
+    let label = format!("{verb} {kind} {}", visible(name));
+    let form = html! {
+        form.inline method="post" action="change" {
+            input type="hidden" name="mark" value=(mark);
+            input type="hidden" name="verb" value=(verb);
+            input type="hidden" name="kind" value=(kind);
+            input type="hidden" name="name" value=(name);
+            button aria-label=(label) { (verb) @if !is_paused { " " (kind) } }
+        }
+    };
+    html! {
+        @if is_paused { (form) } @else { details.inline { summary aria-label={ (label) "…" } { "pause…" } (form) } }
     }
 }
 

@@ -34,7 +34,18 @@ const METHODS: [(&str, &str, StartMethod); 3] = [
     ("triggered", "triggered", StartMethod::Triggered),
 ];
 
+/// A filter that cannot be asked for keeps the form, so that it can be corrected.
 pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
+    match found(look) {
+        Err(trouble) if trouble.status.is_client_error() => {
+            let main = html! { p.notice { (visible(&trouble.text)) } (filter(look, None)) };
+            Ok(Page { status: trouble.status, is_live: false, ..Page::of(look, "Active runs", "runs", main) })
+        }
+        found => found,
+    }
+}
+
+fn found(look: &Look<'_>) -> Result<Page, Trouble> {
     let window = Window::of(look)?;
     let mut query = ActiveQuery::new(window.begin(), window.end());
     query.namespaces.extend(look.params.parsed("namespace")?);
@@ -52,15 +63,15 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     let buckets = if is_more { Vec::new() } else { buckets(look, &query, &window, &runs)? };
     let main = html! {
         (window.links(look))
-        (filter(look, &window))
+        (filter(look, window.zoom()))
         (section("charts", "Over time", &charts(&window, &buckets, is_more)))
         // Outside of what is replaced, so that it stays open.
         details.numbers { summary { "The numbers as a table" }
             div id="numbers" data-live { (numbers(&buckets)) }
         }
-        (section("runs", "Runs", &list(look, &runs, is_more)))
+        (section("runs", "Runs", &list(look, &window, &runs, is_more)))
     };
-    Ok(Page { title: "Active runs".into(), under: "runs", is_live: window.is_live, main })
+    Ok(Page { is_live: window.is_live, ..Page::of(look, "Active runs", "runs", main) })
 }
 
 /// Reads the runs of the window in the order of their starts, and whether there are more than it reads.
@@ -102,11 +113,11 @@ fn charts(window: &Window, buckets: &[Bucket], is_more: bool) -> Markup {
     }
 }
 
-fn filter(look: &Look<'_>, window: &Window) -> Markup {
+fn filter(look: &Look<'_>, zoom: Option<&str>) -> Markup {
     html! {
         form.search method="get" action="runs" role="search" {
-            @if let Some(zoom) = window.zoom() { input type="hidden" name="zoom" value=(zoom); }
-            (window.fields(look))
+            @if let Some(zoom) = zoom { input type="hidden" name="zoom" value=(zoom); }
+            (Window::fields(look))
             @for (name, label) in [("namespace", "Namespace"), ("workflow", "Workflow"), ("user", "User")] {
                 div {
                     label for=(name) { (label) }
@@ -132,12 +143,26 @@ fn filter(look: &Look<'_>, window: &Window) -> Markup {
                     }
                 }
             }
-            div.buttons { button { "Filter" } a href=(link("runs", [("zoom", window.zoom().unwrap_or_default())])) { "Clear" } }
+            div.buttons { button { "Filter" } a href=(link("runs", [("zoom", zoom.unwrap_or_default())])) { "Clear" } }
         }
     }
 }
 
-fn list(look: &Look<'_>, runs: &[RunRecord], is_more: bool) -> Markup {
+/// The id of a run, which leads to its task if it is that of an attempt: see
+/// [`attempt_run_id`](crate::task::attempt_run_id).
+fn run_id(id: &str) -> Markup {
+    let number = id.rsplit_once('@').map(|(_, number)| number);
+    let number =
+        number.filter(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+    html! {
+        @match number {
+            Some(number) => a href=(link("tasks", [("key", number)])) { (visible(id)) },
+            None => (visible(id)),
+        }
+    }
+}
+
+fn list(look: &Look<'_>, window: &Window, runs: &[RunRecord], is_more: bool) -> Markup {
     let count = runs.len();
     let method =
         |method: StartMethod| METHODS.iter().find(|(.., value)| *value == method).map(|(_, name, _)| *name);
@@ -147,14 +172,24 @@ fn list(look: &Look<'_>, runs: &[RunRecord], is_more: bool) -> Markup {
     };
     let row = |run: &RunRecord| {
         let mut row = vec![
-            html! { (visible(&run.key.namespace)) "/" (visible(&run.key.id)) },
-            html! { @match &run.workflow { Some(workflow) => (visible(workflow)), None => "–" } },
+            html! { (visible(&run.key.namespace)) "/" (run_id(run.key.id.as_str())) },
+            html! {
+                @match &run.workflow {
+                    // A workflow is one of its namespace's.
+                    Some(workflow) => a href=(window.with(look, &[
+                        ("namespace", run.key.namespace.as_str()), ("workflow", workflow.as_str())])) { (visible(workflow)) },
+                    None => "–",
+                }
+            },
             html! { span class={ "state run-" (run.status) } { (run.status) } },
             when(run.start, look.now),
             maybe_when(run.stop, look.now),
             html! { (short(run.stop.unwrap_or(look.now).saturating_duration_since(run.start))) },
             html! { (number(nodes(run))) },
-            html! { (method(run.method).unwrap_or_default()) @if let Some(user) = &run.user { ", " (visible(user)) } },
+            html! {
+                (method(run.method).unwrap_or_default())
+                @if let Some(user) = &run.user { ", " a href=(window.with(look, &[("user", user)])) { (visible(user)) } }
+            },
         ];
         if look.shows_payloads {
             row.push(payload(look, run.attributes.as_deref()));

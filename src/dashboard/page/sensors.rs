@@ -6,7 +6,6 @@ use maud::{Markup, html};
 
 use super::parts::{maybe_when, section, sheet, table, task, when};
 use super::{Look, Page};
-use crate::admission::queue::Serving;
 use crate::dashboard::params::link;
 use crate::dashboard::trouble::Trouble;
 use crate::dashboard::words::{number, short, visible};
@@ -36,8 +35,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         let sensors = if keys.is_empty() { Vec::new() } else { tx.sensors(&keys)? };
         Ok((all, sensors.into_iter().flatten().collect::<Vec<SensorRecord>>()))
     })?;
-    let (consumers, serving, workers) =
-        look.store.read(|tx| Ok((tx.consumers()?, tx.serving()?, tx.sensor_workers(look.now)?)))?;
+    let (consumers, workers) = look.store.read(|tx| Ok((tx.consumers()?, tx.sensor_workers(look.now)?)))?;
     let (pokers, shards) = workers;
     let held = |name: &crate::id::Holder| {
         shards
@@ -80,10 +78,9 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         (section("sharing", "Sharing", &sharing(all, &sensors)))
         (section("pokers", "Workers and shards", &pokers_of))
         (section("sensors", "Registered", &registered(look, &sensors)))
-        (section("serving", "Admitters", &admitters(look, &serving)))
         (section("consumers", "Consumers of the feed", &consumers_of(look, &consumers)))
     };
-    Ok(Page { title: "Sensors".into(), under: "sensors", is_live: true, main })
+    Ok(Page::of(look, "Sensors", "sensors", main))
 }
 
 fn kinds(worker: &PokerRow) -> String {
@@ -151,30 +148,6 @@ fn registered(look: &Look<'_>, sensors: &[SensorRecord]) -> Markup {
             p.note { "The first " (SHOWN) ". " a href=(link("tasks", [("state", "sensing")])) { "All of them" } }
         }
     }
-}
-
-fn admitters(look: &Look<'_>, serving: &[Serving]) -> Markup {
-    let row = |one: &Serving| {
-        let queues = one.queues.as_ref().map_or_else(
-            || "all queues".to_owned(),
-            |queues| queues.iter().map(visible).collect::<Vec<_>>().join(", "),
-        );
-        vec![
-            html! { a href=(link("tasks", [("state", "leased"), ("holder", one.holder.as_str())])) { (visible(&one.holder)) } },
-            html! { (queues) },
-            html! {
-                (when(one.until(), look.now))
-                @if one.until() <= look.now { " " span.tag.warn { "no longer counts" } }
-            },
-        ]
-    };
-    let rows = serving.iter().take(SHOWN * 2).map(row).collect();
-    table(
-        "Who admits tasks, and for which queues",
-        &["Holder", "Serves", "Until"],
-        rows,
-        "No one admits tasks.",
-    )
 }
 
 fn consumers_of(look: &Look<'_>, consumers: &[Consumer]) -> Markup {

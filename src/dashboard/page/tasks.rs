@@ -1,8 +1,12 @@
 //! Tasks by state and filters, a page at a time.
 
+use std::time::Duration;
+
 use maud::{Markup, html};
 
-use super::parts::{holder, maybe_when, state, table, task, when};
+use super::overview::{COUNTED, states};
+use super::parts::{begin, cancel_fields, ends, holder, listed, section, since, state, table, task};
+use super::search::{SINCE, kept, search};
 use super::{Look, Page};
 use crate::dashboard::params::link;
 use crate::dashboard::trouble::Trouble;
@@ -10,44 +14,42 @@ use crate::dashboard::words::{number, visible};
 use crate::task::{TaskQuery, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-const SHOWN: usize = 50;
-/// How many characters of a message are shown. The task's page shows all.
-const MESSAGE: usize = 200;
+pub(in crate::dashboard) const SHOWN: usize = 50;
 /// How often the list goes on to fill a page, if few of the tasks that it passes match.
 const STEPS: usize = 5;
 
-/// The filters that are names, as they are called in an address.
-const NAMES: [(&str, &str); 7] = [
-    ("namespace", "Namespace"),
-    ("workflow", "Workflow"),
-    ("run", "Run"),
-    ("queue", "Queue"),
-    ("pool", "Pool"),
-    ("limit_key", "Limit key"),
-    ("holder", "Holder"),
-];
-
-const SINCE: [(&str, &str, u64); 5] = [
-    ("15m", "15 minutes", 900),
-    ("1h", "hour", 3_600),
-    ("1d", "day", 86_400),
-    ("7d", "7 days", 7 * 86_400),
-    ("30d", "30 days", 30 * 86_400),
-];
-
-const GROUPS: [&str; 3] = ["waiting", "leased", "ended"];
-
+/// A filter that cannot be asked for keeps the form, so that it can be corrected.
 pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
+    match found(look) {
+        Err(trouble) if trouble.status.is_client_error() => {
+            let main = html! { p.notice { (visible(&trouble.text)) } (search(look)) };
+            Ok(Page { status: trouble.status, is_live: false, ..Page::of(look, "Tasks", "tasks", main) })
+        }
+        found => found,
+    }
+}
+
+fn found(look: &Look<'_>) -> Result<Page, Trouble> {
+    if let Some(text) = look.params.get("key") {
+        return super::task::named(look, text);
+    }
     if look.params.get("task").is_some() {
         return super::task::view(look);
     }
     let query = query(look)?;
+    let counts = look.store.read(|tx| tx.count_tasks(COUNTED))?;
     let (tasks, next) = walk(look, query)?;
+    let tiles = html! {
+        div.compact { (states(&counts, &kept(look), look.params.get("state"))) }
+        @if !kept(look).is_empty() { p.note { "The numbers are those of all tasks, whatever the filter." } }
+    };
     let main = html! {
+        (section("states", "By state", &tiles))
         (search(look))
         section id="list" data-live aria-label="Tasks" { (list(look, &tasks, next.as_deref())) }
     };
-    Ok(Page { title: "Tasks".into(), under: "tasks", is_live: look.params.get("after").is_none(), main })
+    let is_live = look.params.get("after").is_none();
+    Ok(Page { is_live, ..Page::of(look, "Tasks", "tasks", main) })
 }
 
 fn query(look: &Look<'_>) -> Result<TaskQuery, Trouble> {
@@ -87,7 +89,7 @@ fn query(look: &Look<'_>) -> Result<TaskQuery, Trouble> {
 fn ended_since(text: &str, now: Timestamp) -> Result<Timestamp, Trouble> {
     let found = SINCE.into_iter().find(|(name, ..)| *name == text);
     let (_, _, seconds) = found.ok_or_else(|| Trouble::bad("since: 15m, 1h, 1d, 7d or 30d"))?;
-    Ok(now - std::time::Duration::from_secs(seconds))
+    Ok(now - Duration::from_secs(seconds))
 }
 
 fn walk(look: &Look<'_>, mut query: TaskQuery) -> Result<(Vec<TaskRecord>, Option<String>), Trouble> {
@@ -104,91 +106,107 @@ fn walk(look: &Look<'_>, mut query: TaskQuery) -> Result<(Vec<TaskRecord>, Optio
     Ok((found, query.after))
 }
 
-fn search(look: &Look<'_>) -> Markup {
-    let chosen = |name: &str, value: &str| look.params.get(name) == Some(value);
-    html! {
-        form.search method="get" action="tasks" role="search" {
-            div {
-                label for="state" { "State" }
-                select id="state" name="state" {
-                    option value="" { "any" }
-                    @for name in GROUPS.into_iter().chain(TaskState::ALL.map(TaskState::as_str)) {
-                        option value=(name) selected[chosen("state", name)] { (name.replace('_', " ")) }
-                    }
-                }
-            }
-            @for (name, label) in NAMES {
-                div {
-                    label for=(name) { (label) }
-                    input id=(name) name=(name) value=(look.params.get(name).unwrap_or_default())
-                        autocomplete="off" spellcheck="false";
-                }
-            }
-            div {
-                label for="task" { "Task" }
-                input id="task" name="task" autocomplete="off" spellcheck="false"
-                    aria-describedby="task-hint";
-            }
-            div {
-                label for="since" { "Ended in the last" }
-                select id="since" name="since" {
-                    option value="" { "any time" }
-                    @for (name, text, _) in SINCE {
-                        option value=(name) selected[chosen("since", name)] { (text) }
-                    }
-                }
-            }
-            div.buttons {
-                button { "Search" }
-                a href="tasks" { "Clear" }
-            }
-            p.note id="task-hint" {
-                "Names are matched in full. A workflow needs its namespace, a run its workflow, and a task all three."
-            }
-        }
-    }
-}
-
-/// Who holds a task, or why it ended as it did.
+/// Who holds a task and what they say, or why it ended as it did.
 fn note(look: &Look<'_>, record: &TaskRecord) -> Markup {
     let is_told = record.state.is_end() || record.state == TaskState::UpForRetry;
     html! {
         @if let Some(lease) = &record.lease {
-            (holder(&lease.holder)) ", lease ends " (when(lease.expires_at, look.now))
-            @if lease.expires_at <= look.now { " " span.tag.warn { "expired" } }
+            (holder(&lease.holder)) ", lease ends " (ends(lease, look.now))
+            @if let Some(note) = &lease.note { (begin(note)) }
         } @else if let Some(message) = record.message.as_deref().filter(|_| is_told) {
-            span.message { (visible(message.chars().take(MESSAGE).collect::<String>())) @if message.chars().nth(MESSAGE).is_some() { "…" } }
+            (begin(message))
         }
     }
 }
 
+/// The state to which a link of a row narrows the list, if none is chosen: a list without one may read much.
+fn group(state: TaskState) -> &'static str {
+    match state {
+        TaskState::Scheduled | TaskState::UpForRetry => "waiting",
+        TaskState::Sensing => "sensing",
+        state if state.is_leased() => "leased",
+        _ => "ended",
+    }
+}
+
 fn list(look: &Look<'_>, tasks: &[TaskRecord], next: Option<&str>) -> Markup {
+    let kept = kept(look);
+    let narrowed = |record: &TaskRecord, name: &'static str, value: &str| {
+        let state = look.params.get("state").unwrap_or_else(|| group(record.state));
+        let others = kept.iter().copied().filter(|(other, _)| *other != name);
+        let filters: Vec<(&str, &str)> =
+            [("state", state), (name, value)].into_iter().chain(others).collect();
+        listed(&filters, visible(value))
+    };
     let row = |record: &TaskRecord| {
         vec![
-            task(&record.key),
+            html! {
+                @if look.mark.is_some() {
+                    input.tick type="checkbox" name="number" value=(record.id.0)
+                        aria-label={ "Select " (visible(&record.key)) };
+                    " "
+                }
+                (task(&record.key))
+            },
             state(record.state),
-            html! { (visible(&record.lane.queue)) },
-            html! { (visible(&record.lane.pool)) @if record.lane.slots != 1 { " × " (record.lane.slots) } },
+            narrowed(record, "queue", record.lane.queue.as_str()),
+            html! {
+                (narrowed(record, "pool", record.lane.pool.as_str()))
+                @if record.lane.slots != 1 { " × " (record.lane.slots) }
+            },
             html! { (record.attempt) },
-            maybe_when(record.due.or(record.ended_at).or(record.started_at), look.now),
+            since(record, look.now),
             note(look, record),
         ]
     };
     let rows: Vec<_> = tasks.iter().map(row).collect();
-    let heads = ["Task", "State", "Queue", "Pool", "Attempt", "Due, started or ended", "Holder or message"];
-    let params = ["state", "since"].into_iter().chain(NAMES.map(|(name, _)| name));
-    let kept: Vec<(&str, &str)> =
-        params.map(|name| (name, look.params.get(name).unwrap_or_default())).collect();
+    let heads = ["Task", "State", "Queue", "Pool", "Attempt", "Since, or due", "Holder or message"];
+    let all = look.params.get("state").map(|state| ("state", state)).into_iter().chain(kept.iter().copied());
+    let list = table("Tasks that match", &heads, rows, "No task matches, as far as was looked.");
     html! {
-        (table("Tasks that match", &heads, rows, "No task matches, as far as was looked."))
+        (bulk(look, tasks, list, &link("", all.clone())))
         nav.pages aria-label="Pages of the list" {
-            @if look.params.get("after").is_some() {
-                a href=(link("tasks", kept.iter().copied())) { "First page" }
-            }
+            @if look.params.get("after").is_some() { a href=(link("tasks", all.clone())) { "First page" } }
             @if let Some(next) = next {
-                a rel="next" href=(link("tasks", kept.iter().copied().chain([("after", next)]))) { "Next page" }
+                a rel="next" href=(link("tasks", all.chain([("after", next)]))) { "Next page" }
             } @else if !tasks.is_empty() {
                 span.note { (number(tasks.len())) " on this page, the last" }
+            }
+        }
+    }
+}
+
+/// The list with what can be done with the selected tasks, if the reader may.
+fn bulk(look: &Look<'_>, tasks: &[TaskRecord], list: Markup, back: &str) -> Markup {
+    let Some(mark) = look.mark.filter(|_| !tasks.is_empty()) else { return list };
+    html! {
+        form method="post" action="change" {
+            // The first button is what the Enter key in a field presses: this one does nothing.
+            button disabled hidden {}
+            input type="hidden" name="mark" value=(mark);
+            input type="hidden" name="list" value={ "tasks" (back) };
+            (list)
+            div.bulk role="group" aria-label="The selected tasks" {
+                span.with-script {
+                    button type="button" data-tick="all" { "Select all" }
+                    " "
+                    button type="button" data-tick="" { "Select none" }
+                }
+                button name="verb" value="retry" { "Run again" }
+                details {
+                    summary { "Cancel…" }
+                    div.change {
+                        (cancel_fields())
+                        button.danger name="verb" value="cancel" { "Cancel the selected tasks" }
+                    }
+                }
+                details {
+                    summary { "Delete…" }
+                    div.change {
+                        p.note { "Deleted tasks are gone. Those that run are left: cancel them first." }
+                        button.danger name="verb" value="delete" { "Delete the selected tasks" }
+                    }
+                }
             }
         }
     }

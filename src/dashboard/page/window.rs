@@ -131,8 +131,16 @@ impl Window {
         }
     }
 
+    /// A link to this window with other filters.
+    pub(super) fn with(&self, look: &Look<'_>, filters: &[(&str, &str)]) -> String {
+        let names = ["zoom", "until", "from", "to"].into_iter().chain(KEPT);
+        let kept = names.filter(|name| !filters.iter().any(|(other, _)| other == name));
+        let kept = kept.map(|name| (name, look.params.get(name).unwrap_or_default()));
+        link("runs", kept.chain(filters.iter().copied()))
+    }
+
     /// The fields of a form in which both ends are typed.
-    pub(super) fn fields(&self, look: &Look<'_>) -> Markup {
+    pub(super) fn fields(look: &Look<'_>) -> Markup {
         html! {
             @for (name, label) in [("from", "From, UTC"), ("to", "To, UTC")] {
                 div {

@@ -5,7 +5,7 @@ use stationmaster::ops::{Explanation, Position};
 use stationmaster::sensor::SensorRecord;
 use stationmaster::store::Store;
 use stationmaster::task::PastAttempt;
-use stationmaster::{TaskKey, TaskRecord, Timestamp};
+use stationmaster::{TaskKey, TaskRecord, TaskState, Timestamp};
 
 use super::explain::{MOST_BEFORE, lines as reasons};
 use super::sensors::sheet as sensor_sheet;
@@ -70,6 +70,12 @@ fn sheet(screen: &mut Screen, life: &Life) {
     let task = &life.task;
     let lease = task.lease.as_ref();
     let payload = screen.shows_payloads();
+    // A task keeps the instants and the message of its attempt before until the next ones replace them.
+    let is_over = task.state.is_end() || task.state == TaskState::UpForRetry;
+    let is_cancelled = lease.is_some_and(|lease| lease.cancel_at.is_some());
+    let message = if is_over || is_cancelled { "message" } else { "message before" };
+    let ended = if is_over { "ended" } else { "ended before" };
+    let is_begun = |at: &Timestamp| task.state != TaskState::Queued && Some(*at) >= task.queued_at;
     let mut lines = vec![
         ("task", field(&task.key)),
         ("typed as", json_field(&typed(&task.key))),
@@ -81,20 +87,22 @@ fn sheet(screen: &mut Screen, life: &Life) {
     let reasons = reasons(&life.why, life.position).into_iter().skip(said.into());
     lines.extend(reasons.map(|(text, _)| ("waits for", field(text))));
     lines.extend([
-        ("message", maybe(task.message.as_ref())),
+        (message, maybe(task.message.as_ref())),
         ("needs", needs(&task.lane)),
         ("priority", field(task.priority)),
         ("attempt", field(task.attempt)),
         ("lost leases", maybe(Some(task.lost).filter(|lost| *lost > 0))),
         ("held by", maybe(lease.map(|lease| &lease.holder))),
         ("lease until", screen.maybe_when(lease.map(|lease| lease.expires_at))),
+        ("says", maybe(lease.and_then(|lease| lease.note.as_ref()))),
+        ("said", screen.maybe_when(lease.and_then(|lease| lease.noted_at))),
         ("must stop by", screen.maybe_when(lease.and_then(|lease| lease.cancel_at))),
         ("not before", screen.maybe_when(task.due)),
         ("enqueued", screen.when(task.enqueued_at)),
         ("ready", screen.maybe_when(Some(task.ready_at).filter(|_| task.due.is_none()))),
         ("granted", screen.maybe_when(task.queued_at)),
-        ("started", screen.maybe_when(task.started_at)),
-        ("ended", screen.maybe_when(task.ended_at)),
+        ("started", screen.maybe_when(task.started_at.filter(is_begun))),
+        (ended, screen.maybe_when(task.ended_at)),
         ("payload", maybe(Some(&task.payload).filter(|_| payload))),
         ("value", maybe(task.value.as_ref().filter(|_| payload))),
     ]);

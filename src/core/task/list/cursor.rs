@@ -58,6 +58,16 @@ impl Cursor {
     }
 }
 
+#[cfg(feature = "dashboard")]
+impl TaskQuery {
+    /// Leaves out the tasks that wait for an instant, which come first in a list of those that wait.
+    pub(crate) fn from_ready(mut self) -> Self {
+        let ready = self.walks().iter().position(|walk| *walk == super::walk::Walk::Ready);
+        self.after = ready.map(|walk| Cursor::new(&self, walk, None).to_text());
+        self
+    }
+}
+
 fn hash(query: &TaskQuery) -> u64 {
     // The states in one order, each once: it is the same query.
     let states: Vec<_> = query.possible().collect();
