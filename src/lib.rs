@@ -5,7 +5,7 @@
 //! Where to go next: [`guide`] has a short program for each common task. [`store::Tx`] lists everything a host does in
 //! a transaction. [`service`] contains what runs in the background. Complete programs are in `examples/`: start with
 //! `worker_host.rs` and `quickstart.rs`; `web_service` is a whole service on PostgreSQL. [`_postgresql`] sets that
-//! store up, [`_operating`] shows a store in use, [`_upgrading`] is about new versions. If you know Airflow,
+//! store up, `docs/operating.md` shows a store in use, [`_upgrading`] is about new versions. If you know Airflow,
 //! [`_coming_from_airflow`] maps its names to those of this crate.
 //!
 //! # One program
@@ -221,7 +221,6 @@ pages! {
     _history: "../docs/history.md";
     _listing: "../docs/listing.md";
     _sql: "../docs/sql.md";
-    _operating: "../docs/operating.md";
     _upgrading: "../docs/upgrading.md";
 }
 
