@@ -7,13 +7,13 @@ use super::requests::Request;
 use super::state::Write;
 use super::tasks::TaskRow;
 use super::undo::{Transaction, misuse};
-use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
+use crate::admission::{Candidate, LanePage, Mark, QueueRecord, Serving};
 use crate::error::StoreResult;
 use crate::id::{Holder, QueueName, RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
-    CapUse, Change, Forget, GrantBatch, Granted, Move, Overdue, PoolTx, Promote, Started, Survey,
-    SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichPools,
+    CapUse, Change, Forget, GrantBatch, Granted, LanesBehind, Move, Overdue, PoolTx, Promote, Started,
+    Survey, SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichPools,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskRecord, TaskState};
@@ -112,6 +112,21 @@ impl Transaction<'_> {
         granted
     }
 
+    /// Adds the limits that the lanes of a survey carry, and what these owe.
+    fn survey_limits(&mut self, survey: &mut Survey) -> StoreResult<()> {
+        survey.limits = self.limits_of(&survey.lanes);
+        let keys: Vec<_> = survey.limits.iter().map(|limit| limit.key.clone()).collect();
+        (survey.rates, survey.clock) = self.rates(&keys)?;
+        Ok(())
+    }
+
+    /// Removes the marks that end by themselves until this instant.
+    fn wake_by_clock(&mut self, clock: Option<Timestamp>) {
+        if let Some(clock) = clock {
+            self.state.lanes.order.wake_by(clock);
+        }
+    }
+
     fn forget_requests(&mut self, forget: Forget) -> usize {
         let old: Vec<RequestId> = self.state.requests.old(forget).cloned().collect();
         let forgotten = old.len();
@@ -170,21 +185,47 @@ impl TaskTx for Transaction<'_> {
             query.request.as_ref().and_then(|id| requests.get(id)).map(|request| request.grants.clone());
         if survey.granted.is_none() {
             survey.promoted = query.promote.map_or(0, |promote| self.promote(promote));
-            survey.lanes = self.lanes_with_ready_tasks(query.queues.as_ref());
+            let clock = query
+                .first
+                .map(|first| self.state.rules.clock().map_or(first.now, |last| last.max(first.now)));
+            match query.promote {
+                Some(_) => self.wake_by_clock(clock),
+                None => survey.is_behind = clock.is_some_and(|clock| self.state.lanes.order.wakes_by(clock)),
+            }
+            (survey.lanes, survey.unread) = self.first_lanes(query);
+            if survey.unread.is_some() {
+                survey.next_token = self.state.lanes.order.next_token(query.queues.as_ref());
+            }
             survey.pools = match query.pools {
                 WhichPools::All => self.all_pools()?,
                 WhichPools::Named => self.pools_of(&survey.lanes),
             };
-            survey.limits = self.limits_of(&survey.lanes);
+            self.survey_limits(&mut survey)?;
             survey.families = self.families()?;
             survey.paused = self.paused()?;
-            let keys: Vec<_> = survey.limits.iter().map(|limit| limit.key.clone()).collect();
-            (survey.rates, survey.clock) = self.rates(&keys)?;
             (survey.shares, survey.grants) = (self.shares_of(&survey.lanes), self.state.last.grants);
         }
         survey.serving = self.serving()?;
         survey.next_due = self.state.tasks.next_due();
         Ok(survey)
+    }
+
+    fn lanes_behind(&mut self, page: &LanesBehind<'_>) -> StoreResult<Survey> {
+        let mut survey = Survey::default();
+        (survey.lanes, survey.unread) = self.awake_lanes(page);
+        survey.pools = self.pools_of(&survey.lanes);
+        self.survey_limits(&mut survey)?;
+        Ok(survey)
+    }
+
+    fn put_marks(&mut self, marks: &[Mark]) -> StoreResult<()> {
+        self.writable()?;
+        // Nothing has to undo them. What refuses because of what this transaction granted has more room as soon as
+        // that is undone, which removes its mark; and what refused before refuses afterwards.
+        for mark in marks {
+            self.state.lanes.mark(mark);
+        }
+        Ok(())
     }
 
     fn overdue(&mut self, promote: Promote) -> StoreResult<Overdue> {
