@@ -57,7 +57,7 @@ pub struct AdmitRequest {
     pub started: bool,
     /// How many lanes a tick names at most, and reads before it reads in pages.
     pub(crate) named: usize,
-    /// How many marks it makes at most.
+    /// How many marks it makes at most, and how many it removes because they have ended by themselves.
     pub(crate) marks: usize,
 }
 
@@ -255,7 +255,7 @@ impl Tx<'_> {
                 query = query.budget(order.budget);
             }
             if order.policy == Policy::Backfill {
-                query = query.first(order.named, now);
+                query = query.first(order.named, now, order.marks);
             }
             let mut survey = tx.raw().survey(&query)?;
             apply_families(&mut survey, &order.policy)?;
@@ -274,7 +274,9 @@ impl Tx<'_> {
                 if let Some(granted) = commit(tx, now, order, &plan)? {
                     let at_once = plan.is_cut.then_some(now);
                     let next_due = next_due.into_iter().chain(at_once);
-                    let next_due = next_due.chain(plan.next_token).chain(survey.next_token).min();
+                    // A mark that is over by now is one more than a tick wakes.
+                    let next_token = survey.next_token.map(|next| next.max(now));
+                    let next_due = next_due.chain(plan.next_token).chain(next_token).min();
                     let (Plan { refusals, more_lanes, missing, .. }, promoted) = (plan, survey.promoted);
                     return Ok(Admission {
                         granted,

@@ -16,7 +16,7 @@ impl ReadTx<'_> {
         let (serving, policy) = (order.serving(now), &order.policy);
         let mut query = SurveyQuery::new().pools(needed_pools(policy)).queues(order.serves.clone());
         if *policy == Policy::Backfill {
-            query = query.first(order.named, now);
+            query = query.first(order.named, now, order.marks);
         }
         let mut survey = self.raw().survey(&query)?;
         apply_families(&mut survey, policy)?;

@@ -171,3 +171,43 @@ fn a_spent_budget_hides_no_token() {
     let rest = tick(1, "rest", 9);
     assert_eq!((names(&rest.granted), rest.next_due), (vec!["task-001"], Some(at(10))));
 }
+
+/// More marks end at once than a tick removes: it is due again at once. A tick that names queues leaves those of others.
+#[test]
+fn very_many_tokens_that_come_at_once_wake_lanes_in_several_ticks() {
+    // On PostgreSQL nothing sleeps.
+    for store in stores().filter(|store| store.info().backend != "postgres") {
+        let rate = Rate::new(1, secs(10)).unwrap();
+        let rated = LimitSpec::of(custom("own/").unwrap()).family().rate(rate);
+        store.write(|tx| tx.define([PoolSpec::new("db", Slots::Unlimited)?], IfExists::Replace)).unwrap();
+        store.write(|tx| tx.define([rated.clone()], IfExists::Replace)).unwrap();
+        let of_queue = |task: NewTask, n: usize| match n % 2 {
+            0 => task,
+            _ => task.queue("odd".try_into().unwrap()),
+        };
+        let tasks = (0..LANES).flat_map(|n| [of_queue(own(n), n), of_queue(again(n), n)]);
+        let tasks: Vec<NewTask> = tasks.collect();
+        store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
+        let order = |name: &str, marks: usize| {
+            let request =
+                AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 1_000, secs(60));
+            marking(naming(request, 5), marks)
+        };
+        let tick = |second: i64, order: &AdmitRequest| store.write(|tx| tx.admit(at(second), order)).unwrap();
+        let all = tick(0, &order("all", 1_000));
+        assert_eq!((all.granted.len(), all.next_due), (LANES, Some(at(10))));
+
+        let odd = |name: &str| order(name, 50).serves(["odd".try_into().unwrap()]);
+        let first = tick(10, &odd("odd-0"));
+        assert!(
+            (50..60).contains(&first.granted.len()),
+            "{}: the five that it names, and 50",
+            first.granted.len()
+        );
+        assert_eq!(first.next_due, Some(at(10)));
+        let rest: usize = (1..4).map(|n| tick(10, &odd(&format!("odd-{n}"))).granted.len()).sum();
+        assert_eq!(first.granted.len() + rest, LANES / 2);
+        assert_eq!(tick(10, &order("even", 1_000)).granted.len(), LANES / 2);
+        assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+    }
+}

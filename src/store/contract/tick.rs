@@ -39,6 +39,8 @@ pub struct First {
     pub lanes: usize,
     /// The instant of the tick. Marks that end by themselves are removed from then on.
     pub now: Timestamp,
+    /// At most so many of these, those of the requested queues alone.
+    pub wakes: usize,
 }
 
 /// A page of lanes that do not sleep: what [`crate::store::contract::TaskTx::lanes_behind`] is to find.
@@ -94,10 +96,11 @@ impl SurveyQuery {
         self
     }
 
-    /// Lets the store leave out lanes in a tick at this instant, if there are more than so many.
+    /// Lets the store leave out lanes in a tick at this instant, if there are more than so many, and remove at most
+    /// `wakes` marks that have ended by themselves.
     #[must_use]
-    pub fn first(mut self, lanes: usize, now: Timestamp) -> Self {
-        self.first = Some(First { lanes, now });
+    pub fn first(mut self, lanes: usize, now: Timestamp, wakes: usize) -> Self {
+        self.first = Some(First { lanes, now, wakes });
         self
     }
 
@@ -167,7 +170,8 @@ pub struct Survey {
     /// the first ones by number, all of shares, and all whose tasks kept their slots. What was left out begins behind
     /// this place.
     pub unread: Option<OrderKey>,
-    /// The earliest instant at which a mark of the requested queues ends by itself.
+    /// The earliest instant at which a mark of the requested queues ends by itself. It is over if more have ended than
+    /// [`First::wakes`] allowed.
     pub next_token: Option<Timestamp>,
     /// The requested pools, by name. Pools that do not exist are left out. If the query names queues, a store may
     /// also return the pools and limits of others.

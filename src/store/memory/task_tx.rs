@@ -120,11 +120,18 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Removes the marks that end by themselves until this instant.
-    fn wake_by_clock(&mut self, clock: Option<Timestamp>) {
-        if let Some(clock) = clock {
-            self.state.lanes.order.wake_by(clock);
+    /// Removes marks of the surveyed queues that end by themselves until the instant of the tick. In a transaction that
+    /// reads, returns whether there are any.
+    fn wake_by_clock(&mut self, query: &SurveyQuery) -> bool {
+        let Some(first) = query.first else { return false };
+        let (clock, queues) = (self.state.rules.clock(), query.queues.as_ref());
+        let clock = clock.map_or(first.now, |last| last.max(first.now));
+        let order = &mut self.state.lanes.order;
+        if query.promote.is_some() {
+            order.wake_by(clock, queues, first.wakes);
+            return false;
         }
+        order.next_token(queues).is_some_and(|next| next <= clock)
     }
 
     fn forget_requests(&mut self, forget: Forget) -> usize {
@@ -185,13 +192,7 @@ impl TaskTx for Transaction<'_> {
             query.request.as_ref().and_then(|id| requests.get(id)).map(|request| request.grants.clone());
         if survey.granted.is_none() {
             survey.promoted = query.promote.map_or(0, |promote| self.promote(promote));
-            let clock = query
-                .first
-                .map(|first| self.state.rules.clock().map_or(first.now, |last| last.max(first.now)));
-            match query.promote {
-                Some(_) => self.wake_by_clock(clock),
-                None => survey.is_behind = clock.is_some_and(|clock| self.state.lanes.order.wakes_by(clock)),
-            }
+            survey.is_behind = self.wake_by_clock(query);
             (survey.lanes, survey.unread) = self.first_lanes(query);
             if survey.unread.is_some() {
                 survey.next_token = self.state.lanes.order.next_token(query.queues.as_ref());

@@ -170,13 +170,27 @@ impl Order {
         }
     }
 
-    /// Returns whether a mark ends by itself until this instant.
-    pub(in crate::store::memory) fn wakes_by(&self, clock: Timestamp) -> bool {
-        self.tokens.first().is_some_and(|(next, _)| *next <= clock)
-    }
-
-    pub(in crate::store::memory) fn wake_by(&mut self, clock: Timestamp) {
-        while let Some((_, group)) = self.tokens.first().copied().filter(|(next, _)| *next <= clock) {
+    /// Removes marks of these queues that end by themselves until this instant, at most so many.
+    pub(in crate::store::memory) fn wake_by(
+        &mut self,
+        clock: Timestamp,
+        queues: Option<&BTreeSet<QueueName>>,
+        most: usize,
+    ) {
+        let due = |tokens: &BTreeSet<(Timestamp, i64)>, most: usize| -> Vec<i64> {
+            let due = tokens.iter().take_while(|(next, _)| *next <= clock);
+            due.take(most).map(|(_, group)| *group).collect()
+        };
+        let mut groups = Vec::new();
+        match queues {
+            None => groups = due(&self.tokens, most),
+            Some(queues) => {
+                for tokens in queues.iter().filter_map(|queue| self.tokens_of.get(queue)) {
+                    groups.extend(due(tokens, most - groups.len()));
+                }
+            }
+        }
+        for group in groups {
             self.wake_group(group);
         }
     }

@@ -9,7 +9,7 @@ use rusqlite::OptionalExtension;
 
 use super::super::error::Outcome;
 use super::row::map_index_value;
-use super::{Db, row, tick};
+use super::{Db, clamp, row, tick};
 use crate::admission::limits::{Families, LimitRecord, LimitSpec, RateUse};
 use crate::admission::{Cause, Lane, LaneId, LaneKey, Mark, OrderKey, Subject};
 use crate::id::{LimitKey, PoolName, QueueName};
@@ -36,7 +36,10 @@ pub(super) const MOVE_LANE: &str = "UPDATE sm_lane SET grp = ?2 WHERE no = ?1";
 pub(super) const CLOSE: &str = "UPDATE sm_lane_class SET closed = 1, full = ?2, needs = ?3 WHERE no = ?1";
 pub(super) const PUT_TO_SLEEP: &str =
     "UPDATE sm_lane_group SET asleep = 1, key = ?2, next = ?3 WHERE no = ?1";
-pub(super) const WAKE_BY: &str = "UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE next <= ?1";
+pub(super) const WAKE_BY: &str = "UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE no IN ( \
+     SELECT no FROM sm_lane_group WHERE next IS NOT NULL AND next <= ?1 ORDER BY next LIMIT ?2)";
+pub(super) const WAKE_BY_OF: &str = "UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE no IN ( \
+     SELECT no FROM sm_lane_group WHERE queue = ?3 AND next IS NOT NULL AND next <= ?1 ORDER BY next LIMIT ?2)";
 pub(super) const NEXT_TOKEN: &str =
     "SELECT next FROM sm_lane_group WHERE next IS NOT NULL ORDER BY next LIMIT 1";
 pub(super) const NEXT_TOKEN_OF: &str =
@@ -143,16 +146,31 @@ impl Db<'_> {
         self.prepare(sql)?.query((place.0, place.1, place.2, place.3, number))?.next()?.map(read).transpose()
     }
 
-    /// Removes the marks that end by themselves until this instant or, in a transaction that reads, returns whether there
-    /// are any.
-    pub(super) fn wake_by(&mut self, now: Timestamp, is_read: bool) -> Outcome<bool> {
-        let Some(next) = self.next_token(None)? else { return Ok(false) };
+    /// Removes marks of these queues that end by themselves until the instant of the tick, or, in a transaction that
+    /// reads, returns whether there are any.
+    pub(super) fn wake_by(
+        &mut self,
+        First { now, wakes, .. }: First,
+        queues: Option<&BTreeSet<QueueName>>,
+        is_read: bool,
+    ) -> Outcome<bool> {
+        let Some(next) = self.next_token(queues)? else { return Ok(false) };
         let (_, clock) = self.rates([])?;
         let clock = clock.map_or(now, |last| last.max(now));
-        if next <= clock && !is_read {
-            self.prepare(WAKE_BY)?.execute([clock.as_micros()])?;
+        if next > clock || is_read {
+            return Ok(next <= clock);
         }
-        Ok(next <= clock)
+        let mut left = wakes;
+        match queues {
+            None => drop(self.prepare(WAKE_BY)?.execute((clock.as_micros(), clamp(left)))?),
+            Some(queues) => {
+                let mut statement = self.prepare(WAKE_BY_OF)?;
+                for queue in queues {
+                    left -= statement.execute((clock.as_micros(), clamp(left), queue.as_str()))?.min(left);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Returns when the first mark of these queues ends by itself.

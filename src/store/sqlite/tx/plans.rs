@@ -30,6 +30,7 @@ const HOT: &[(&str, &str)] = &[
     ("close a class", order::CLOSE),
     ("put a group to sleep", order::PUT_TO_SLEEP),
     ("wake groups", order::WAKE_BY),
+    ("wake groups of a queue", order::WAKE_BY_OF),
     ("next token", order::NEXT_TOKEN),
     ("next token of a queue", order::NEXT_TOKEN_OF),
     ("next class", order::NEXT_CLASS),

@@ -55,7 +55,7 @@ impl Db<'_> {
             }
             if let Some(first) = query.first {
                 let is_read = query.promote.is_none();
-                survey.is_behind = self.wake_by(first.now, is_read)? && is_read;
+                survey.is_behind = self.wake_by(first, query.queues.as_ref(), is_read)? && is_read;
             }
             (survey.lanes, survey.unread) = self.first_lanes(query)?;
             if survey.unread.is_some() {
