@@ -148,8 +148,8 @@ pub struct Admission {
     pub granted: Vec<TaskRecord>,
     /// The ready tasks left waiting, by lane, with the reason. Empty in the result of a repeated request.
     ///
-    /// A tick names at most 256 lanes: of those with ready tasks when it began, the ones whose needs the store has known
-    /// longest.
+    /// A tick names at most 256 lanes: those whose needs the store has known longest, of the lanes that had ready tasks
+    /// when it began.
     pub refusals: Vec<Refusal>,
     /// True if more lanes had ready tasks when the tick began than it names. Tasks of those others may wait, too.
     pub more_lanes: bool,
@@ -159,7 +159,9 @@ pub struct Admission {
     /// The number of overdue tasks that the tick made ready, at most 10,000.
     pub promoted: usize,
     /// The next instant at which a waiting task becomes due. It is the instant of the tick if more tasks were
-    /// overdue than it made ready, or if lanes that it did not read may have tasks that fit. If a task waits for the rate of a limit, it is not after the next token.
+    /// overdue than it made ready, or if lanes that it did not read may have tasks that fit. If a task waits for the
+    /// rate of a limit, it is not after the next token. With budget 0 that holds for the named lanes, and for what an
+    /// earlier tick refused.
     pub next_due: Option<Timestamp>,
     /// When the holder has to tell again which queues it serves.
     pub(crate) tells_at: Option<Timestamp>,
