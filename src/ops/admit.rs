@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use super::attempt::tasks_under;
 use crate::admission::limits::Families;
-use crate::admission::{Candidate, LanePage, Need, Plan, Planner, Policy, Refusal, Serving, leave_unserved};
+use crate::admission::{
+    Candidate, LanePage, MARKS, NAMED, Need, Plan, Planner, Policy, Refusal, Serving, leave_unserved,
+};
 use crate::error::{Invalid, Result, StoreError, StoreResult};
 use crate::id::{Holder, LimitKey, QueueName, RequestId};
 use crate::lease::LeaseRef;
 use crate::store::Tx;
-use crate::store::contract::{Forget, GrantBatch, Survey, SurveyQuery, WhichPools};
+use crate::store::contract::{
+    Forget, GrantBatch, LanesBehind, Mark, OrderKey, Survey, SurveyQuery, WhichPools,
+};
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
@@ -51,6 +55,10 @@ pub struct AdmitRequest {
     pub remember: Duration,
     /// Whether the granted tasks start at once. See [`Self::started`].
     pub started: bool,
+    /// How many lanes a tick names at most, and reads before it reads in pages.
+    pub(crate) named: usize,
+    /// How many marks it makes at most, and how many it removes because they have ended by themselves.
+    pub(crate) marks: usize,
 }
 
 impl AdmitRequest {
@@ -67,6 +75,8 @@ impl AdmitRequest {
             serves: None,
             remember: Duration::from_secs(3600),
             started: false,
+            named: NAMED,
+            marks: MARKS,
         }
     }
 
@@ -137,14 +147,21 @@ pub struct Admission {
     /// The admitted tasks with their leases, in order of admission.
     pub granted: Vec<TaskRecord>,
     /// The ready tasks left waiting, by lane, with the reason. Empty in the result of a repeated request.
+    ///
+    /// A tick names at most 256 lanes: those whose needs the store has known longest, of the lanes that had ready tasks
+    /// when it began.
     pub refusals: Vec<Refusal>,
+    /// True if more lanes had ready tasks when the tick began than it names. Tasks of those others may wait, too.
+    pub more_lanes: bool,
     /// Workflows that the tick found without a definition. The host fails their scheduled tasks. Only
     /// [`crate::admission::AirflowWindow`] fills this in.
     pub missing: Vec<LimitKey>,
     /// The number of overdue tasks that the tick made ready, at most 10,000.
     pub promoted: usize,
     /// The next instant at which a waiting task becomes due. It is the instant of the tick if more tasks were
-    /// overdue than it made ready. If a task waits for the rate of a limit, it is not after the next token.
+    /// overdue than it made ready, or if lanes that it did not read may have tasks that fit. If a task waits for the
+    /// rate of a limit, it is not after the next token. With budget 0 that holds for the named lanes, and for what an
+    /// earlier tick refused.
     pub next_due: Option<Timestamp>,
     /// When the holder has to tell again which queues it serves.
     pub(crate) tells_at: Option<Timestamp>,
@@ -152,7 +169,7 @@ pub struct Admission {
 
 impl Admission {
     /// Returns how many ready tasks were left waiting, by the name of the reason. Reasons without tasks are
-    /// left out.
+    /// left out. It counts the tasks of the lanes that are named, see [`Self::more_lanes`].
     ///
     /// # Examples
     ///
@@ -239,6 +256,9 @@ impl Tx<'_> {
             if query.pools == WhichPools::Named {
                 query = query.budget(request.budget);
             }
+            if request.policy == Policy::Backfill {
+                query = query.first(request.named, now, request.marks);
+            }
             let mut survey = tx.raw().survey(&query)?;
             apply_families(&mut survey, &request.policy)?;
             // Tasks that are still overdue wait for the next tick, which is due at once.
@@ -251,17 +271,61 @@ impl Tx<'_> {
             // Another transaction may be changing a planned task. The store leaves such tasks out of a second
             // plan. It knows which they are by what the first plan read, so it is not asked for the lanes again.
             for _ in 0..2 {
-                let mut planner = plan_over(now, request, &mut survey, |pages| tx.raw().candidates(pages))?;
+                let mut planner = plan_over(now, request, &mut survey, &mut Ticking { tx, request })?;
                 let plan = planner.finish();
                 if let Some(granted) = commit(tx, now, request, &plan)? {
-                    let next_due = next_due.into_iter().chain(plan.next_token).min();
-                    let (Plan { refusals, missing, .. }, promoted) = (plan, survey.promoted);
-                    return Ok(Admission { granted, refusals, missing, promoted, next_due, tells_at });
+                    let at_once = plan.is_cut.then_some(now);
+                    let next_due = next_due.into_iter().chain(at_once);
+                    // A mark that is over by now is one more than a tick wakes.
+                    let next_token = survey.next_token.map(|next| next.max(now));
+                    let next_due = next_due.chain(plan.next_token).chain(next_token).min();
+                    let (Plan { refusals, more_lanes, missing, .. }, promoted) = (plan, survey.promoted);
+                    return Ok(Admission {
+                        granted,
+                        refusals,
+                        more_lanes,
+                        missing,
+                        promoted,
+                        next_due,
+                        tells_at,
+                    });
+                }
+                // Marks were made that count on this plan.
+                if planner.is_paged() {
+                    break;
                 }
                 survey.lanes = planner.into_lanes();
             }
             Err(changed().into())
         })
+    }
+}
+
+/// What a plan reads beyond its survey.
+pub(super) trait Reads {
+    /// Returns the ready tasks of these pages.
+    fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>>;
+
+    /// Makes marks, and returns lanes that the survey left out.
+    fn lanes(&mut self, after: OrderKey, limit: usize, marks: &[Mark]) -> StoreResult<Survey>;
+}
+
+/// A tick that reads what it may change.
+struct Ticking<'a, 't> {
+    tx: &'a mut Tx<'t>,
+    request: &'a AdmitRequest,
+}
+
+impl Reads for Ticking<'_, '_> {
+    fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
+        self.tx.raw().candidates(pages)
+    }
+
+    fn lanes(&mut self, after: OrderKey, limit: usize, marks: &[Mark]) -> StoreResult<Survey> {
+        if !marks.is_empty() {
+            self.tx.raw().put_marks(marks)?;
+        }
+        self.tx.raw().lanes_behind(&LanesBehind::new(after, limit, self.request.serves.as_ref()))
     }
 }
 
@@ -280,7 +344,7 @@ pub(super) fn plan_over(
     now: Timestamp,
     request: &AdmitRequest,
     survey: &mut Survey,
-    mut read: impl FnMut(&[LanePage]) -> StoreResult<Vec<Candidate>>,
+    reads: &mut impl Reads,
 ) -> StoreResult<Planner> {
     let mut lanes = std::mem::take(&mut survey.lanes);
     if let Some(queues) = &request.serves {
@@ -288,17 +352,31 @@ pub(super) fn plan_over(
     }
     let planner = Planner::new(request.budget, lanes).policy(&request.policy, now);
     let planner = planner.serving(request.serves.as_ref()).paused(&survey.paused);
-    let mut planner = planner.shares(&survey.shares, survey.grants);
+    let planner = planner.shares(&survey.shares, survey.grants);
+    let mut planner = planner.naming(request.named, survey.unread).marking(request.marks);
     loop {
         match planner.need() {
             Need::Capacity => feed(&mut planner, survey, now),
             Need::Candidates(pages) => {
-                let candidates = read(&pages)?;
+                let candidates = reads.candidates(&pages)?;
                 planner.feed_candidates(&pages, &candidates);
+            }
+            Need::Lanes { after, limit, marks } => {
+                let more = reads.lanes(after, limit, &marks)?;
+                feed_more(&mut planner, survey, more, now);
             }
             Need::Nothing => return Ok(planner),
         }
     }
+}
+
+/// Supplies lanes that a survey left out, and what they name.
+fn feed_more(planner: &mut Planner, survey: &Survey, mut more: Survey, now: Timestamp) {
+    let families = Families::new(&survey.families);
+    more.limits.iter_mut().for_each(|limit| families.apply(limit));
+    more.clock = survey.clock;
+    planner.feed_lanes(std::mem::take(&mut more.lanes), more.unread);
+    feed(planner, &more, now);
 }
 
 /// Gives the keys of a survey the definitions of their families. Airflow's window knows neither these nor rates.
@@ -379,6 +457,9 @@ fn commit(
     request: &AdmitRequest,
     plan: &Plan,
 ) -> Result<Option<Vec<TaskRecord>>> {
+    if !plan.marks.is_empty() {
+        tx.raw().put_marks(&plan.marks)?;
+    }
     if plan.admit.is_empty() {
         return Ok(Some(Vec::new()));
     }

@@ -1,10 +1,10 @@
 //! A look before an admission tick: whether the tick would do anything.
 
 use super::admit::{Admission, AdmitRequest, apply_families, feed, needed_pools, tells_at};
-use crate::admission::{Need, Planner};
+use crate::admission::{Need, Planner, Policy};
 use crate::error::Result;
 use crate::store::ReadTx;
-use crate::store::contract::SurveyQuery;
+use crate::store::contract::{LanesBehind, SurveyQuery};
 use crate::time::Timestamp;
 
 impl ReadTx<'_> {
@@ -14,7 +14,10 @@ impl ReadTx<'_> {
     /// It costs one call of the store, [`survey`](crate::store::contract::TaskTx::survey).
     pub(crate) fn idle_tick(&mut self, now: Timestamp, request: &AdmitRequest) -> Result<Option<Admission>> {
         let (serving, policy) = (request.serving(now), &request.policy);
-        let query = SurveyQuery::new().pools(needed_pools(policy)).queues(request.serves.clone());
+        let mut query = SurveyQuery::new().pools(needed_pools(policy)).queues(request.serves.clone());
+        if *policy == Policy::Backfill {
+            query = query.first(request.named, now, request.marks);
+        }
         let mut survey = self.raw().survey(&query)?;
         apply_families(&mut survey, policy)?;
         let tells_at = tells_at(&serving, &survey.serving);
@@ -22,18 +25,26 @@ impl ReadTx<'_> {
             return Ok(None);
         }
         let planner = Planner::new(request.budget, std::mem::take(&mut survey.lanes)).policy(policy, now);
-        let mut planner = planner.paused(&survey.paused);
+        let mut planner = planner.paused(&survey.paused).naming(request.named, survey.unread);
         loop {
             match planner.need() {
                 Need::Capacity => feed(&mut planner, &survey, now),
                 Need::Candidates(_) => return Ok(None),
+                Need::Lanes { after, .. } => {
+                    // A lane that does not sleep fits, or a tick has to mark what refuses it.
+                    let page = LanesBehind::new(after, 1, request.serves.as_ref());
+                    if !self.raw().lanes_behind(&page)?.lanes.is_empty() {
+                        return Ok(None);
+                    }
+                    planner.feed_lanes(Vec::new(), None);
+                }
                 Need::Nothing => break,
             }
         }
         let plan = planner.finish();
-        let next_due = survey.next_due.into_iter().chain(plan.next_token).min();
-        let (refusals, missing) = (plan.refusals, plan.missing);
-        let idle = Admission { refusals, missing, next_due, tells_at, ..Admission::default() };
+        let next_due = survey.next_due.into_iter().chain(plan.next_token).chain(survey.next_token).min();
+        let (refusals, more_lanes, missing) = (plan.refusals, plan.more_lanes, plan.missing);
+        let idle = Admission { refusals, more_lanes, missing, next_due, tells_at, ..Admission::default() };
         Ok(plan.admit.is_empty().then_some(idle))
     }
 }

@@ -152,6 +152,6 @@ fn first_of_pools(
 fn asks_for(walk: &mut Planner) -> Vec<LanePage> {
     match walk.need() {
         Need::Candidates(pages) => pages,
-        Need::Capacity | Need::Nothing => Vec::new(),
+        Need::Capacity | Need::Lanes { .. } | Need::Nothing => Vec::new(),
     }
 }

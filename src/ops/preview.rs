@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::admit::{Admission, AdmitRequest, PROMOTE, apply_families, looks_for, plan_over};
+use super::admit::{Admission, AdmitRequest, PROMOTE, Reads, apply_families, looks_for, plan_over};
 use crate::admission::{Candidate, LaneId, LanePage, Plan};
 use crate::error::{Result, StoreResult};
 use crate::id::{LimitKey, PoolName, QueueName};
 use crate::store::ReadTx;
-use crate::store::contract::{Overdue, Promote, StoreTx, Survey, SurveyQuery, WhichPools};
+use crate::store::contract::{Mark, OrderKey, Overdue, Promote, StoreTx, Survey, SurveyQuery, WhichPools};
 use crate::time::Timestamp;
 
 impl ReadTx<'_> {
@@ -22,6 +22,8 @@ impl ReadTx<'_> {
     ///
     /// * What other transactions commit in between may change the plan.
     /// * On PostgreSQL a task that another transaction is changing is part of the preview. The tick skips it.
+    /// * With more than 256 lanes a tick may end before it has read all of them, and is due again at once. A preview
+    ///   reads all.
     /// * A tick on PostgreSQL adds up at most 10,000 changes that other transactions made to counters. A preview
     ///   adds up all of them.
     ///
@@ -70,18 +72,35 @@ impl ReadTx<'_> {
             name_shares(store, &mut survey)?;
         }
         apply_families(&mut survey, &request.policy)?;
-        let mut planner = plan_over(now, request, &mut survey, |pages| promoted.candidates(store, pages))?;
-        let Plan { admit, refusals, missing, next_token, .. } = planner.finish();
+        let mut planner = plan_over(now, request, &mut survey, &mut Previewing { store, promoted: &promoted })?;
+        let Plan { admit, refusals, more_lanes, missing, next_token, .. } = planner.finish();
         let ids: Vec<_> = admit.iter().map(|candidate| candidate.order.id).collect();
         let granted = if ids.is_empty() { Vec::new() } else { store.tasks_by_id(&ids)? };
         Ok(Admission {
             granted: granted.into_iter().flatten().collect(),
             refusals,
+            more_lanes,
             missing,
             promoted: promoted.count,
             next_due: survey.next_due.map(|due| due.max(now)).into_iter().chain(next_token).min(),
             tells_at: None,
         })
+    }
+}
+
+/// A preview reads all lanes.
+struct Previewing<'a> {
+    store: &'a mut dyn StoreTx,
+    promoted: &'a Promoted,
+}
+
+impl Reads for Previewing<'_> {
+    fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
+        self.promoted.candidates(self.store, pages)
+    }
+
+    fn lanes(&mut self, _: OrderKey, _: usize, _: &[Mark]) -> StoreResult<Survey> {
+        Ok(Survey::default())
     }
 }
 

@@ -7,7 +7,9 @@
 //!
 //! A backend implements the traits in [`contract`].
 
+mod awake;
 pub mod contract;
+mod marks;
 mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;

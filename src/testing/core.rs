@@ -38,10 +38,9 @@ pub fn plan(
     mut read: impl FnMut(&mut [LanePage]) -> Vec<Candidate>,
 ) -> Result<Planned, Invalid> {
     apply_families(&mut survey, &request.policy)?;
-    let planner =
-        Planner::new(request.budget, std::mem::take(&mut survey.lanes)).policy(&request.policy, now);
+    let planner = Planner::new(request.budget, std::mem::take(&mut survey.lanes)).policy(&request.policy, now);
     let planner = planner.serving(request.serves.as_ref()).paused(&survey.paused);
-    let mut planner = planner.shares(&survey.shares, survey.grants);
+    let mut planner = planner.shares(&survey.shares, survey.grants).naming(request.named, None);
     loop {
         match planner.need() {
             Need::Capacity => feed(&mut planner, &survey, now),
@@ -49,11 +48,25 @@ pub fn plan(
                 let candidates = read(&mut pages);
                 planner.feed_candidates(&pages, &candidates);
             }
-            Need::Nothing => break,
+            Need::Lanes { .. } | Need::Nothing => break,
         }
     }
     let Plan { admit, refusals, rates, shares, .. } = planner.finish();
     Ok(Planned { admit, refusals, rates, shares })
+}
+
+/// Makes a tick make at most so many marks.
+#[must_use]
+pub fn marking(mut order: AdmitRequest, marks: usize) -> AdmitRequest {
+    order.marks = marks;
+    order
+}
+
+/// Makes a tick name at most so many lanes. With more it reads lanes in pages, as far as the store can.
+#[must_use]
+pub fn naming(mut order: AdmitRequest, lanes: usize) -> AdmitRequest {
+    order.named = lanes;
+    order
 }
 
 /// The index of active runs that [`MemoryStore`](crate::store::MemoryStore) keeps for each namespace, on its own.

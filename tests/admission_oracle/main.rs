@@ -6,6 +6,7 @@
 mod ahead;
 mod direct;
 mod oracle;
+mod series;
 mod small;
 mod store;
 #[path = "../stores/mod.rs"]
@@ -55,6 +56,27 @@ fn random_worlds_through_every_store() {
         for number in 0..stored_worlds(kind.cases(300, 15).into()) {
             store::check(&store, &world::random(number));
             store::check_window(&store, &world::random(number));
+        }
+    }
+}
+
+/// What a tick with many lanes does, forced upon few.
+#[test]
+fn random_worlds_in_pages_through_every_store() {
+    for kind in kinds() {
+        let store = kind.make();
+        for number in 0..stored_worlds(kind.cases(300, 15).into()) {
+            store::check_paged(&store, &world::random(number), 1 + number as usize % 5);
+        }
+    }
+}
+
+/// What comes between ticks wakes what it should.
+#[test]
+fn random_series_in_pages_through_every_store() {
+    for kind in kinds() {
+        for number in 0..stored_worlds(kind.cases(300, 5).into()) {
+            series::check(&kind.make(), number, 1 + number as usize % 5);
         }
     }
 }

@@ -1,13 +1,16 @@
 //! A world in a store: set up by the verbs of a host, ticked by `admit`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use stationmaster::admission::{AirflowWindow, IfExists, Policy};
-use stationmaster::ops::AdmitRequest;
+use stationmaster::ops::{Admission, AdmitRequest};
 use stationmaster::pool::{PoolSpec, Slots};
-use stationmaster::store::contract::{GrantBatch, LaneKey, Move, Serving, ShareUse};
+use stationmaster::store::contract::{
+    GrantBatch, LaneId, LaneKey, Move, Promote, Serving, ShareUse, SurveyQuery,
+};
 use stationmaster::store::{Inserted, Store, Tx};
+use stationmaster::testing::core::naming;
 use stationmaster::testing::raw;
 use stationmaster::{LeaseRef, NewTask, Result, TaskId, TaskKey, TaskRecord, TaskState, Timestamp};
 
@@ -15,7 +18,7 @@ use crate::ahead;
 use crate::oracle::{Expected, walk};
 use crate::world::World;
 
-fn task(name: String, lane: &LaneKey) -> NewTask {
+pub(crate) fn task(name: String, lane: &LaneKey) -> NewTask {
     let key = TaskKey::new("n", "w", "r", name).unwrap();
     let task = NewTask::new(key).pool(lane.pool.clone()).pool_slots(lane.slots);
     let mut task = lane.limits.iter().cloned().fold(task.queue(lane.queue.clone()), NewTask::limit);
@@ -24,14 +27,14 @@ fn task(name: String, lane: &LaneKey) -> NewTask {
     task.priority(lane.priority)
 }
 
-fn order(name: &str, budget: usize, starts: bool) -> AdmitRequest {
+pub(crate) fn order(name: &str, budget: usize, starts: bool) -> AdmitRequest {
     let lease = Duration::from_secs(60);
     let order = AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), budget, lease);
     if starts { order.started() } else { order }
 }
 
 /// Grants what is to hold leases while the pools are unlimited and no limit is defined, then gives them their sizes.
-fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
+pub(crate) fn set_up(tx: &mut Tx<'_>, world: &World) -> Result<Vec<TaskId>> {
     for (name, _) in &world.pools {
         tx.define([PoolSpec::new(name.as_str(), Slots::Unlimited)?], IfExists::Replace)?;
     }
@@ -94,7 +97,65 @@ fn keep_slots(tx: &mut Tx<'_>, world: &World, ids: &[TaskId]) -> Result<()> {
 
 /// Compares ticks that were previewed, and whose grants are started afterwards, with ticks that start them.
 pub(crate) fn check(store: &dyn Store, world: &World) {
-    assert_eq!(run(store, world, false), run(store, world, true), "{world:?}");
+    assert_eq!(run(store, world, false, ALL), run(store, world, true, ALL), "{world:?}");
+}
+
+/// More lanes than a world has.
+const ALL: usize = 256;
+
+/// The same ticks where they name few lanes, and read the others in pages if they can.
+pub(crate) fn check_paged(store: &dyn Store, world: &World, named: usize) {
+    let plain = run(store, world, false, named);
+    assert_eq!(plain, run(store, world, true, named), "{world:?}");
+}
+
+/// Returns the lanes that a tick names at most: the first ones by number, those that it makes ready included. And whether
+/// there are others.
+pub(crate) fn named_lanes(
+    tx: &mut Tx<'_>,
+    world: &World,
+    named: usize,
+) -> Result<(BTreeSet<(LaneKey, bool)>, bool)> {
+    let ready = raw(tx).survey(&SurveyQuery::new().queues(world.serves.clone()))?.lanes;
+    let due = raw(tx).overdue(Promote::new(world.now, usize::MAX))?.lanes;
+    let due = due.into_iter().filter(|lane| world.is_served(&lane.key.queue));
+    let lanes: BTreeMap<LaneId, _> =
+        ready.into_iter().chain(due).map(|lane| (lane.id, (lane.key, lane.keeps_slots))).collect();
+    let is_more = lanes.len() > named;
+    Ok((lanes.into_values().take(named).collect(), is_more))
+}
+
+/// Compares the refusals with those of the lanes that are named.
+pub(crate) fn check_refusals(
+    world: &World,
+    (named, is_more): &(BTreeSet<(LaneKey, bool)>, bool),
+    expected: &Expected,
+    admission: &Admission,
+) {
+    assert_eq!(admission.more_lanes, *is_more, "{world:?}");
+    let expected: BTreeMap<_, _> = expected
+        .left
+        .iter()
+        .filter(|(kind, _)| named.contains(kind))
+        .map(|(kind, left)| (kind.clone(), left.clone()))
+        .collect();
+    let refusals = admission.refusals.iter().cloned();
+    let left: BTreeMap<_, _> =
+        refusals.map(|lane| ((lane.lane, lane.keeps_slots), (lane.tasks, lane.reason))).collect();
+    assert_eq!(left, expected, "{world:?}");
+}
+
+/// Compares when the tick is due again. It may be early because of a lane that sleeps or was not read, and late only
+/// without a budget.
+pub(crate) fn check_next(world: &World, named: usize, next: Option<Timestamp>, admission: &Admission) {
+    let due = admission.next_due;
+    if named == ALL || !admission.more_lanes {
+        assert_eq!(due, next, "{world:?}");
+    } else if world.budget > 0
+        && let Some(next) = next
+    {
+        assert!(due.is_some_and(|due| due <= next), "{due:?} is after {next}: {world:?}");
+    }
 }
 
 /// Compares a tick by Airflow's window with its preview.
@@ -121,7 +182,7 @@ pub(crate) fn check_window(store: &dyn Store, world: &World) {
 
 /// Two ticks in one transaction, each compared with the walk over what is there before it; rolled back at the end.
 /// Returns what was granted, as it is then, without its numbers.
-fn run(store: &dyn Store, world: &World, fused: bool) -> Vec<TaskRecord> {
+fn run(store: &dyn Store, world: &World, fused: bool, named: usize) -> Vec<TaskRecord> {
     let mut granted = Vec::new();
     let body = |tx: &mut Tx<'_>| {
         let numbers = set_up(tx, world)?;
@@ -135,7 +196,7 @@ fn run(store: &dyn Store, world: &World, fused: bool) -> Vec<TaskRecord> {
         let mut notes = vec![(None, world.now), (Some(world.serve_others.clone()), world.now + lease / 2)];
         ahead::check_explanations(tx, world, &numbers, &notes, |at| !world.is_overdue(at))?;
         ahead::check_shares(tx, world, |at| !world.is_overdue(at))?;
-        let first = tick(tx, world, &numbers, "first", fused, &mut granted)?;
+        let first = tick(tx, world, &numbers, "first", (fused, named), &mut granted)?;
         notes.push((world.serves.clone(), world.now + 2 * lease));
         let is_left = |at: &usize| !first.admitted.contains(at);
         let mut after = world.clone();
@@ -151,7 +212,7 @@ fn run(store: &dyn Store, world: &World, fused: bool) -> Vec<TaskRecord> {
         let left: Vec<TaskId> = left.iter().map(|at| numbers[*at]).collect();
         ahead::check_explanations(tx, &after, &left, &notes, |_| true)?;
         ahead::check_shares(tx, &after, |_| true)?;
-        tick(tx, &after, &left, "second", fused, &mut granted)?;
+        tick(tx, &after, &left, "second", (fused, named), &mut granted)?;
         assert_eq!(tx.audit()?, []);
         Err(stationmaster::Error::abort("done"))
     };
@@ -166,11 +227,12 @@ fn tick(
     world: &World,
     numbers: &[TaskId],
     name: &str,
-    fused: bool,
+    (fused, named): (bool, usize),
     all: &mut Vec<TaskRecord>,
 ) -> Result<Expected> {
     let expected = walk(world, numbers);
-    let mut order = order(name, world.budget, fused).policy(world.policy.clone());
+    let lanes = named_lanes(tx, world, named)?;
+    let mut order = naming(order(name, world.budget, fused).policy(world.policy.clone()), named);
     order.serves.clone_from(&world.serves);
     let admission = match fused {
         true => tx.admit(world.now, &order)?,
@@ -183,14 +245,9 @@ fn tick(
     let place = |id| numbers.iter().position(|number| *number == id).unwrap();
     let admitted: Vec<usize> = admission.granted.iter().map(|task| place(task.id)).collect();
     assert_eq!(admitted, expected.admitted, "{name} tick of {world:?}");
-    let left: BTreeMap<_, _> = admission
-        .refusals
-        .into_iter()
-        .map(|lane| ((lane.lane, lane.keeps_slots), (lane.tasks, lane.reason)))
-        .collect();
-    assert_eq!(left, expected.left, "{name} tick of {world:?}");
+    check_refusals(world, &lanes, &expected, &admission);
     let next = expected.left.values().filter_map(|(_, reason)| reason.changes_at()).min();
-    assert_eq!(admission.next_due, next, "{name} tick of {world:?}");
+    check_next(world, named, next, &admission);
     match fused {
         true => all.extend(admission.granted),
         false => {

@@ -151,7 +151,7 @@ impl Random {
         self.next() % below.max(1)
     }
 
-    fn lane(&mut self, pools: u64, largest: u64, keys: u64, queues: u64, wide: bool) -> LaneKey {
+    pub(crate) fn lane(&mut self, pools: u64, largest: u64, keys: u64, queues: u64, wide: bool) -> LaneKey {
         let limits: Vec<LimitKey> = (0..self.below(3)).map(|_| limit_key(self.below(keys))).collect();
         let lane = LaneKey::new(pool_name(self.below(pools)), 1 + self.below(largest) as u32, limits.clone());
         let lane = lane.queue(queue_name(self.below(queues)));
@@ -215,7 +215,7 @@ impl Random {
     }
 
     /// Adds a maximum, a rate, both or none.
-    fn rule(&mut self, mut spec: LimitSpec, max: u32) -> LimitSpec {
+    pub(crate) fn rule(&mut self, mut spec: LimitSpec, max: u32) -> LimitSpec {
         let kind = self.below(5);
         spec.max = (kind != 1 && kind != 4).then_some(max);
         if kind == 1 || kind == 2 { spec.rate(self.rate()) } else { spec }
@@ -242,7 +242,7 @@ impl Random {
         owed
     }
 
-    fn paused(&mut self, pools: u64, keys: u64, queues: u64) -> Vec<Subject> {
+    pub(crate) fn paused(&mut self, pools: u64, keys: u64, queues: u64) -> Vec<Subject> {
         let subject = |random: &mut Self| match random.below(4) {
             0 => Subject::Pool(pool_name(random.below(pools))),
             1 => Subject::Queue(queue_name(random.below(queues))),
@@ -253,7 +253,7 @@ impl Random {
     }
 
     /// Each of the queues with a chance of one in two.
-    fn queues(&mut self, queues: u64) -> BTreeSet<QueueName> {
+    pub(crate) fn queues(&mut self, queues: u64) -> BTreeSet<QueueName> {
         (0..queues).filter(|_| self.below(2) == 0).map(queue_name).collect()
     }
 }

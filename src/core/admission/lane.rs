@@ -138,17 +138,21 @@ pub struct Lane {
     pub ready: u64,
     /// True if these tasks still hold the slots of all of their pools, which they kept while they sensed.
     pub keeps_slots: bool,
+    /// True if a mark says that none of its tasks fits.
+    pub sleeps: bool,
 }
 
 impl Lane {
     /// Creates a lane as a store read it.
     pub fn new(id: LaneId, key: LaneKey, ready: u64) -> Self {
-        Self { id, key, ready, keeps_slots: false }
+        Self { id, key, ready, keeps_slots: false, sleeps: false }
     }
 
     setters! {
         /// Sets whether its tasks still hold slots that they kept.
         keeps_slots: bool;
+        /// Sets whether a mark says that none of its tasks fits.
+        sleeps: bool;
     }
 }
 

@@ -24,6 +24,10 @@ pub struct OrderKey {
 }
 
 impl OrderKey {
+    /// Before every task.
+    pub(crate) const FIRST: Self =
+        Self { rank: i64::MIN, logical_date: Timestamp::MIN, map_index: None, id: TaskId(i64::MIN) };
+
     /// Creates the position of a task.
     pub fn new(rank: i64, logical_date: Timestamp, map_index: Option<u32>, id: TaskId) -> Self {
         Self { rank, logical_date, map_index, id }

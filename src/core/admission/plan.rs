@@ -2,7 +2,9 @@
 
 use super::lane::{Candidate, LanePage};
 use super::limits::RateUse;
+use super::order::OrderKey;
 use super::share::ShareUse;
+use super::sleep::Mark;
 use super::verdict::Refusal;
 use crate::id::LimitKey;
 use crate::time::Timestamp;
@@ -15,6 +17,9 @@ pub(crate) enum Need {
     Capacity,
     /// Ready tasks of these lanes: [`super::Planner::feed_candidates`].
     Candidates(Vec<LanePage>),
+    /// Awake lanes without a share whose first tasks are behind this place: [`super::Planner::feed_lanes`]. At most so
+    /// many, but the marks made so far come first.
+    Lanes { after: OrderKey, limit: usize, marks: Vec<Mark> },
     /// Nothing more: [`super::Planner::finish`].
     Nothing,
 }
@@ -24,8 +29,14 @@ pub(crate) enum Need {
 pub(crate) struct Plan {
     /// The tasks to admit, in order.
     pub(crate) admit: Vec<Candidate>,
-    /// The ready tasks left waiting, by lane.
+    /// The ready tasks left waiting, by lane, of the lanes that are named.
     pub(crate) refusals: Vec<Refusal>,
+    /// Whether there were more lanes than are named.
+    pub(crate) more_lanes: bool,
+    /// Whether it ended before lanes that it did not read: another tick may admit from them.
+    pub(crate) is_cut: bool,
+    /// The marks that are still to be made.
+    pub(crate) marks: Vec<Mark>,
     /// Those of [`super::AirflowWindow::missing`] that the tick met, in order of the keys.
     pub(crate) missing: Vec<LimitKey>,
     /// What the keys that have a rate owe after these starts.

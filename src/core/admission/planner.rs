@@ -1,6 +1,7 @@
 //! The planner: a state machine that requests what it needs and ends with a plan.
 
 mod pages;
+mod paging;
 mod reasons;
 
 use std::cmp::Reverse;
@@ -18,10 +19,11 @@ use super::subject::{Paused, Subject};
 use super::tick_capacity::{Bar, Interner, LimitWork, PoolWork};
 use super::verdict::{Reason, Refusal};
 use super::window::Window;
-use crate::id::{PoolName, QueueName};
+use crate::id::{LimitKey, PoolName, QueueName};
 use crate::pool::PoolRecord;
 use crate::time;
 use crate::time::Timestamp;
+use paging::Paging;
 
 /// Plans one tick. It reads nothing itself: call [`Self::need`], feed it, repeat, then call [`Self::finish`].
 #[derive(Debug)]
@@ -32,6 +34,11 @@ pub(crate) struct Planner {
     by_no: HashMap<LaneId, usize>,
     pools: Vec<PoolWork>,
     limits: Vec<LimitWork>,
+    pool_names: Interner<PoolName>,
+    limit_keys: Interner<LimitKey>,
+    queues: Option<BTreeSet<QueueName>>,
+    paused: Paused,
+    paging: Paging,
     heap: Heap,
     contenders: Contenders,
     /// The lanes whose tasks kept their slots.
@@ -112,17 +119,50 @@ impl LaneWork {
 impl Planner {
     /// Creates a planner that admits at most `budget` tasks from these lanes, by [`Policy::Backfill`].
     pub(crate) fn new(budget: usize, lanes: Vec<Lane>) -> Self {
-        let mut pools = Interner::default();
-        let mut limits = Interner::default();
-        let mut contenders = Contenders::new(&lanes);
-        let lanes: Vec<LaneWork> = lanes
-            .into_iter()
-            .map(|lane| LaneWork {
-                pools: missing_slots(&lane).map(|(pool, slots)| (pools.index(pool), slots)).collect(),
-                limits: lane.key.counted().map(|(key, count)| (limits.index(key), count)).collect(),
-                contender: contenders.of(&lane),
-                share_takes: contenders.taken_by(&lane),
-                lane,
+        let mut planner = Self {
+            budget,
+            rule: Rule::Backfill,
+            by_no: HashMap::new(),
+            pools: Vec::new(),
+            limits: Vec::new(),
+            pool_names: Interner::default(),
+            limit_keys: Interner::default(),
+            queues: None,
+            paused: Paused::default(),
+            paging: Paging::default(),
+            heap: Heap::new(),
+            contenders: Contenders::new(&lanes),
+            keeping: Vec::new(),
+            resumed: 0,
+            hungry: Vec::new(),
+            requests: 0,
+            admitted: Vec::new(),
+            has_capacity: false,
+            lanes: Vec::new(),
+        };
+        planner.add(lanes);
+        planner
+    }
+
+    /// Adds lanes, whose heads are not known. Those of shares are known from the beginning.
+    fn add(&mut self, lanes: Vec<Lane>) {
+        for lane in lanes {
+            let at = self.lanes.len();
+            let pools = missing_slots(&lane).map(|(pool, slots)| (self.pool_names.index(pool), slots));
+            let pools = pools.collect();
+            let limits = lane.key.counted().map(|(key, count)| (self.limit_keys.index(key), count)).collect();
+            let new = self.pool_names.names.iter().skip(self.pools.len()).cloned();
+            self.pools.extend(new.map(PoolWork::unknown));
+            let new = self.limit_keys.names.iter().skip(self.limits.len()).cloned();
+            self.limits.extend(new.map(LimitWork::undefined));
+            self.by_no.insert(lane.id, at);
+            self.keeping.extend(lane.keeps_slots.then_some(at));
+            self.hungry.push(at);
+            self.lanes.push(LaneWork {
+                pools,
+                limits,
+                contender: self.contenders.of(&lane),
+                share_takes: self.contenders.taken_by(&lane),
                 barred: Bar::default(),
                 buffer: VecDeque::new(),
                 last: None,
@@ -130,32 +170,18 @@ impl Planner {
                 admitted: 0,
                 is_drained: false,
                 is_left: false,
-                is_foreign: false,
-                paused: Vec::new(),
+                is_foreign: self.queues.as_ref().is_some_and(|queues| !queues.contains(&lane.key.queue)),
+                paused: self.paused.of(&lane.key),
                 unserved: None,
-            })
-            .collect();
-        Self {
-            budget,
-            rule: Rule::Backfill,
-            by_no: lanes.iter().enumerate().map(|(at, work)| (work.lane.id, at)).collect(),
-            pools: pools.names.into_iter().map(PoolWork::unknown).collect(),
-            limits: limits.names.into_iter().map(LimitWork::undefined).collect(),
-            heap: Heap::new(),
-            contenders,
-            keeping: (0..lanes.len()).filter(|at| lanes[*at].lane.keeps_slots).collect(),
-            resumed: 0,
-            hungry: Vec::new(),
-            requests: 0,
-            admitted: Vec::new(),
-            has_capacity: false,
-            lanes,
+                lane,
+            });
         }
     }
 
     /// Admits from lanes of these queues alone. The others take part as those of somebody else.
     #[must_use]
     pub(crate) fn serving(mut self, queues: Option<&BTreeSet<QueueName>>) -> Self {
+        self.queues = queues.cloned();
         for work in &mut self.lanes {
             work.is_foreign = queues.is_some_and(|queues| !queues.contains(&work.lane.key.queue));
         }
@@ -165,9 +191,9 @@ impl Planner {
     /// Admits nothing of what is paused.
     #[must_use]
     pub(crate) fn paused(mut self, paused: &[Subject]) -> Self {
-        let paused = Paused::new(paused);
+        self.paused = Paused::new(paused);
         for work in &mut self.lanes {
-            work.paused = paused.of(&work.lane.key);
+            work.paused = self.paused.of(&work.lane.key);
         }
         self
     }
@@ -212,18 +238,25 @@ impl Planner {
             if !pages.is_empty() {
                 return Need::Candidates(pages);
             }
-            let Some(at) = self.next_lane() else {
-                return Need::Nothing;
-            };
-            self.visit(at);
+            if let Some(at) = self.next_lane() {
+                self.visit(at);
+            } else if let Some(lanes) = self.asks_for_lanes() {
+                return lanes;
+            } else {
+                break;
+            }
         }
         Need::Nothing
     }
 
-    /// Takes the lane whose first task is looked at next.
+    /// Takes the lane whose first task is looked at next. Returns `None` if there is none, or if the first task of a lane
+    /// that was not read may come before.
     fn next_lane(&mut self) -> Option<usize> {
         self.contenders.push_changed(&mut self.heap);
         loop {
+            if self.hides_before(self.heap.peek().map(|Reverse((turn, _))| turn)) {
+                return None;
+            }
             let Reverse((_, next)) = self.heap.pop()?;
             let lane = match next {
                 Next::Lane(at) => Some(at),
@@ -286,12 +319,13 @@ impl Planner {
                 work.known(limit, rates.get(&work.key).copied(), clock);
             }
         }
-        self.contenders.weigh(|share| limits.get(share).and_then(|limit| limit.weight).unwrap_or(1));
+        if !self.has_capacity {
+            self.contenders.weigh(|share| limits.get(share).and_then(|limit| limit.weight).unwrap_or(1));
+        }
         if let Rule::Window(_) = self.rule {
             Window::bar_full(&mut self.pools);
         }
         self.has_capacity = true;
-        self.hungry = (0..self.lanes.len()).collect();
     }
 
     /// Supplies what [`Need::Candidates`] requests: the tasks of each page in order, the pages in any order.
@@ -322,15 +356,21 @@ impl Planner {
     /// Returns the plan. The planner is over.
     pub(crate) fn finish(&mut self) -> Plan {
         let mut plan = Plan::default();
+        let last_named = self.last_named();
         for at in 0..self.lanes.len() {
             let work = &self.lanes[at];
             let left = work.lane.ready.saturating_sub(work.admitted);
             if left > 0 && !work.is_foreign {
                 let reason = self.reason(at);
                 plan.next_token = plan.next_token.into_iter().chain(reason.changes_at()).min();
-                plan.refusals.push(Refusal::new(&self.lanes[at].lane, left, reason));
+                if last_named.is_none_or(|last| work.lane.id <= last) {
+                    plan.refusals.push(Refusal::new(&work.lane, left, reason));
+                }
             }
         }
+        plan.more_lanes = self.is_paged() || last_named.is_some();
+        plan.is_cut = self.is_cut();
+        plan.marks = self.take_marks();
         plan.admit = std::mem::take(&mut self.admitted);
         plan.shares = self.contenders.started().cloned().collect();
         plan.rates = self.limits.iter().filter_map(LimitWork::owes).collect();
@@ -361,7 +401,7 @@ impl Planner {
             }
             _ => {
                 if !self.walk_admits(at) {
-                    self.lanes[at].is_left = true;
+                    self.leave(at);
                     return;
                 }
                 true

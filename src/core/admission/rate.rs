@@ -230,6 +230,11 @@ impl Bucket {
 }
 
 /// Divides numbers that are not negative, and rounds up.
+/// Returns true if a key that owes so much has a token at this instant.
+pub(crate) fn has_token(rate: Rate, used: Option<&RateUse>, now: Timestamp) -> bool {
+    Bucket::new(rate, used, now).left(0) > 0
+}
+
 fn div_ceil(number: i128, by: i128) -> i128 {
     (number + by - 1).div_euclid(by)
 }

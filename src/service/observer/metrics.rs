@@ -72,7 +72,7 @@ metrics! {
     PROMOTED: counter "stationmaster_promoted_total" [],
         "Tasks that came due: their instant came, or their retry did.";
     REFUSED: gauge "stationmaster_refused" ["reason"],
-        "Ready tasks that the last tick left waiting, by reason.";
+        "Ready tasks that the last tick left waiting, by reason: of the lanes that it named.";
     ADMISSION_CONFLICTS: counter "stationmaster_admission_conflicts_total" [],
         "Admissions that were decided again because another writer came between.";
 

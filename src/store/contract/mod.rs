@@ -44,7 +44,9 @@ pub(in crate::store) use sensor::FORGOTTEN_AT_ONCE;
 pub use sensor::{KEPT_OUTAGES, KEPT_TAKES, SensorChanges, SensorQuery, SensorTx, WhichSensors};
 pub(in crate::store) use task::repaired;
 pub use task::{Discrepancy, Held, Inserted, Move, Started, TaskTx, Wait};
-pub use tick::{Forget, GrantBatch, Granted, Overdue, Promote, Survey, SurveyQuery, WhichPools};
+pub use tick::{
+    First, Forget, GrantBatch, Granted, LanesBehind, Overdue, Promote, Survey, SurveyQuery, WhichPools,
+};
 
 // Types that the pure core and a store exchange. Hosts have no use for them.
 pub use crate::core::admission::cap::CapUse;
@@ -53,6 +55,7 @@ pub use crate::core::admission::order::OrderKey;
 pub use crate::core::admission::queue::Serving;
 pub use crate::core::admission::rate::RateUse;
 pub use crate::core::admission::share::ShareUse;
+pub use crate::core::admission::sleep::{Cause, Mark};
 pub use crate::core::run::index::MOST_SEEKS;
 pub use crate::core::run::query::RunPlace;
 pub use crate::core::sensor::claim::{PokerRow, ShardLease, ShardTake, ShardWrite};

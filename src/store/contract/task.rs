@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::tick::{GrantBatch, Granted, Overdue, Promote, Survey, SurveyQuery};
-use crate::admission::{Candidate, LaneKey, LanePage, QueueRecord, Serving, Subject};
+use super::tick::{GrantBatch, Granted, LanesBehind, Overdue, Promote, Survey, SurveyQuery};
+use crate::admission::{Candidate, LaneKey, LanePage, Mark, QueueRecord, Serving, Subject};
 use crate::core::admission::cap::CapUse;
 use crate::core::task::change::Change;
 use crate::error::StoreResult;
@@ -228,6 +228,11 @@ pub enum Discrepancy {
         /// How many there are.
         held: i64,
     },
+    /// A mark says that a pool or a key refuses the tasks of lanes, and it does not.
+    Mark {
+        /// What it says.
+        mark: String,
+    },
     /// A task whose lease does not fit its state, or that holds slots in a state that cannot.
     Task {
         /// The task.
@@ -250,6 +255,7 @@ impl Discrepancy {
             }
             (Self::Lane { lane, .. }, Self::Lane { lane: other, .. })
             | (Self::LaneTasks { lane, .. }, Self::LaneTasks { lane: other, .. }) => lane == other,
+            (Self::Mark { mark }, Self::Mark { mark: other }) => mark == other,
             (Self::Task { task, .. }, Self::Task { task: other, .. }) => task == other,
             _ => false,
         }
@@ -476,6 +482,21 @@ pub trait TaskTx {
         sensors_before: Timestamp,
         limit: usize,
     ) -> StoreResult<usize>;
+
+    /// Returns lanes that do not sleep, in the order of their first ready tasks, what they name, and [`Survey::unread`] if
+    /// there are more. Lanes of shares and those that kept their slots are not among them, and those that the survey
+    /// returned may be. A store whose surveys return all lanes keeps the default.
+    fn lanes_behind(&mut self, _page: &LanesBehind<'_>) -> StoreResult<Survey> {
+        Ok(Survey::default())
+    }
+
+    /// Makes marks. Until a mark is removed, its lanes sleep. Whatever may end what a mark names removes it, in the same
+    /// transaction: slots of the pool and counts of the key that return, a definition, a pause or a resume of anything. A
+    /// survey that promotes removes those of its queues that have ended by themselves, as far as
+    /// [`First::wakes`](super::First::wakes) allows. A mark that is made and rolled back is gone.
+    fn put_marks(&mut self, _marks: &[Mark]) -> StoreResult<()> {
+        Ok(())
+    }
 
     /// Compares every counter with what it counts. The only method that reads all tasks.
     fn audit(&mut self) -> StoreResult<Vec<Discrepancy>>;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
-use crate::admission::{Candidate, Lane, Serving, ShareUse, Subject};
+use crate::admission::{Candidate, Lane, OrderKey, Serving, ShareUse, Subject};
 use crate::id::{Holder, QueueName, RequestId};
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::PoolRecord;
@@ -27,6 +27,39 @@ pub struct SurveyQuery {
     pub budget: usize,
     /// The queues whose lanes to return; `None` for all. Tasks of all queues are made ready.
     pub queues: Option<BTreeSet<QueueName>>,
+    /// If more lanes than this have ready tasks, a store may leave out lanes. See [`Survey::unread`].
+    pub first: Option<First>,
+}
+
+/// What a survey of many lanes returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct First {
+    /// So many lanes: the first ones by number.
+    pub lanes: usize,
+    /// The instant of the tick. Marks that end by themselves are removed from then on.
+    pub now: Timestamp,
+    /// At most so many of these, those of the requested queues alone.
+    pub wakes: usize,
+}
+
+/// A page of lanes that do not sleep: what [`crate::store::contract::TaskTx::lanes_behind`] is to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LanesBehind<'a> {
+    /// Lanes whose first ready task is behind this place.
+    pub after: OrderKey,
+    /// The most lanes to return.
+    pub limit: usize,
+    /// The queues of the lanes; `None` for all.
+    pub queues: Option<&'a BTreeSet<QueueName>>,
+}
+
+impl<'a> LanesBehind<'a> {
+    /// Names at most `limit` lanes behind this place.
+    pub fn new(after: OrderKey, limit: usize, queues: Option<&'a BTreeSet<QueueName>>) -> Self {
+        Self { after, limit, queues }
+    }
 }
 
 impl SurveyQuery {
@@ -60,6 +93,14 @@ impl SurveyQuery {
     #[must_use]
     pub fn queues(mut self, queues: Option<BTreeSet<QueueName>>) -> Self {
         self.queues = queues;
+        self
+    }
+
+    /// Lets the store leave out lanes in a tick at this instant, if there are more than so many, and remove at most
+    /// `wakes` marks that have ended by themselves.
+    #[must_use]
+    pub fn first(mut self, lanes: usize, now: Timestamp, wakes: usize) -> Self {
+        self.first = Some(First { lanes, now, wakes });
         self
     }
 
@@ -125,6 +166,13 @@ pub struct Survey {
     pub next_due: Option<Timestamp>,
     /// The lanes of the requested queues that have ready tasks, by number.
     pub lanes: Vec<Lane>,
+    /// `None` if all of these lanes were returned. Otherwise there are more than [`First::lanes`] of them. Returned were
+    /// the first ones by number, all of shares, and all whose tasks kept their slots. What was left out begins behind
+    /// this place.
+    pub unread: Option<OrderKey>,
+    /// The earliest instant at which a mark of the requested queues ends by itself. It is over if more have ended than
+    /// [`First::wakes`] allowed.
+    pub next_token: Option<Timestamp>,
     /// The requested pools, by name. Pools that do not exist are left out. If the query names queues, a store may
     /// also return the pools and limits of others.
     pub pools: Vec<PoolRecord>,

@@ -93,6 +93,7 @@ impl State {
                 found.push(Discrepancy::LaneTasks { lane: (*key).clone(), counted, held });
             }
         }
+        found.extend(self.wrong_marks());
         found.extend(broken.into_iter().map(|(task, problem)| Discrepancy::Task { task, problem }));
         found
     }
@@ -124,6 +125,9 @@ impl Transaction<'_> {
                 }
                 _ => {}
             }
+        }
+        if found.iter().any(|found| matches!(found, Discrepancy::Mark { .. })) {
+            self.state.lanes.order.wake_all();
         }
         let left = self.state.audit();
         repaired(found, &left)

@@ -1,12 +1,16 @@
 //! Lanes: ready tasks of equal needs, in order of admission.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::ops::Bound;
 
+use super::order::Order;
 use super::state::{Filing, Write};
 use super::undo::Transaction;
-use crate::admission::{Candidate, Lane, LaneId, LaneKey, LanePage, OrderKey};
+use crate::admission::{Candidate, Cause, Lane, LaneId, LaneKey, LanePage, Mark, OrderKey};
 use crate::id::QueueName;
+use crate::store::awake::{Of, awake};
+use crate::store::contract::{LanesBehind, SurveyQuery};
 
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
@@ -17,6 +21,10 @@ pub(super) struct Lanes {
     ready: BTreeSet<LaneId>,
     /// The same, by queue. A queue without such lanes is not there.
     by_queue: HashMap<QueueName, BTreeSet<LaneId>>,
+    /// Of the same those that every tick reads, by queue.
+    whole: HashMap<QueueName, BTreeSet<LaneId>>,
+    /// The others by their first tasks, and what sleeps of them.
+    pub(super) order: Order,
 }
 
 #[derive(Debug)]
@@ -54,6 +62,7 @@ impl Lanes {
         let old = old.map(|row| row.key);
         if let Some(old) = &old {
             self.by_key.remove(old);
+            self.order.forget(id);
         }
         if let Some(key) = key {
             self.by_key.insert(key, id);
@@ -81,9 +90,16 @@ impl Lanes {
 
     pub(super) fn add_ready(&mut self, id: LaneId, order: OrderKey) {
         if let Some(row) = self.rows.get_mut(&id.assigned()) {
-            row.under_mut(id).insert(order);
+            let ready = row.under_mut(id);
+            if ready.first().is_none_or(|first| order < *first) {
+                self.order.changed(id);
+            }
+            ready.insert(order);
             if self.ready.insert(id) {
                 self.by_queue.entry(row.key.queue.clone()).or_default().insert(id);
+                if is_read_whole(id, &row.key) {
+                    self.whole.entry(row.key.queue.clone()).or_default().insert(id);
+                }
             }
         }
     }
@@ -91,14 +107,14 @@ impl Lanes {
     pub(super) fn remove_ready(&mut self, id: LaneId, order: &OrderKey) {
         if let Some(row) = self.rows.get_mut(&id.assigned()) {
             let ready = row.under_mut(id);
+            if ready.first() == Some(order) {
+                self.order.changed(id);
+            }
             ready.remove(order);
-            if ready.is_empty()
-                && self.ready.remove(&id)
-                && let Some(of_queue) = self.by_queue.get_mut(&row.key.queue)
-            {
-                of_queue.remove(&id);
-                if of_queue.is_empty() {
-                    self.by_queue.remove(&row.key.queue);
+            if ready.is_empty() && self.ready.remove(&id) {
+                remove(&mut self.by_queue, &row.key.queue, id);
+                if is_read_whole(id, &row.key) {
+                    remove(&mut self.whole, &row.key.queue, id);
                 }
             }
         }
@@ -165,7 +181,113 @@ impl Lanes {
     }
 }
 
+fn is_read_whole(id: LaneId, key: &LaneKey) -> bool {
+    id.keeps_slots() || key.share.is_some()
+}
+
+fn remove(by_queue: &mut HashMap<QueueName, BTreeSet<LaneId>>, queue: &QueueName, id: LaneId) {
+    if let Some(of_queue) = by_queue.get_mut(queue) {
+        of_queue.remove(&id);
+        if of_queue.is_empty() {
+            by_queue.remove(queue);
+        }
+    }
+}
+
+/// Many lanes, by their first tasks.
+impl Lanes {
+    /// Files the lanes whose first tasks have changed.
+    fn file(&mut self) {
+        let changed = self.order.take_changed();
+        let head = |id: &LaneId| {
+            let row = self.rows.get(id).filter(|row| row.key.share.is_none())?;
+            Some((*row.ready.first()?, &row.key))
+        };
+        let changed: Vec<_> = changed.into_iter().map(|id| (id, head(&id))).collect();
+        self.order.file(&changed);
+    }
+
+    /// Returns whether more than so many lanes of these queues have ready tasks.
+    fn are_more_than(&self, queues: Option<&BTreeSet<QueueName>>, lanes: usize) -> bool {
+        let of = |queue: &QueueName| self.by_queue.get(queue).map_or(0, BTreeSet::len);
+        queues.map_or(self.ready.len(), |queues| queues.iter().map(of).sum()) > lanes
+    }
+
+    /// Returns so many lanes of these queues, the first ones by number, and those of the others that every tick reads.
+    fn first(&self, queues: Option<&BTreeSet<QueueName>>, lanes: usize) -> Vec<Lane> {
+        let whole: Vec<LaneId> = match queues {
+            None => self.whole.values().flatten().copied().collect(),
+            Some(queues) => {
+                queues.iter().filter_map(|queue| self.whole.get(queue)).flatten().copied().collect()
+            }
+        };
+        let mut first: Vec<LaneId> = match queues {
+            None => self.ready.iter().take(lanes).copied().collect(),
+            Some(queues) => {
+                let of_queues = queues.iter().filter_map(|queue| self.by_queue.get(queue));
+                of_queues.flat_map(|of_queue| of_queue.iter().take(lanes)).copied().collect()
+            }
+        };
+        first.sort_unstable();
+        first.truncate(lanes);
+        first.extend(whole);
+        first.sort_unstable();
+        first.dedup();
+        first.into_iter().filter_map(|id| self.lane(id)).collect()
+    }
+
+    fn lane(&self, id: LaneId) -> Option<Lane> {
+        let row = self.rows.get(&id.assigned())?;
+        let ready = row.under(id);
+        let lane = Lane::new(id, row.key.clone(), ready.len() as u64).keeps_slots(id.keeps_slots());
+        Some(lane.sleeps(self.order.sleeps(id)))
+    }
+
+    /// Returns the lanes that are in a group whose cause does not concern them.
+    pub(super) fn strays(&self) -> impl Iterator<Item = (LaneId, &Cause)> {
+        self.order.causes().filter(|(id, cause)| {
+            let row = self.rows.get(id);
+            !row.is_some_and(|row| match cause {
+                Cause::Paused(subject) => subject.concerns(&row.key),
+                Cause::Reached(key, needs) => row.key.counted().any(|counted| counted == (key, *needs)),
+                Cause::Spent(key) => row.key.limits.contains(key),
+            })
+        })
+    }
+
+    pub(super) fn mark(&mut self, mark: &Mark) {
+        self.file();
+        let (Mark::Class { lane, .. } | Mark::Group { lane, .. }) = mark;
+        if let Some(row) = self.rows.get(lane) {
+            self.order.mark(mark, &row.key);
+        }
+    }
+}
+
 impl Transaction<'_> {
+    /// Returns the lanes that a survey returns first, and behind which place those are that it leaves out.
+    pub(super) fn first_lanes(&mut self, query: &SurveyQuery) -> (Vec<Lane>, Option<OrderKey>) {
+        let queues = query.queues.as_ref();
+        match query.first.filter(|first| self.state.lanes.are_more_than(queues, first.lanes)) {
+            Some(first) => {
+                self.state.lanes.file();
+                (self.state.lanes.first(queues, first.lanes), Some(OrderKey::FIRST))
+            }
+            None => (self.lanes_with_ready_tasks(queues), None),
+        }
+    }
+
+    /// Returns a page of lanes that do not sleep, and behind which place there are others.
+    pub(super) fn awake_lanes(&mut self, page: &LanesBehind<'_>) -> (Vec<Lane>, Option<OrderKey>) {
+        let lanes = &mut self.state.lanes;
+        lanes.file();
+        let next = |of: Of<'_>, behind| Ok::<_, Infallible>(lanes.order.next(of, behind));
+        let Ok(found) = awake(page.queues, page.after, page.limit.saturating_add(1), next);
+        let unread = (found.len() > page.limit).then(|| found.get(page.limit.checked_sub(1)?)).flatten();
+        let unread = unread.map(|(head, _)| *head);
+        (found.iter().take(page.limit).filter_map(|(_, id)| lanes.lane(*id)).collect(), unread)
+    }
+
     /// Returns the number of the lane with this key, creating the lane if necessary.
     pub(super) fn lane_number(&mut self, key: &LaneKey) -> LaneId {
         if let Some(id) = self.state.lanes.number(key) {

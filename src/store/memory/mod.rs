@@ -16,6 +16,8 @@ mod course;
 mod feed;
 mod lanes;
 mod list;
+mod marks;
+mod order;
 mod pools;
 mod promote;
 mod requests;

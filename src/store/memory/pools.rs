@@ -91,7 +91,7 @@ impl Limits {
         self.rows.get(key).copied()
     }
 
-    fn record(&self, key: &LimitKey) -> Option<LimitRecord> {
+    pub(super) fn record(&self, key: &LimitKey) -> Option<LimitRecord> {
         let row = self.rows.get(key)?;
         let spec =
             LimitSpec { max: row.max, rate: row.rate, weight: row.weight, ..LimitSpec::of(key.clone()) };

@@ -129,18 +129,26 @@ impl State {
                 Write::Serving(key, old)
             }
             Write::Pool(name, pool) => {
+                let open = pool.as_ref().map(|pool| (pool.spec.slots, pool.open()));
                 let old = replace(&mut self.pools.rows, &name, pool);
+                let was = old.as_ref().map(|pool| (pool.spec.slots, pool.open()));
+                self.lanes.order.wake_pool(&name, was, open);
                 Write::Pool(name, old)
             }
             Write::Limit(key, limit) => {
                 let old = self.limits.swap(&key, limit);
+                self.lanes.order.wake_limit(&key, old.unwrap_or_default(), limit.unwrap_or_default());
                 Write::Limit(key, old)
             }
             Write::Family(prefix, family) => {
                 let old = replace(&mut self.rules.families, &prefix, family.map(|family| *family));
+                self.lanes.order.wake_all();
                 Write::Family(prefix, old.map(Box::new))
             }
             Write::Rate(key, used) => {
+                if used.is_none() {
+                    self.lanes.order.wake_key(&key);
+                }
                 let old = self.rules.swap_rate(&key, used.map(|used| *used));
                 Write::Rate(key, old.map(Box::new))
             }
@@ -152,6 +160,7 @@ impl State {
                 let was = self.rules.paused.contains(&subject);
                 let filing = if is_paused { Filing::In } else { Filing::Out };
                 filing.entry(&mut self.rules.paused, subject.clone());
+                self.lanes.order.wake_all();
                 Write::Pause(subject, was)
             }
             Write::Cap(subject, cap) => {

@@ -7,13 +7,13 @@ use super::requests::Request;
 use super::state::Write;
 use super::tasks::TaskRow;
 use super::undo::{Transaction, misuse};
-use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
+use crate::admission::{Candidate, LanePage, Mark, QueueRecord, Serving};
 use crate::error::StoreResult;
 use crate::id::{Holder, QueueName, RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
-    CapUse, Change, Forget, GrantBatch, Granted, Move, Overdue, PoolTx, Promote, Started, Survey,
-    SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichPools,
+    CapUse, Change, Forget, GrantBatch, Granted, LanesBehind, Move, Overdue, PoolTx, Promote, Started,
+    Survey, SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichPools,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskRecord, TaskState};
@@ -112,6 +112,28 @@ impl Transaction<'_> {
         granted
     }
 
+    /// Adds the limits that the lanes of a survey carry, and what these owe.
+    fn survey_limits(&mut self, survey: &mut Survey) -> StoreResult<()> {
+        survey.limits = self.limits_of(&survey.lanes);
+        let keys: Vec<_> = survey.limits.iter().map(|limit| limit.key.clone()).collect();
+        (survey.rates, survey.clock) = self.rates(&keys)?;
+        Ok(())
+    }
+
+    /// Removes marks of the surveyed queues that end by themselves until the instant of the tick. In a transaction that
+    /// reads, returns whether there are any.
+    fn wake_by_clock(&mut self, query: &SurveyQuery) -> bool {
+        let Some(first) = query.first else { return false };
+        let (clock, queues) = (self.state.rules.clock(), query.queues.as_ref());
+        let clock = clock.map_or(first.now, |last| last.max(first.now));
+        let order = &mut self.state.lanes.order;
+        if query.promote.is_some() {
+            order.wake_by(clock, queues, first.wakes);
+            return false;
+        }
+        order.next_token(queues).is_some_and(|next| next <= clock)
+    }
+
     fn forget_requests(&mut self, forget: Forget) -> usize {
         let old: Vec<RequestId> = self.state.requests.old(forget).cloned().collect();
         let forgotten = old.len();
@@ -170,21 +192,41 @@ impl TaskTx for Transaction<'_> {
             query.request.as_ref().and_then(|id| requests.get(id)).map(|request| request.grants.clone());
         if survey.granted.is_none() {
             survey.promoted = query.promote.map_or(0, |promote| self.promote(promote));
-            survey.lanes = self.lanes_with_ready_tasks(query.queues.as_ref());
+            survey.is_behind = self.wake_by_clock(query);
+            (survey.lanes, survey.unread) = self.first_lanes(query);
+            if survey.unread.is_some() {
+                survey.next_token = self.state.lanes.order.next_token(query.queues.as_ref());
+            }
             survey.pools = match query.pools {
                 WhichPools::All => self.all_pools()?,
                 WhichPools::Named => self.pools_of(&survey.lanes),
             };
-            survey.limits = self.limits_of(&survey.lanes);
+            self.survey_limits(&mut survey)?;
             survey.families = self.families()?;
             survey.paused = self.paused()?;
-            let keys: Vec<_> = survey.limits.iter().map(|limit| limit.key.clone()).collect();
-            (survey.rates, survey.clock) = self.rates(&keys)?;
             (survey.shares, survey.grants) = (self.shares_of(&survey.lanes), self.state.last.grants);
         }
         survey.serving = self.serving()?;
         survey.next_due = self.state.tasks.next_due();
         Ok(survey)
+    }
+
+    fn lanes_behind(&mut self, page: &LanesBehind<'_>) -> StoreResult<Survey> {
+        let mut survey = Survey::default();
+        (survey.lanes, survey.unread) = self.awake_lanes(page);
+        survey.pools = self.pools_of(&survey.lanes);
+        self.survey_limits(&mut survey)?;
+        Ok(survey)
+    }
+
+    fn put_marks(&mut self, marks: &[Mark]) -> StoreResult<()> {
+        self.writable()?;
+        // Nothing has to undo them. What refuses because of what this transaction granted has more room as soon as
+        // that is undone, which removes its mark; and what refused before refuses afterwards.
+        for mark in marks {
+            self.state.lanes.mark(mark);
+        }
+        Ok(())
     }
 
     fn overdue(&mut self, promote: Promote) -> StoreResult<Overdue> {

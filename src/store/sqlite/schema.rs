@@ -58,6 +58,8 @@ const TABLES: &[&str] = &[
     "family",
     "feed",
     "lane",
+    "lane_class",
+    "lane_group",
     "level",
     "migration",
     "namespace",

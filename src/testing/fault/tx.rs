@@ -13,9 +13,9 @@ use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorInsert, SensorRecord};
 use crate::store::contract::{
-    CapUse, Change, FeedTx, GrantBatch, Granted, Held, LeasesByLane, Move, OutageRow, Overdue, PokerRow,
-    PoolTx, Promote, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite, Started,
-    StoreTx, Survey, SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked,
+    CapUse, Change, FeedTx, GrantBatch, Granted, Held, LanesBehind, LeasesByLane, Mark, Move, OutageRow,
+    Overdue, PokerRow, PoolTx, Promote, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite,
+    Started, StoreTx, Survey, SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
@@ -101,6 +101,8 @@ impl TaskTx for FaultTx<'_> {
         fn serialize(names: &[&str]) -> ();
         fn leases_of(holder: &Holder, after: Option<TaskId>, limit: usize) -> Vec<TaskRecord>;
         fn forget_ended(state: TaskState, before: Timestamp, sensors_before: Timestamp, limit: usize) -> usize;
+        fn lanes_behind(page: &LanesBehind<'_>) -> Survey;
+        fn put_marks(marks: &[Mark]) -> ();
         fn audit() -> Vec<Discrepancy>;
         fn repair_counters() -> Vec<Discrepancy>;
     }

@@ -25,10 +25,10 @@ use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
 use stationmaster::sensor::SensorRecord;
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
-    Candidate, CapUse, Change, FeedTx, GrantBatch, Granted, LanePage, LeasesByLane, Move, OutageRow, Overdue,
-    PokerRow, PoolTx, Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx, Serving,
-    ShardLease, ShardTake, ShardWrite, ShareUse, Started, StoreTx, Survey, SurveyQuery, TaskInsert, TaskSums,
-    TaskTx, TaskWalk, Walked, WhichSensors,
+    Candidate, CapUse, Change, FeedTx, GrantBatch, Granted, LanePage, LanesBehind, LeasesByLane, Mark, Move,
+    OutageRow, Overdue, PokerRow, PoolTx, Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx,
+    Serving, ShardLease, ShardTake, ShardWrite, ShareUse, Started, StoreTx, Survey, SurveyQuery, TaskInsert,
+    TaskSums, TaskTx, TaskWalk, Walked, WhichSensors,
 };
 use stationmaster::store::{Discrepancy, Inserted, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::{PastAttempt, TaskRecord, TaskState};
@@ -253,6 +253,14 @@ impl TaskTx for BentTx<'_> {
             survey.lanes.retain(|lane| !lane.keeps_slots);
         }
         ticks::bent_survey(self, &query, survey)
+    }
+
+    fn lanes_behind(&mut self, page: &LanesBehind<'_>) -> StoreResult<Survey> {
+        self.tx.lanes_behind(page)
+    }
+
+    fn put_marks(&mut self, marks: &[Mark]) -> StoreResult<()> {
+        self.tx.put_marks(marks)
     }
 
     fn overdue(&mut self, promote: Promote) -> StoreResult<Overdue> {

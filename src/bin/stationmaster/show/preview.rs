@@ -41,6 +41,7 @@ pub fn show(
             "at": at,
             "granted": granted,
             "refusals": preview.refusals,
+            "more_lanes": preview.more_lanes,
             "promoted": preview.promoted,
             "next_due": preview.next_due,
         }));
@@ -65,6 +66,9 @@ pub fn show(
         let row =
             |refusal: &Refusal| vec![number(refusal.tasks), field(&refusal.reason), needs(&refusal.lane)];
         screen.table(&["tasks", "why", "needs"], preview.refusals.iter().map(row));
+    }
+    if preview.more_lanes {
+        screen.say("Tasks with other needs wait behind these.");
     }
     if let Some(due) = preview.next_due {
         screen.say(&format!("The next task is due {}.", when(due, screen.now)));

@@ -23,10 +23,13 @@ impl Planner {
         // thousands of lanes would read the backlog. Twice the budget, shared, is enough for most ticks in
         // one request: lanes differ, and one lane may use what another does not.
         let mut asking = std::mem::take(&mut self.hungry);
-        for &at in &asking {
-            self.lanes[at].is_left = !self.can_use_head(at);
-        }
-        asking.retain(|&at| !self.lanes[at].is_left);
+        asking.retain(|&at| {
+            let can_use = self.can_use_head(at);
+            if !can_use {
+                self.leave(at);
+            }
+            can_use
+        });
         if asking.is_empty() {
             return Vec::new();
         }
@@ -35,13 +38,12 @@ impl Planner {
             _ => self.budget.saturating_sub(self.admitted.len()).max(1),
         };
         let hungry = asking.len();
-        let (mut first, mut more) = (usize::MAX, 0);
+        let mut more = 0;
         let total = left.saturating_mul(2).saturating_mul(1 << self.requests.min(16));
-        if self.requests == 0 {
-            first = (total / hungry).max(smallest_page(hungry));
-        } else {
-            // The requesting lanes have shown that they can use what they get, so `first` stays unbounded:
-            // only their room bounds them. The other lanes still have some candidates. Each would run out in
+        let first = (left.saturating_mul(2) / hungry).max(smallest_page(hungry));
+        if self.requests > 0 {
+            // Requesting lanes from which tasks were read have shown that they can use what they get: only their
+            // room bounds them. The other lanes still have some candidates. Each would run out in
             // a request of its own, n lanes in n round trips. Filled up now by doubling shares, they need
             // about log2(n) requests together.
             let others = (0..self.lanes.len()).filter(|&at| self.may_run_out(at));
@@ -52,7 +54,11 @@ impl Planner {
         let with_ready_at = matches!(self.rule, Rule::Reserve { .. });
         let page = |(place, at): (usize, usize)| {
             let work = &self.lanes[at];
-            let share = if place < hungry { first } else { more };
+            let share = match (place < hungry, work.read) {
+                (true, 0) => first,
+                (true, _) => usize::MAX,
+                (false, _) => more,
+            };
             let room = share.min(self.room(at, left)).saturating_sub(work.buffer.len());
             let unread = usize::try_from(work.lane.ready.saturating_sub(work.read)).unwrap_or(usize::MAX);
             // A lane whose counter says 0 is still looked at once.

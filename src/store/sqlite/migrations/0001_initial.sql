@@ -86,6 +86,8 @@ CREATE TABLE sm_cap (
 -- limits: a JSON array of the keys, sorted; of a key with how much a task counts against it where that is not 1; of the
 -- share with that and the priority; and of the other pools, as objects. tasks: how many are in it that have not ended; ready: how many of them are in state 0.
 -- ended: how many ended tasks had these needs. They are kept here, so the row stays until these are forgotten.
+-- grp: its group; NULL if its tasks are of a share. rank to head: the place of its first ready task in the order of admission, which is
+-- the task with the number head.
 CREATE TABLE sm_lane (
     no     INTEGER PRIMARY KEY,
     pool   TEXT NOT NULL,
@@ -94,10 +96,64 @@ CREATE TABLE sm_lane (
     queue  TEXT NOT NULL DEFAULT 'default',
     tasks  INTEGER NOT NULL DEFAULT 0,
     ready  INTEGER NOT NULL DEFAULT 0,
-    ended  INTEGER NOT NULL DEFAULT 0
+    ended  INTEGER NOT NULL DEFAULT 0,
+    grp          INTEGER,
+    rank         INTEGER,
+    logical_date INTEGER,
+    map_index    INTEGER,
+    head         INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits, queue);
 CREATE INDEX sm_lane_ready ON sm_lane (queue, no) WHERE ready > 0;
+CREATE INDEX sm_lane_number ON sm_lane (no) WHERE ready > 0;
+CREATE INDEX sm_lane_whole ON sm_lane (queue, no) WHERE ready > 0 AND grp IS NULL;
+CREATE INDEX sm_lane_head ON sm_lane (grp, rank, logical_date, map_index, head) WHERE head IS NOT NULL;
+
+-- All lanes of one queue that need the same slots of the same pools. also: of the other pools, as an object, or empty.
+-- closed: 1 while one of these refuses them. full: the pool, if it has too few open slots, of which each task needs so many.
+-- rank to head: the place of the first task in its groups that do not sleep.
+CREATE TABLE sm_lane_class (
+    no     INTEGER PRIMARY KEY,
+    queue  TEXT NOT NULL,
+    pool   TEXT NOT NULL,
+    slots  INTEGER NOT NULL,
+    also   TEXT NOT NULL,
+    closed INTEGER NOT NULL DEFAULT 0,
+    full   TEXT,
+    needs  INTEGER,
+    rank         INTEGER,
+    logical_date INTEGER,
+    map_index    INTEGER,
+    head         INTEGER
+) STRICT;
+CREATE UNIQUE INDEX sm_lane_class_key ON sm_lane_class (queue, pool, slots, also);
+CREATE INDEX sm_lane_class_head ON sm_lane_class (rank, logical_date, map_index, head) WHERE closed = 0 AND head IS NOT NULL;
+CREATE INDEX sm_lane_class_queue ON sm_lane_class (queue, rank, logical_date, map_index, head)
+    WHERE closed = 0 AND head IS NOT NULL;
+CREATE INDEX sm_lane_class_full ON sm_lane_class (full, needs) WHERE closed = 1;
+
+-- The lanes of a class that were last refused by the same cause, a JSON object; it is empty for those that were not.
+-- asleep: 1 while it refuses them. key: the limit key that they wait for, if any. next: when that ends by itself.
+CREATE TABLE sm_lane_group (
+    no     INTEGER PRIMARY KEY,
+    class  INTEGER NOT NULL,
+    queue  TEXT NOT NULL,
+    cause  TEXT NOT NULL,
+    lanes  INTEGER NOT NULL DEFAULT 0,
+    asleep INTEGER NOT NULL DEFAULT 0,
+    key    TEXT,
+    next   INTEGER,
+    rank         INTEGER,
+    logical_date INTEGER,
+    map_index    INTEGER,
+    head         INTEGER
+) STRICT;
+CREATE UNIQUE INDEX sm_lane_group_key ON sm_lane_group (class, cause);
+CREATE INDEX sm_lane_group_head ON sm_lane_group (class, rank, logical_date, map_index, head)
+    WHERE asleep = 0 AND head IS NOT NULL;
+CREATE INDEX sm_lane_group_asleep ON sm_lane_group (key) WHERE asleep = 1;
+CREATE INDEX sm_lane_group_next ON sm_lane_group (next) WHERE next IS NOT NULL;
+CREATE INDEX sm_lane_group_next_of ON sm_lane_group (queue, next) WHERE next IS NOT NULL;
 
 -- Which queues the ticks of each holder serve. queues: a JSON array, sorted, or null for all. until: when it stops
 -- counting.
@@ -338,3 +394,123 @@ CREATE INDEX sm_run_node_start ON sm_run (ns, node, start) WHERE node IS NOT NUL
 CREATE INDEX sm_run_node_stop ON sm_run (ns, node, stop) WHERE node IS NOT NULL;
 CREATE INDEX sm_run_watched ON sm_run (heartbeat)
     WHERE heartbeat IS NOT NULL AND stop IS NULL AND status <> 3;
+
+-- The first tasks of lanes, groups and classes, exact after each statement that counts. What changes the ready tasks of a
+-- lane updates its count afterwards, also if it stays the same.
+CREATE TRIGGER sm_lane_counted AFTER UPDATE OF ready ON sm_lane WHEN NEW.grp IS NOT NULL
+BEGIN
+    UPDATE sm_lane SET (rank, logical_date, map_index, head) = (
+            SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = NEW.no AND state = 0
+            ORDER BY rank, logical_date, map_index, no LIMIT 1
+        )
+        WHERE no = NEW.no;
+END;
+CREATE TRIGGER sm_lane_headed AFTER UPDATE OF head ON sm_lane
+WHEN (NEW.rank, NEW.logical_date, NEW.map_index, NEW.head) IS NOT (OLD.rank, OLD.logical_date, OLD.map_index, OLD.head)
+BEGIN
+    UPDATE sm_lane_group SET (rank, logical_date, map_index, head) = (
+            SELECT rank, logical_date, map_index, head FROM sm_lane WHERE grp = NEW.grp AND head IS NOT NULL
+            ORDER BY rank, logical_date, map_index, head LIMIT 1
+        )
+        WHERE no = NEW.grp AND (head IS NULL OR head = OLD.head
+            OR (NEW.rank, NEW.logical_date, NEW.map_index, NEW.head) < (rank, logical_date, map_index, head));
+END;
+CREATE TRIGGER sm_lane_known AFTER INSERT ON sm_lane WHEN NEW.grp IS NOT NULL
+BEGIN
+    UPDATE sm_lane_group SET lanes = lanes + 1 WHERE no = NEW.grp;
+END;
+CREATE TRIGGER sm_lane_moved AFTER UPDATE OF grp ON sm_lane WHEN NEW.grp <> OLD.grp
+BEGIN
+    UPDATE sm_lane_group SET lanes = lanes + iif(no = NEW.grp, 1, -1), (rank, logical_date, map_index, head) = (
+            SELECT rank, logical_date, map_index, head FROM sm_lane WHERE grp = sm_lane_group.no AND head IS NOT NULL
+            ORDER BY rank, logical_date, map_index, head LIMIT 1
+        )
+        WHERE no IN (NEW.grp, OLD.grp);
+    DELETE FROM sm_lane_group WHERE no = OLD.grp AND lanes = 0;
+END;
+CREATE TRIGGER sm_lane_forgotten AFTER DELETE ON sm_lane WHEN OLD.grp IS NOT NULL
+BEGIN
+    UPDATE sm_lane_group SET lanes = lanes - 1, (rank, logical_date, map_index, head) = (
+            SELECT rank, logical_date, map_index, head FROM sm_lane WHERE grp = OLD.grp AND head IS NOT NULL
+            ORDER BY rank, logical_date, map_index, head LIMIT 1
+        )
+        WHERE no = OLD.grp;
+    DELETE FROM sm_lane_group WHERE no = OLD.grp AND lanes = 0;
+END;
+CREATE TRIGGER sm_lane_group_changed AFTER UPDATE OF asleep, head ON sm_lane_group
+WHEN NEW.asleep <> OLD.asleep
+    OR (NEW.rank, NEW.logical_date, NEW.map_index, NEW.head) IS NOT (OLD.rank, OLD.logical_date, OLD.map_index, OLD.head)
+BEGIN
+    UPDATE sm_lane_class SET (rank, logical_date, map_index, head) = (
+            SELECT rank, logical_date, map_index, head FROM sm_lane_group
+            WHERE class = NEW.class AND asleep = 0 AND head IS NOT NULL
+            ORDER BY rank, logical_date, map_index, head LIMIT 1
+        )
+        WHERE no = NEW.class AND (head IS NULL OR head = OLD.head
+            OR (NEW.rank, NEW.logical_date, NEW.map_index, NEW.head) < (rank, logical_date, map_index, head));
+END;
+CREATE TRIGGER sm_lane_group_empty AFTER DELETE ON sm_lane_group
+BEGIN
+    UPDATE sm_lane_class SET (rank, logical_date, map_index, head) = (
+            SELECT rank, logical_date, map_index, head FROM sm_lane_group
+            WHERE class = OLD.class AND asleep = 0 AND head IS NOT NULL
+            ORDER BY rank, logical_date, map_index, head LIMIT 1
+        )
+        WHERE no = OLD.class AND head = OLD.head;
+    DELETE FROM sm_lane_class WHERE no = OLD.class AND NOT EXISTS (SELECT 1 FROM sm_lane_group WHERE class = OLD.class);
+END;
+
+-- Marks go as soon as what they name may not refuse any more.
+CREATE TRIGGER sm_pool_freed AFTER UPDATE OF used ON sm_pool WHEN NEW.used < OLD.used
+BEGIN
+    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1 AND full = NEW.name AND needs <= NEW.slots - NEW.used;
+END;
+CREATE TRIGGER sm_task_limit_freed AFTER UPDATE OF used ON sm_task_limit WHEN NEW.used < OLD.used
+BEGIN
+    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1 AND key = NEW.key;
+END;
+CREATE TRIGGER sm_pool_defined AFTER INSERT ON sm_pool
+BEGIN
+    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+END;
+CREATE TRIGGER sm_pool_resized AFTER UPDATE OF slots ON sm_pool WHEN NEW.slots IS NOT OLD.slots
+BEGIN
+    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+END;
+CREATE TRIGGER sm_pool_gone AFTER DELETE ON sm_pool
+BEGIN
+    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+END;
+CREATE TRIGGER sm_task_limit_defined AFTER INSERT ON sm_task_limit WHEN NEW.defined = 1
+BEGIN
+    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+END;
+CREATE TRIGGER sm_task_limit_changed AFTER UPDATE OF defined, max, starts, period, burst ON sm_task_limit
+BEGIN
+    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+END;
+CREATE TRIGGER sm_family_defined AFTER INSERT ON sm_family
+BEGIN
+    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+END;
+CREATE TRIGGER sm_family_gone AFTER DELETE ON sm_family
+BEGIN
+    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+END;
+CREATE TRIGGER sm_pause_begun AFTER INSERT ON sm_pause
+BEGIN
+    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+END;
+CREATE TRIGGER sm_pause_over AFTER DELETE ON sm_pause
+BEGIN
+    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+END;

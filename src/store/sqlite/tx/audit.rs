@@ -43,6 +43,7 @@ impl Db<'_> {
             let (lane, Pair { counted, held }) = (self.lane(lane)?, pair);
             found.push(Discrepancy::LaneTasks { lane, counted, held });
         }
+        found.append(&mut self.wrong_marks()?);
         self.each(BROKEN, |row| {
             found.push(broken_task(row)?);
             Ok(())

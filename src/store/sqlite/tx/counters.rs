@@ -24,6 +24,7 @@ pub(super) struct LaneChanges(HashMap<i64, Change>);
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Change {
+    is_touched: bool,
     ready: i64,
     tasks: i64,
     ended: i64,
@@ -34,7 +35,9 @@ struct Change {
 impl LaneChanges {
     /// Adds ready tasks to the lane.
     pub(super) fn ready(&mut self, lane: i64, more: i64) {
-        self.0.entry(lane).or_default().ready += more;
+        let change = self.0.entry(lane).or_default();
+        change.is_touched |= more != 0;
+        change.ready += more;
     }
 
     /// Adds tasks that have not ended to the lane, and tasks that have.
@@ -59,7 +62,8 @@ impl LaneChanges {
         let (mut count, mut count_tasks) = (db.prepare(COUNT)?, db.prepare(COUNT_TASKS)?);
         for (lane, change) in self.0 {
             if (change.tasks, change.ended) == (0, 0) {
-                if change.ready != 0 {
+                // Its first task may be another one, though there are as many.
+                if change.is_touched {
                     count.execute((lane, change.ready))?;
                 }
                 continue;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::{OptionalExtension, Params};
 
 use super::super::error::Outcome;
-use super::{Db, row};
+use super::{Db, clamp, row};
 use crate::admission::{Lane, LaneId, LaneKey};
 use crate::id::QueueName;
 use crate::store::sql::needs;
@@ -13,13 +13,22 @@ use crate::store::sql::needs;
 pub(super) const READY_LANES: &str =
     "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0";
 pub(super) const READY_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 AND queue = ?1";
+pub(super) const FIRST_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_number \
+     WHERE ready > 0 ORDER BY no LIMIT ?1";
+pub(super) const FIRST_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready \
+     WHERE ready > 0 AND queue = ?2 ORDER BY no LIMIT ?1";
+pub(super) const WHOLE_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_whole \
+     WHERE ready > 0 AND grp IS NULL";
+pub(super) const WHOLE_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_whole \
+     WHERE ready > 0 AND grp IS NULL AND queue = ?1";
 /// What waits in each lane with slots that it kept. There are no more such tasks than slots.
 pub(super) const KEEPING_LANES: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_keeping \
      WHERE state = 5 AND due IS NULL GROUP BY lane";
 pub(super) const LANE: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane WHERE no = ?1";
 pub(super) const LANE_NO: &str =
     "SELECT no FROM sm_lane WHERE pool = ?1 AND slots = ?2 AND limits = ?3 AND queue = ?4";
-const NEW_LANE: &str = "INSERT INTO sm_lane (no, pool, slots, limits, queue) VALUES (?1, ?2, ?3, ?4, ?5)";
+const NEW_LANE: &str =
+    "INSERT INTO sm_lane (no, pool, slots, limits, queue, grp) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const NAME_LIMIT: &str =
     "INSERT INTO sm_task_limit (key, lanes) VALUES (?1, 1) ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1";
 pub(super) const DELETE_LANE: &str = "DELETE FROM sm_lane WHERE no = ?1";
@@ -63,7 +72,9 @@ impl Db<'_> {
         let limits = needs::to_text(key)?;
         let id = self.counter("lane")? + 1;
         self.set_counter("lane", id)?;
-        self.prepare(NEW_LANE)?.execute((id, key.pool.as_str(), key.slots, limits, key.queue.as_str()))?;
+        let group = self.first_group(key)?;
+        let lane = (id, key.pool.as_str(), key.slots, limits, key.queue.as_str(), group);
+        self.prepare(NEW_LANE)?.execute(lane)?;
         self.lanes.insert(id, key.clone());
         Ok(id)
     }
@@ -98,19 +109,58 @@ impl Db<'_> {
 
     /// Returns the lanes of these queues, or of all, that have ready tasks, by number.
     pub(super) fn ready_lanes(&mut self, queues: Option<&BTreeSet<QueueName>>) -> Outcome<Vec<Lane>> {
+        self.lanes_of(queues, |db, queue, lanes| match queue {
+            None => db.read_lanes(READY_LANES, [], lanes),
+            // Lanes of other queues may be very many, and are not read.
+            Some(queue) => db.read_lanes(READY_LANES_OF, [queue], lanes),
+        })
+    }
+
+    /// Returns at least the first ones of them, so many.
+    pub(super) fn lanes_by_number(
+        &mut self,
+        queues: Option<&BTreeSet<QueueName>>,
+        limit: usize,
+    ) -> Outcome<Vec<Lane>> {
+        self.lanes_of(queues, |db, queue, lanes| match queue {
+            None => db.read_lanes(FIRST_LANES, [clamp(limit)], lanes),
+            Some(queue) => db.read_lanes(FIRST_LANES_OF, (clamp(limit), queue), lanes),
+        })
+    }
+
+    /// Returns those of them that every tick reads.
+    pub(super) fn lanes_read_whole(&mut self, queues: Option<&BTreeSet<QueueName>>) -> Outcome<Vec<Lane>> {
+        self.lanes_of(queues, |db, queue, lanes| match queue {
+            None => db.read_lanes(WHOLE_LANES, [], lanes),
+            Some(queue) => db.read_lanes(WHOLE_LANES_OF, [queue], lanes),
+        })
+    }
+
+    /// Returns lanes whose tasks kept their slots, and what `read` finds of each queue, or of all.
+    fn lanes_of(
+        &mut self,
+        queues: Option<&BTreeSet<QueueName>>,
+        mut read: impl FnMut(&mut Self, Option<&str>, &mut Vec<Lane>) -> Outcome<()>,
+    ) -> Outcome<Vec<Lane>> {
         let mut lanes = self.keeping_lanes()?;
         match queues {
-            None => self.read_lanes(READY_LANES, [], &mut lanes)?,
-            // Lanes of other queues may be very many, and are not read.
+            None => read(self, None, &mut lanes)?,
             Some(queues) => {
                 lanes.retain(|lane| queues.contains(&lane.key.queue));
                 for queue in queues {
-                    self.read_lanes(READY_LANES_OF, [queue.as_str()], &mut lanes)?;
+                    read(self, Some(queue.as_str()), &mut lanes)?;
                 }
             }
         }
         lanes.sort_unstable_by_key(|lane| lane.id);
         Ok(lanes)
+    }
+
+    /// Returns a lane with its number of ready tasks.
+    pub(super) fn ready_lane(&mut self, id: i64) -> Outcome<Lane> {
+        let mut found = Vec::new();
+        self.read_lanes(LANE, [id], &mut found)?;
+        found.pop().ok_or_else(|| super::Fault::Damaged(format!("lane {id} is missing")))
     }
 
     fn read_lanes(&mut self, sql: &'static str, of: impl Params, lanes: &mut Vec<Lane>) -> Outcome<()> {

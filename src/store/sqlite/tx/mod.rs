@@ -10,6 +10,7 @@ mod history;
 mod insert;
 mod lane;
 mod list;
+mod order;
 mod pool;
 mod promote;
 mod queue;

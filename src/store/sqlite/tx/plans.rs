@@ -5,8 +5,8 @@ use rusqlite::Connection;
 use super::super::prefix::Prefix;
 use super::super::upgrade::migrate as migrate_inside;
 use super::{
-    attempt, change, counters, grant, history, insert, lane, list, pool, retention, rules, run, sensor,
-    share, tick, worker,
+    attempt, change, counters, grant, history, insert, lane, list, order, pool, retention, rules, run,
+    sensor, share, tick, worker,
 };
 
 const HOT: &[(&str, &str)] = &[
@@ -18,6 +18,25 @@ const HOT: &[(&str, &str)] = &[
     ("later candidates", tick::CANDIDATES[2]),
     ("ready_lanes", lane::READY_LANES),
     ("ready lanes of a queue", lane::READY_LANES_OF),
+    ("first lanes", lane::FIRST_LANES),
+    ("first lanes of a queue", lane::FIRST_LANES_OF),
+    ("lanes of shares", lane::WHOLE_LANES),
+    ("lanes of shares of a queue", lane::WHOLE_LANES_OF),
+    ("class of needs", order::CLASS),
+    ("group of a cause", order::GROUP),
+    ("class of a lane", order::CLASS_OF),
+    ("whether a lane sleeps", order::SLEEPS),
+    ("move a lane", order::MOVE_LANE),
+    ("close a class", order::CLOSE),
+    ("put a group to sleep", order::PUT_TO_SLEEP),
+    ("wake groups", order::WAKE_BY),
+    ("wake groups of a queue", order::WAKE_BY_OF),
+    ("next token", order::NEXT_TOKEN),
+    ("next token of a queue", order::NEXT_TOKEN_OF),
+    ("next class", order::NEXT_CLASS),
+    ("next class of a queue", order::NEXT_CLASS_OF),
+    ("next group", order::NEXT_GROUP),
+    ("next lane", order::NEXT_LANE),
     ("lane", lane::LANE),
     ("lane number", lane::LANE_NO),
     ("count ready tasks of a lane", counters::COUNT),

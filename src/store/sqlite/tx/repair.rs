@@ -95,6 +95,7 @@ impl Db<'_> {
             self.prepare(SET_SHARE)?.execute((pool.as_str(), share.as_str(), held, lanes))?;
         }
         self.prepare(DELETE_UNUSED)?.execute([])?;
+        self.refile()?;
         let left = self.audit()?;
         Ok(repaired(found, &left))
     }

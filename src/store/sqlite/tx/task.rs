@@ -1,13 +1,13 @@
 //! The store's operations on tasks.
 
 use super::SqliteBackend;
-use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
+use crate::admission::{Candidate, LanePage, Mark, QueueRecord, Serving};
 use crate::error::StoreResult;
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::contract::{
-    CapUse, Change, GrantBatch, Granted, Move, Overdue, Promote, Started, Survey, SurveyQuery, TaskSums,
-    TaskTx, TaskWalk, Walked,
+    CapUse, Change, GrantBatch, Granted, LanesBehind, Move, Overdue, Promote, Started, Survey, SurveyQuery,
+    TaskSums, TaskTx, TaskWalk, Walked,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
@@ -42,6 +42,14 @@ impl TaskTx for SqliteBackend<'_> {
             Some(_) => self.write(|db| db.survey(query)),
             None => self.read(|db| db.survey(query)),
         }
+    }
+
+    fn lanes_behind(&mut self, page: &LanesBehind<'_>) -> StoreResult<Survey> {
+        self.read(|db| db.lanes_behind(page))
+    }
+
+    fn put_marks(&mut self, marks: &[Mark]) -> StoreResult<()> {
+        self.write(|db| db.put_marks(marks))
     }
 
     fn overdue(&mut self, promote: Promote) -> StoreResult<Overdue> {

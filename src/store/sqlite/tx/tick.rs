@@ -53,18 +53,18 @@ impl Db<'_> {
             if let Some(promote) = query.promote {
                 survey.promoted = self.promote(promote)?;
             }
-            survey.lanes = self.ready_lanes(query.queues.as_ref())?;
-            survey.pools = match query.pools {
-                WhichPools::All => self.all_pools()?,
-                WhichPools::Named => {
-                    let names: BTreeSet<&PoolName> =
-                        survey.lanes.iter().flat_map(|lane| lane.key.pools()).map(|(pool, _)| pool).collect();
-                    self.pools(names)?.into_iter().flatten().collect()
-                }
-            };
-            let keys: BTreeSet<&LimitKey> = survey.lanes.iter().flat_map(|lane| &lane.key.limits).collect();
-            (survey.rates, survey.clock) = self.rates(keys.iter().copied())?;
-            survey.limits = self.limits(keys)?.into_iter().flatten().collect();
+            if let Some(first) = query.first {
+                let is_read = query.promote.is_none();
+                survey.is_behind = self.wake_by(first, query.queues.as_ref(), is_read)? && is_read;
+            }
+            (survey.lanes, survey.unread) = self.first_lanes(query)?;
+            if survey.unread.is_some() {
+                survey.next_token = self.next_token(query.queues.as_ref())?;
+            }
+            self.name_capacity(&mut survey)?;
+            if query.pools == WhichPools::All {
+                survey.pools = self.all_pools()?;
+            }
             (survey.shares, survey.grants) = self.shares_of(&survey.lanes)?;
             survey.families = self.families()?;
             survey.paused = self.paused()?;
@@ -72,6 +72,17 @@ impl Db<'_> {
         survey.serving = self.serving()?;
         survey.next_due = self.due_after(0)?;
         Ok(survey)
+    }
+
+    /// Adds the pools and limits that the lanes of a survey name, and what these owe.
+    pub(super) fn name_capacity(&mut self, survey: &mut Survey) -> Outcome<()> {
+        let pools = survey.lanes.iter().flat_map(|lane| lane.key.pools());
+        let pools: BTreeSet<&PoolName> = pools.map(|(pool, _)| pool).collect();
+        survey.pools = self.pools(pools)?.into_iter().flatten().collect();
+        let keys: BTreeSet<&LimitKey> = survey.lanes.iter().flat_map(|lane| &lane.key.limits).collect();
+        (survey.rates, survey.clock) = self.rates(keys.iter().copied())?;
+        survey.limits = self.limits(keys)?.into_iter().flatten().collect();
+        Ok(())
     }
 
     pub(super) fn candidates(&mut self, pages: &[LanePage]) -> Outcome<Vec<Candidate>> {

@@ -82,7 +82,8 @@ fn sort(found: &mut [Discrepancy]) {
         Discrepancy::ShareLanes { pool, share, .. } => (4, format!("{pool} {share}")),
         Discrepancy::Lane { lane, .. } => (5, lane.pool.to_string()),
         Discrepancy::LaneTasks { lane, .. } => (6, lane.pool.to_string()),
-        Discrepancy::Task { .. } => (7, String::new()),
+        // It makes none.
+        Discrepancy::Mark { .. } | Discrepancy::Task { .. } => (7, String::new()),
     });
 }
 

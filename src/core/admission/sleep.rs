@@ -1,0 +1,93 @@
+//! What keeps lanes asleep: marks, which a tick with many lanes makes of what it refuses.
+
+use serde::{Deserialize, Serialize};
+
+use super::lane::{Lane, LaneId};
+use super::subject::Subject;
+use super::verdict::Reason;
+use crate::id::{LimitKey, PoolName};
+use crate::time::Timestamp;
+
+/// At most this many lanes with ready tasks are read by a tick as a whole, and named by its refusals.
+pub(crate) const NAMED: usize = 256;
+
+/// The most marks that one tick makes.
+pub(crate) const MARKS: usize = 10_000;
+
+/// A refusal that holds for all lanes that have something in common. It is made of the first task of one of them.
+///
+/// **A mark is exact in each committed state:** what it names refuses as counted. Removing a mark is always safe: it costs
+/// a look, after which the mark is made again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mark {
+    /// Refuses all lanes with the queue and the pools of this one.
+    Class {
+        /// One of the lanes.
+        lane: LaneId,
+        /// The pool whose open slots are too few. `None` if the queue or a pool is paused, unknown or too small.
+        full: Option<PoolName>,
+    },
+    /// Refuses this lane, and those with the same queue, pools and cause: a *group*.
+    Group {
+        /// The lane. It is in the group of this cause from now on.
+        lane: LaneId,
+        /// What refuses it.
+        cause: Cause,
+        /// When that ends by itself.
+        next: Option<Timestamp>,
+    },
+}
+
+/// What refuses the lanes that carry a key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cause {
+    /// A pause of the key or of a family.
+    Paused(Subject),
+    /// A maximum that has no room for so much.
+    Reached(LimitKey, u32),
+    /// A rate without a token.
+    Spent(LimitKey),
+}
+
+impl Cause {
+    /// Returns the key whose counts or tokens end it; `None` if a resume does.
+    pub(crate) fn key(&self) -> Option<&LimitKey> {
+        match self {
+            Self::Paused(_) => None,
+            Self::Reached(key, _) | Self::Spent(key) => Some(key),
+        }
+    }
+}
+
+impl Mark {
+    /// Returns the mark that a refusal is worth; `None` if it ends with the tick.
+    pub(super) fn of(lane: LaneId, reason: Reason) -> Option<Self> {
+        Some(match reason {
+            Reason::Paused { subject: subject @ (Subject::Key(_) | Subject::Family(_)) } => {
+                Self::Group { lane, cause: Cause::Paused(subject), next: None }
+            }
+            Reason::Paused { .. } | Reason::PoolUnknown { .. } | Reason::NeverFits { .. } => {
+                Self::Class { lane, full: None }
+            }
+            Reason::PoolFull { pool, .. } => Self::Class { lane, full: Some(pool) },
+            Reason::LimitReached { limit, needs, .. } => {
+                Self::Group { lane, cause: Cause::Reached(limit, needs), next: None }
+            }
+            Reason::RateSpent { limit, next, .. } => {
+                Self::Group { lane, cause: Cause::Spent(limit), next: Some(next) }
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl Lane {
+    /// Returns true if every tick reads it, and it never sleeps: shares take turns, and of those that kept their slots there
+    /// are no more than slots.
+    pub(crate) fn is_read_whole(&self) -> bool {
+        self.keeps_slots || self.key.share.is_some()
+    }
+}

@@ -1,0 +1,77 @@
+//! The walk over lanes that do not sleep, in the order of their first tasks.
+//!
+//! A *class* is all lanes of one queue that need the same slots of the same pools. A *group* is the lanes of a class that
+//! were last refused by the same key. A mark closes a class or a group as a whole. What does not sleep is in order on
+//! three levels: lanes in their group, groups in their class, and classes.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use crate::admission::{LaneId, OrderKey};
+use crate::id::QueueName;
+
+/// Where the walk looks for what comes next.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Of<'a> {
+    /// Among the classes of a queue, or of all, that do not sleep.
+    Queue(Option<&'a QueueName>),
+    /// Among the groups of this class that do not sleep.
+    Class(i64),
+    /// Among the lanes of this group.
+    Group(i64),
+}
+
+/// The number of a class, a group or a lane, and its first task that does not sleep.
+pub(super) type Entry = (OrderKey, i64);
+
+/// Returns the first lanes of these queues behind this place that do not sleep. `next` returns the first entry behind a
+/// place.
+///
+/// It looks at what does not sleep up to the last of these lanes, and at nothing behind it but the next entry of each.
+pub(super) fn awake<E>(
+    queues: Option<&BTreeSet<QueueName>>,
+    after: OrderKey,
+    limit: usize,
+    mut next: impl FnMut(Of<'_>, OrderKey) -> Result<Option<Entry>, E>,
+) -> Result<Vec<(OrderKey, LaneId)>, E> {
+    let lines: Vec<Option<&QueueName>> =
+        queues.map_or_else(|| vec![None], |queues| queues.iter().map(Some).collect());
+    let mut heap = BinaryHeap::new();
+    for (line, queue) in lines.iter().enumerate() {
+        let first = next(Of::Queue(*queue), OrderKey::FIRST)?;
+        heap.extend(first.map(|(head, class)| Reverse((head, Step::Class { line, class }))));
+    }
+    let mut found = Vec::new();
+    while let Some(Reverse((head, step))) = heap.pop() {
+        // What the step is on goes on behind it, and what it is of begins: its lanes behind the place that is asked for.
+        let (beside, within) = match step {
+            Step::Class { line, class } => (
+                next(Of::Queue(lines[line]), head)?.map(|(head, class)| (head, Step::Class { line, class })),
+                next(Of::Class(class), OrderKey::FIRST)?
+                    .map(|(head, group)| (head, Step::Group { class, group })),
+            ),
+            Step::Group { class, group } => (
+                next(Of::Class(class), head)?.map(|(head, group)| (head, Step::Group { class, group })),
+                next(Of::Group(group), after)?.map(|(head, lane)| (head, Step::Lane { group, lane })),
+            ),
+            Step::Lane { group, lane } => {
+                found.push((head, LaneId(lane)));
+                if found.len() >= limit {
+                    break;
+                }
+                let beside = next(Of::Group(group), head)?;
+                (beside.map(|(head, lane)| (head, Step::Lane { group, lane })), None)
+            }
+        };
+        heap.extend(beside.into_iter().chain(within).map(Reverse));
+    }
+    Ok(found)
+}
+
+/// What the walk looks at next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Class { line: usize, class: i64 },
+    Group { class: i64, group: i64 },
+    Lane { group: i64, lane: i64 },
+}

@@ -1,0 +1,68 @@
+//! Whether a mark holds: what it names refuses as counted.
+
+use crate::admission::limits::{LimitRecord, RateUse};
+use crate::admission::{Cause, Subject, has_token};
+use crate::id::{LimitKey, PoolName, QueueName};
+use crate::pool::PoolRecord;
+use crate::store::Discrepancy;
+use crate::time::Timestamp;
+
+/// The queue of a class, and the slots of each pool that its lanes need.
+pub(super) type ClassKey = (QueueName, Vec<(PoolName, u32)>);
+
+/// What a mark says.
+#[derive(Debug)]
+pub(super) enum Sleeps<'a> {
+    /// The class is closed, by this pool with too few open slots or for another reason.
+    Closed(&'a Option<PoolName>),
+    /// The group sleeps, at most until then.
+    Asleep(&'a Cause, Option<Timestamp>),
+}
+
+/// What is counted and defined.
+pub(super) trait Counted {
+    /// Returns a pool.
+    fn pool(&self, name: &PoolName) -> Option<&PoolRecord>;
+    /// Returns whether this is paused.
+    fn is_paused(&self, subject: &Subject) -> bool;
+    /// Returns a key with the definition that holds for it.
+    fn rule(&self, key: &LimitKey) -> LimitRecord;
+    /// Returns what a key owes.
+    fn rate(&self, key: &LimitKey) -> Option<&RateUse>;
+    /// Returns the latest instant at which a token was taken.
+    fn clock(&self) -> Option<Timestamp>;
+}
+
+/// Returns what is wrong with a mark, if anything is.
+pub(super) fn check(counted: &impl Counted, class: &ClassKey, mark: &Sleeps<'_>) -> Option<Discrepancy> {
+    let (queue, pools) = class;
+    let is_wrong = || Discrepancy::Mark { mark: format!("queue {queue}, pools {pools:?}: {mark:?}") };
+    (!holds(counted, class, mark)).then(is_wrong)
+}
+
+fn holds(counted: &impl Counted, (queue, pools): &ClassKey, mark: &Sleeps<'_>) -> bool {
+    match mark {
+        Sleeps::Closed(Some(full)) => {
+            let needs = pools.iter().find(|(name, _)| name == full).map(|(_, slots)| i64::from(*slots));
+            let open = counted.pool(full).map(PoolRecord::open);
+            needs.is_some_and(|needs| open.flatten().is_some_and(|open| needs > open))
+        }
+        Sleeps::Closed(None) => {
+            let refuses = |(name, slots): &(PoolName, u32)| {
+                let total = counted.pool(name).map(|pool| pool.spec.slots.total());
+                let is_too_small = total.is_none_or(|total| total.is_some_and(|total| *slots > total));
+                is_too_small || counted.is_paused(&Subject::Pool(name.clone()))
+            };
+            counted.is_paused(&Subject::Queue(queue.clone())) || pools.iter().any(refuses)
+        }
+        Sleeps::Asleep(Cause::Paused(subject), _) => counted.is_paused(subject),
+        Sleeps::Asleep(Cause::Reached(key, needs), _) => {
+            counted.rule(key).open().is_some_and(|open| open < i64::from(*needs))
+        }
+        Sleeps::Asleep(Cause::Spent(key), next) => {
+            let Some(clock) = counted.clock() else { return false };
+            let is_over = next.is_none_or(|next| next <= clock);
+            counted.rule(key).rate.is_some_and(|rate| is_over || !has_token(rate, counted.rate(key), clock))
+        }
+    }
+}

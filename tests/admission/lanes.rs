@@ -1,0 +1,213 @@
+//! More lanes than a tick names.
+
+use stationmaster::admission::Reason;
+use stationmaster::admission::limits::{LimitSpec, Rate, custom};
+use stationmaster::service::{Admitter, Service};
+
+use stationmaster::store::MemoryStore;
+use stationmaster::testing::core::{marking, naming};
+
+use super::*;
+
+const NAMED: usize = 256;
+const LANES: usize = 300;
+
+/// A task with a key of its own.
+fn own(n: usize) -> NewTask {
+    db(&format!("task-{n:03}"), 1).limit(custom(&format!("own/{n:03}")).unwrap())
+}
+
+/// Another one with the same key.
+fn again(n: usize) -> NewTask {
+    let mut task = own(n);
+    task.key.run = "again".try_into().unwrap();
+    task
+}
+
+fn own_lanes() -> Vec<NewTask> {
+    (0..LANES).map(own).collect()
+}
+
+#[test]
+fn a_tick_names_the_lanes_that_were_known_first_and_says_that_there_are_more() {
+    on_every_store(|scene| {
+        scene.pool("db", Slots::Limited(10));
+        scene.put(1, &own_lanes());
+        let first = scene.tick(1, &Policy::Backfill);
+        assert_eq!(names(&first.granted)[9], "task-009");
+        assert!(first.more_lanes);
+        let keys: Vec<&str> = first.refusals.iter().map(|lane| lane.lane.limits[0].as_str()).collect();
+        assert_eq!(keys.len(), NAMED - 10, "of the first lanes ten had their only task admitted");
+        assert_eq!(keys.last().map(|key| key.ends_with("255")), Some(true), "{:?}", keys.last());
+        assert_eq!(first.refused_by_reason(), [("pool_full", (NAMED - 10) as u64)].into());
+
+        let finish = |task: &TaskRecord| Finish::success(task.lease_ref());
+        let ends: Vec<Finish> = first.granted[..2].iter().map(finish).collect();
+        scene.store.write(|tx| tx.finish(at(2), &ends)).unwrap();
+        let second = scene.tick(3, &Policy::Backfill);
+        assert_eq!(names(&second.granted), ["task-010", "task-011"], "slots that return wake who waits");
+
+        scene.pool("db", Slots::Unlimited);
+        let third = scene.tick(4, &Policy::Backfill);
+        assert_eq!((third.granted.len(), third.refusals.len(), third.more_lanes), (LANES - 12, 0, true));
+        assert!(!scene.tick(5, &Policy::Backfill).more_lanes);
+    });
+}
+
+#[test]
+fn every_policy_names_the_same_lanes() {
+    on_every_store(|scene| {
+        scene.pool("db", Slots::Limited(0));
+        scene.put(1, &own_lanes());
+        let backfill = scene.tick(1, &Policy::Backfill);
+        let reserve = scene.tick(1, &Policy::Reserve { after: secs(600) });
+        assert_eq!((backfill.refusals.len(), backfill.more_lanes), (NAMED, true));
+        assert_eq!((&backfill.refusals, true), (&reserve.refusals, reserve.more_lanes));
+    });
+}
+
+/// The first lanes wait for tokens of an hour, and only what comes behind them may start.
+#[test]
+fn an_admitter_with_many_lanes_looks_and_wakes_with_the_next_token() {
+    for store in stores() {
+        let rate = Rate::new(1, secs(3_600)).unwrap();
+        let rated = LimitSpec::of(custom("own/").unwrap()).family().rate(rate);
+        store.write(|tx| tx.define([PoolSpec::new("db", Slots::Unlimited)?], IfExists::Replace)).unwrap();
+        store.write(|tx| tx.define([rated.clone()], IfExists::Replace)).unwrap();
+        let twice: Vec<NewTask> = (0..LANES).map(own).chain((0..LANES).map(again)).collect();
+        store.write(|tx| tx.enqueue(at(0), &twice)).unwrap();
+        let mut admitter =
+            Admitter::new(store.clone(), "holder".try_into().unwrap()).budget(10_000).lease(secs(9_000));
+        assert_eq!(admitter.tick(at(0)).unwrap().granted.len(), LANES);
+        for second in [1, 2, 3, 4] {
+            let idle = admitter.tick(at(second)).unwrap();
+            assert_eq!((idle.granted.len(), idle.refusals.len(), idle.more_lanes), (0, NAMED, true));
+            assert!(idle.refusals.iter().all(|lane| matches!(lane.reason, Reason::RateSpent { .. })));
+            assert_eq!(idle.next_due, Some(at(3_600)));
+            assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+        }
+        // It begins behind all that sleep, and fits.
+        store.write(|tx| tx.enqueue(at(5), &[db("last", 1)])).unwrap();
+        assert_eq!(names(&admitter.tick(at(5)).unwrap().granted), ["last"]);
+        assert_eq!(admitter.tick(at(3_600)).unwrap().granted.len(), LANES);
+        assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+    }
+}
+
+/// A tick that is undone leaves no mark: neither of a pool, which it had filled, nor of a rate, whose token it had taken.
+#[test]
+fn what_was_marked_in_vain_does_not_sleep() {
+    on_every_store(|scene| {
+        scene.pool("db", Slots::Unlimited);
+        let rate = Rate::new(1, secs(3_600)).unwrap().burst(2).unwrap();
+        let rated = LimitSpec::of(custom("rated").unwrap()).rate(rate);
+        scene.store.write(|tx| tx.define([rated.clone()], IfExists::Replace)).unwrap();
+        let tasks: Vec<NewTask> =
+            own_lanes().into_iter().map(|task| task.limit(custom("rated").unwrap())).collect();
+        scene.put(1, &tasks);
+        assert_eq!(scene.admit(1, &scene.order(1)).granted.len(), 1);
+        let grants = |slots: Slots| {
+            scene.pool("db", slots);
+            let undone: stationmaster::Result<()> = scene.store.write(|tx| {
+                assert_eq!(tx.admit(at(1), &scene.order(usize::MAX))?.granted.len(), 1);
+                Err(stationmaster::Error::abort("undone"))
+            });
+            assert!(undone.is_err());
+            assert_eq!(scene.store.read(|tx| tx.audit()).unwrap(), []);
+        };
+        grants(Slots::Limited(2));
+        grants(Slots::Unlimited);
+        assert_eq!(names(&scene.tick(1, &Policy::Backfill).granted), ["task-001"]);
+    });
+}
+
+/// A tick that may make no more marks ends, and the next one goes on behind what sleeps by then.
+#[test]
+fn a_tick_that_refuses_very_many_lanes_is_due_again_at_once() {
+    let store = MemoryStore::new();
+    let family = LimitSpec::new(custom("own/").unwrap(), 1).unwrap().family();
+    store.write(|tx| tx.define([PoolSpec::new("db", Slots::Unlimited)?], IfExists::Replace)).unwrap();
+    store.write(|tx| tx.define([family.clone()], IfExists::Replace)).unwrap();
+    let order = |name: &str| {
+        let order = AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 1_000, secs(60));
+        marking(naming(order, 5), 50)
+    };
+    let tick = |second: i64, name: &str| store.write(|tx| tx.admit(at(second), &order(name))).unwrap();
+    store.write(|tx| tx.enqueue(at(0), &(0..LANES).map(own).collect::<Vec<_>>())).unwrap();
+    assert_eq!(tick(0, "all").granted.len(), LANES);
+    store.write(|tx| tx.enqueue(at(1), &(0..LANES).map(again).collect::<Vec<_>>())).unwrap();
+    store.write(|tx| tx.enqueue(at(1), &[db("last", 1)])).unwrap();
+
+    let ticks = LANES / 50;
+    for n in 0..ticks {
+        let cut = tick(2, &format!("cut-{n}"));
+        assert_eq!((cut.granted.len(), cut.next_due), (0, Some(at(2))), "{n}");
+    }
+    let last = tick(3, "last");
+    assert_eq!((names(&last.granted), last.next_due), (vec!["last"], None));
+    assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+}
+
+/// Who spends a budget before all lanes were read is due at once: a token may come for one of the others.
+#[test]
+fn a_spent_budget_hides_no_token() {
+    let store = MemoryStore::new();
+    let rated = LimitSpec::of(custom("rated").unwrap()).rate(Rate::new(1, secs(10)).unwrap());
+    store.write(|tx| tx.define([PoolSpec::new("db", Slots::Unlimited)?], IfExists::Replace)).unwrap();
+    store.write(|tx| tx.define([rated.clone()], IfExists::Replace)).unwrap();
+    let waits = |name: &str| db(name, 1).limit(custom("rated").unwrap());
+    store.write(|tx| tx.enqueue(at(0), &[own(0), waits("takes")])).unwrap();
+    let order = |name: &str, budget: usize| {
+        naming(AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), budget, secs(60)), 1)
+    };
+    let tick = |second: i64, name: &str, budget| {
+        store.write(|tx| tx.admit(at(second), &order(name, budget))).unwrap()
+    };
+    assert_eq!(tick(0, "takes", 9).granted.len(), 2);
+    store.write(|tx| tx.enqueue(at(1), &[again(0), own(1), waits("token")])).unwrap();
+    let spent = tick(1, "spent", 1);
+    assert_eq!((names(&spent.granted), spent.next_due), (vec!["task-000"], Some(at(1))));
+    assert_eq!(tick(1, "none", 0).next_due, Some(at(10)), "it is to be called when there is a place");
+    let rest = tick(1, "rest", 9);
+    assert_eq!((names(&rest.granted), rest.next_due), (vec!["task-001"], Some(at(10))));
+}
+
+/// More marks end at once than a tick removes: it is due again at once. A tick that names queues leaves those of others.
+#[test]
+fn very_many_tokens_that_come_at_once_wake_lanes_in_several_ticks() {
+    // On PostgreSQL nothing sleeps.
+    for store in stores().filter(|store| store.info().backend != "postgres") {
+        let rate = Rate::new(1, secs(10)).unwrap();
+        let rated = LimitSpec::of(custom("own/").unwrap()).family().rate(rate);
+        store.write(|tx| tx.define([PoolSpec::new("db", Slots::Unlimited)?], IfExists::Replace)).unwrap();
+        store.write(|tx| tx.define([rated.clone()], IfExists::Replace)).unwrap();
+        let of_queue = |task: NewTask, n: usize| match n % 2 {
+            0 => task,
+            _ => task.queue("odd".try_into().unwrap()),
+        };
+        let tasks = (0..LANES).flat_map(|n| [of_queue(own(n), n), of_queue(again(n), n)]);
+        let tasks: Vec<NewTask> = tasks.collect();
+        store.write(|tx| tx.enqueue(at(0), &tasks)).unwrap();
+        let order = |name: &str, marks: usize| {
+            let request =
+                AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 1_000, secs(60));
+            marking(naming(request, 5), marks)
+        };
+        let tick = |second: i64, order: &AdmitRequest| store.write(|tx| tx.admit(at(second), order)).unwrap();
+        let all = tick(0, &order("all", 1_000));
+        assert_eq!((all.granted.len(), all.next_due), (LANES, Some(at(10))));
+
+        let odd = |name: &str| order(name, 50).serves(["odd".try_into().unwrap()]);
+        let first = tick(10, &odd("odd-0"));
+        assert!(
+            (50..60).contains(&first.granted.len()),
+            "{}: the five that it names, and 50",
+            first.granted.len()
+        );
+        assert_eq!(first.next_due, Some(at(10)));
+        let rest: usize = (1..4).map(|n| tick(10, &odd(&format!("odd-{n}"))).granted.len()).sum();
+        assert_eq!(first.granted.len() + rest, LANES / 2);
+        assert_eq!(tick(10, &order("even", 1_000)).granted.len(), LANES / 2);
+        assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+    }
+}
