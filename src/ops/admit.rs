@@ -10,7 +10,7 @@ use crate::error::{Invalid, Result, StoreError, StoreResult};
 use crate::id::{Holder, LimitKey, QueueName, RequestId};
 use crate::lease::LeaseRef;
 use crate::store::Tx;
-use crate::store::contract::{Forget, GrantBatch, Survey, SurveyQuery, WhichPools};
+use crate::store::contract::{Ahead, Forget, GrantBatch, Survey, SurveyQuery, WhichPools};
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
@@ -239,7 +239,8 @@ impl Tx<'_> {
             if query.pools == WhichPools::Named {
                 query = query.budget(order.budget);
             }
-            let mut survey = tx.raw().survey(&query)?;
+            query.ahead = ahead(now, order);
+            let mut survey = tx.survey(&query)?;
             apply_families(&mut survey, &order.policy)?;
             // Tasks that are still overdue wait for the next tick, which is due at once.
             let next_due = survey.next_due.map(|due| due.max(now));
@@ -253,7 +254,11 @@ impl Tx<'_> {
             for _ in 0..2 {
                 let mut planner = plan_over(now, order, &mut survey, |pages| tx.raw().candidates(pages))?;
                 let plan = planner.finish();
-                if let Some(granted) = commit(tx, now, order, &plan)? {
+                let granted = match survey.ahead.take() {
+                    Some(granted) => Some(as_planned(granted, &plan)),
+                    None => commit(tx, now, order, &plan)?,
+                };
+                if let Some(granted) = granted {
                     let next_due = next_due.into_iter().chain(plan.next_token).min();
                     let (Plan { refusals, missing, .. }, promoted) = (plan, survey.promoted);
                     return Ok(Admission { granted, refusals, missing, promoted, next_due, tells_at });
@@ -370,6 +375,22 @@ fn granted_before(tx: &mut Tx<'_>, order: &AdmitRequest, leases: &[LeaseRef]) ->
         return Err(Invalid::RequestOfAnother { request, holder }.into());
     }
     Ok(granted)
+}
+
+/// Returns how a store may grant along with its survey: where every plan is the same, and the caller names its last tick.
+fn ahead(now: Timestamp, order: &AdmitRequest) -> Option<Ahead> {
+    let is_plain = order.policy == Policy::Backfill && order.serves.is_none() && order.budget > 0;
+    let replaces = order.answered.clone().filter(|_| is_plain)?;
+    let (holder, lease, started) = (order.holder.clone(), order.lease, order.started);
+    Some(Ahead { holder, lease, replaces, forget: Forget::before(now - order.remember, FORGET), started })
+}
+
+/// Returns what was granted ahead. It is what counts, and the plan says why the others wait.
+fn as_planned(granted: Vec<TaskRecord>, plan: &Plan) -> Vec<TaskRecord> {
+    let ids = |tasks: &[TaskRecord]| tasks.iter().map(|task| task.id).collect::<Vec<_>>();
+    let planned = || plan.admit.iter().map(|candidate| candidate.order.id).collect::<Vec<_>>();
+    debug_assert_eq!(ids(&granted), planned(), "what was granted ahead is the plan");
+    granted
 }
 
 /// Grants all of a plan. Returns `None` if nothing was granted, because a task of it is not ready any more.

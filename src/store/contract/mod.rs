@@ -44,6 +44,7 @@ pub(in crate::store) use sensor::FORGOTTEN_AT_ONCE;
 pub use sensor::{KEPT_OUTAGES, KEPT_TAKES, SensorChanges, SensorQuery, SensorTx, WhichSensors};
 pub(in crate::store) use task::repaired;
 pub use task::{Discrepancy, Held, Inserted, Move, Started, TaskTx, Wait};
+pub(crate) use tick::Ahead;
 pub use tick::{Forget, GrantBatch, Granted, Overdue, Promote, Survey, SurveyQuery, WhichPools};
 
 // Types that the pure core and a store exchange. Hosts have no use for them.
