@@ -104,9 +104,14 @@ fn a_tick_ahead_grants_and_leaves_what_one_in_parts_does() {
     let mut pair = Pair([Side::new(), Side::new()]);
     pair.each(|side| side.enqueue("first", 20, |task| task));
     assert!(!pair.tick(10, 0, 2), "the holder has to tell what it serves");
-    // Some remain, which have no room, or which are beyond the budget. Then none remains.
-    for (ends, budget) in [(0, 2), (1, 1), (1, 16), (0, 3), (7, 6), (5, 64), (5, 64), (1, 9), (0, 9)] {
+    // Some remain, which have no room, or which are beyond the budget.
+    for (ends, budget) in [(0, 2), (1, 1), (1, 16)] {
         assert!(pair.tick(20, ends, budget), "{ends} ends, {budget} at most");
+    }
+    pair.each(|side| side.enqueue("more", 1, |task| task));
+    // The pool is full. In the end none remains.
+    for (ends, budget) in [(0, 3), (7, 6), (5, 64), (5, 64), (2, 9), (0, 9)] {
+        assert!(pair.tick(21, ends, budget), "{ends} ends, {budget} at most");
     }
     pair.each(|side| side.enqueue("later", 2, |task| task.not_before(at(40))));
     assert!(pair.tick(30, 0, 9), "none is due");

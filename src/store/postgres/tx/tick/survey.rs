@@ -276,27 +276,27 @@ impl Db<'_> {
         let request = ask!(REQUEST, request(query));
         // A task with a share carries its key, so without limits there are no shares. Only ticks, and looks before them,
         // come so often that it matters.
-        let [folded, granted, lanes, pools, limits, shares, next_due] =
-            if self.is_own && !self.habits.has_limits() {
-                let [folded, granted, lanes, pools, next_due] = if query.request.is_some() {
-                    self.at_tick(locks, [fold, request, lanes, pools, next_due])?
-                } else {
-                    let [folded, lanes, pools, next_due] =
-                        self.at_tick(locks, [fold, lanes, pools, next_due])?;
-                    [folded, Answer::new(), lanes, pools, next_due]
-                };
-                if few && folded.is_empty() {
-                    return Ok(None);
-                }
-                let [limits, shares] = if carry_limits(&lanes)? {
-                    self.all([limits, shares])?
-                } else {
-                    [Answer::new(), Answer::new()]
-                };
-                [folded, granted, lanes, pools, limits, shares, next_due]
+        let [folded, granted, lanes, pools, limits, shares, next_due] = if self.is_own
+            && !self.habits.has_limits()
+        {
+            let [folded, granted, lanes, pools, next_due] = if query.request.is_some() {
+                self.at_tick(locks, [fold, request, lanes, pools, next_due])?
             } else {
-                self.at_tick(locks, [fold, request, lanes, pools, limits, shares, next_due])?
+                let [folded, lanes, pools, next_due] = self.at_tick(locks, [fold, lanes, pools, next_due])?;
+                [folded, Answer::new(), lanes, pools, next_due]
             };
+            if few && folded.is_empty() {
+                return Ok(None);
+            }
+            let [limits, shares] = if carry_limits(&lanes)? {
+                self.all([limits, shares])?
+            } else {
+                [Answer::new(), Answer::new()]
+            };
+            [folded, granted, lanes, pools, limits, shares, next_due]
+        } else {
+            self.at_tick(locks, [fold, request, lanes, pools, limits, shares, next_due])?
+        };
         if few && folded.is_empty() {
             return Ok(None);
         }
