@@ -13,7 +13,7 @@ use crate::id::{Holder, LimitKey, QueueName, RequestId};
 use crate::lease::LeaseRef;
 use crate::store::Tx;
 use crate::store::contract::{
-    Forget, GrantBatch, LanesBehind, Mark, OrderKey, Survey, SurveyQuery, WhichPools,
+    Ahead, Forget, GrantBatch, LanesBehind, Mark, OrderKey, Survey, SurveyQuery, WhichPools,
 };
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
@@ -259,7 +259,8 @@ impl Tx<'_> {
             if request.policy == Policy::Backfill {
                 query = query.first(request.named, now, request.marks);
             }
-            let mut survey = tx.raw().survey(&query)?;
+            query.ahead = ahead(now, request);
+            let mut survey = tx.survey(&query)?;
             apply_families(&mut survey, &request.policy)?;
             // Tasks that are still overdue wait for the next tick, which is due at once.
             let next_due = survey.next_due.map(|due| due.max(now));
@@ -273,7 +274,11 @@ impl Tx<'_> {
             for _ in 0..2 {
                 let mut planner = plan_over(now, request, &mut survey, &mut Ticking { tx, request })?;
                 let plan = planner.finish();
-                if let Some(granted) = commit(tx, now, request, &plan)? {
+                let granted = match survey.ahead.take() {
+                    Some(granted) => Some(as_planned(granted, &plan)),
+                    None => commit(tx, now, request, &plan)?,
+                };
+                if let Some(granted) = granted {
                     let at_once = plan.is_cut.then_some(now);
                     let next_due = next_due.into_iter().chain(at_once);
                     // A mark that is over by now is one more than a tick wakes.
@@ -448,6 +453,22 @@ fn granted_before(tx: &mut Tx<'_>, request: &AdmitRequest, leases: &[LeaseRef]) 
         return Err(Invalid::RequestOfAnother { request, holder }.into());
     }
     Ok(granted)
+}
+
+/// Returns how a store may grant along with its survey: where every plan is the same, and the caller names its last tick.
+fn ahead(now: Timestamp, request: &AdmitRequest) -> Option<Ahead> {
+    let is_plain = request.policy == Policy::Backfill && request.serves.is_none() && request.budget > 0;
+    let replaces = request.answered.clone().filter(|_| is_plain)?;
+    let (holder, lease, started) = (request.holder.clone(), request.lease, request.started);
+    Some(Ahead { holder, lease, replaces, forget: Forget::before(now - request.remember, FORGET), started })
+}
+
+/// Returns what was granted ahead. It is what counts, and the plan says why the others wait.
+fn as_planned(granted: Vec<TaskRecord>, plan: &Plan) -> Vec<TaskRecord> {
+    let ids = |tasks: &[TaskRecord]| tasks.iter().map(|task| task.id).collect::<Vec<_>>();
+    let planned = || plan.admit.iter().map(|candidate| candidate.order.id).collect::<Vec<_>>();
+    debug_assert_eq!(ids(&granted), planned(), "what was granted ahead is the plan");
+    granted
 }
 
 /// Grants all of a plan. Returns `None` if nothing was granted, because a task of it is not ready any more.

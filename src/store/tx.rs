@@ -4,14 +4,14 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use super::Inserted;
-use super::contract::{Change, GrantBatch, Granted, Move, Started, StoreTx};
+use super::contract::{Change, GrantBatch, Granted, Move, Started, StoreTx, Survey, SurveyQuery};
 #[cfg(feature = "postgres")]
 use super::postgres::PostgresBackend;
 #[cfg(feature = "sqlite")]
 use super::sqlite::SqliteBackend;
 use crate::error::{Error, Invalid, Result, StoreError, StoreErrorKind, StoreResult};
 use crate::lease::{LeaseRef, Renewal};
-use crate::task::{TaskInsert, TaskState};
+use crate::task::{TaskInsert, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 /// A transaction that reads, with every query that a host can make.
@@ -344,10 +344,21 @@ impl Tx<'_> {
 
     pub(crate) fn grant(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted> {
         let granted = self.raw().grant_if_open(batch)?;
-        self.effects.moves[TaskState::Queued as usize] += granted.tasks.len();
-        let started = granted.tasks.iter().filter(|task| task.state == TaskState::Running).count();
-        self.effects.moves[TaskState::Running as usize] += started;
+        self.granted(&granted.tasks);
         Ok(granted)
+    }
+
+    /// Surveys for a tick, which may grant ahead.
+    pub(crate) fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {
+        let survey = self.raw().survey(query)?;
+        self.granted(survey.ahead.as_deref().unwrap_or_default());
+        Ok(survey)
+    }
+
+    fn granted(&mut self, tasks: &[TaskRecord]) {
+        self.effects.moves[TaskState::Queued as usize] += tasks.len();
+        let started = tasks.iter().filter(|task| task.state == TaskState::Running).count();
+        self.effects.moves[TaskState::Running as usize] += started;
     }
 
     pub(crate) fn start_queued(

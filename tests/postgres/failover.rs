@@ -14,7 +14,7 @@ use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
 use stationmaster::store::postgres::{Connector, PostgresOptions, Wake};
 use stationmaster::store::{Durability, PostgresStore};
 use stationmaster::task::TaskRecord;
-use stationmaster::testing::RawStoreExt;
+use stationmaster::testing::{RawStoreExt, watch_round_trips};
 use stationmaster::{LeaseRef, NewTask, Renewal, TaskState, Timestamp};
 
 use crate::postgres_server::pooler::{PoolMode, Pooler};
@@ -143,6 +143,16 @@ fn admit(store: &PostgresStore, name: &str) -> LeaseRef {
     admission.granted[0].lease_ref()
 }
 
+/// The same in one round trip: the whole tick is sent ahead.
+fn admit_ahead(store: &PostgresStore, name: &str, before: &str) -> LeaseRef {
+    let order = admit_as(name).answered(before.try_into().unwrap());
+    let (admission, trips) = watch_round_trips(|| {
+        store.write(|tx| tx.last(|tx| tx.admit(Timestamp::from_micros(9), &order))).unwrap()
+    });
+    assert_eq!(trips.len(), 1, "{trips:?}");
+    admission.granted[0].lease_ref()
+}
+
 /// Ends the server at once, and starts it again. Returns whether it lost what was not flushed.
 fn kill(server: &mut OwnServer, round: usize) -> bool {
     Plain::connect(&server.url())
@@ -171,12 +181,16 @@ fn killed_after_each_answer() {
         PostgresStore::connect(&url, options).unwrap()
     };
     let (store, careless) = (open(Durability::Power), open(Durability::Process));
-    let tasks: Vec<_> = (0..3).map(|n| task(&n.to_string())).collect();
+    let tasks: Vec<_> = (0..4).map(|n| task(&n.to_string())).collect();
     store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
 
     let granted = admit(&store, "granted");
     let mut lost = kill(&mut server, 0);
     assert_eq!(state_under(&store, granted), Some(TaskState::Running));
+
+    let ahead = admit_ahead(&store, "ahead", "granted");
+    lost |= kill(&mut server, 4);
+    assert_eq!(state_under(&store, ahead), Some(TaskState::Running));
 
     admit(&careless, "asked");
     let asked = admit(&store, "asked");
@@ -193,13 +207,27 @@ fn killed_after_each_answer() {
     lost |= kill(&mut server, 2);
     assert_eq!(state_under(&store, last), Some(TaskState::Success));
 
-    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[task("pooled")])).unwrap();
+    let order = admit_as("none left again").answered("last".try_into().unwrap());
+    let ended = store.write(|tx| {
+        let ended = tx.finish(Timestamp::from_micros(9), &[Finish::success(ahead)])?;
+        assert!(tx.last(|tx| tx.admit(Timestamp::from_micros(9), &order))?.granted.is_empty());
+        Ok(ended)
+    });
+    assert_eq!(ended.unwrap(), [Finished::Ended(TaskState::Success)]);
+    lost |= kill(&mut server, 5);
+    assert_eq!(state_under(&store, ahead), Some(TaskState::Success));
+
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[task("pooled"), task("pooled ahead")])).unwrap();
     assert!(lost, "the server flushed what no commit waited for, each time");
     let Some(pooler) = Pooler::start(PoolMode::Transaction, &server.url(), 2) else { return };
     let pooled = PostgresStore::connect(&pooler.url(), PostgresOptions::new().wake(Wake::Never)).unwrap();
     let granted = admit(&pooled, "pooled");
     kill(&mut server, 3);
     assert_eq!(state_under(&store, granted), Some(TaskState::Running));
+    let order = admit_as("pooled ahead").answered("pooled".try_into().unwrap());
+    let admission = pooled.write(|tx| tx.last(|tx| tx.admit(Timestamp::from_micros(9), &order))).unwrap();
+    kill(&mut server, 6);
+    assert_eq!(state_under(&store, admission.granted[0].lease_ref()), Some(TaskState::Running));
 }
 
 /// The standby has the leases that were handed out: they go on, and nothing of what they hold is granted again.

@@ -32,6 +32,7 @@ mod silent;
 mod stepped;
 mod surveys;
 mod tables;
+mod ticks_ahead;
 mod turns;
 
 use stationmaster::error::StoreErrorKind;

@@ -1,6 +1,7 @@
 //! What an admission tick asks of a store, and what it commits.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
 use crate::admission::{Candidate, Lane, OrderKey, Serving, ShareUse, Subject};
@@ -29,6 +30,8 @@ pub struct SurveyQuery {
     pub queues: Option<BTreeSet<QueueName>>,
     /// If more lanes than this have ready tasks, a store may leave out lanes. See [`Survey::unread`].
     pub first: Option<First>,
+    /// How a store may grant along with its survey, where every plan is the same.
+    pub(crate) ahead: Option<Ahead>,
 }
 
 /// What a survey of many lanes returns.
@@ -60,6 +63,24 @@ impl<'a> LanesBehind<'a> {
     pub fn new(after: OrderKey, limit: usize, queues: Option<&'a BTreeSet<QueueName>>) -> Self {
         Self { after, limit, queues }
     }
+}
+
+/// A grant along with a survey, of at most [`SurveyQuery::budget`] tasks. A store may make it where one lane alone is
+/// ready, its tasks carry no limits, nothing is paused and nothing is to be promoted: there a plan is the first tasks of
+/// that lane, as many as have room. It may do so only if the transaction ends with it, and if the holder has told lately
+/// that it serves all queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    /// The holder of the leases.
+    pub(crate) holder: Holder,
+    /// How long they last.
+    pub(crate) lease: Duration,
+    /// As [`GrantBatch::replaces`]. The tick has [`SurveyQuery::request`].
+    pub(crate) replaces: RequestId,
+    /// As [`GrantBatch::forget`].
+    pub(crate) forget: Forget,
+    /// As [`GrantBatch::started`].
+    pub(crate) started: bool,
 }
 
 impl SurveyQuery {
@@ -153,7 +174,7 @@ pub enum WhichPools {
 }
 
 /// What a tick plans with: the result of [`crate::store::contract::TaskTx::survey`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Survey {
     /// What the tick with the requested name granted before, in order of admission. `None` if there was no
@@ -198,6 +219,9 @@ pub struct Survey {
     /// never true in a store that counts at once. If it is true after a survey that promotes, the survey
     /// shows more as used than really is, or less as ready, and [`Self::next_due`] is [`Promote::now`].
     pub is_behind: bool,
+    /// What was granted [ahead](SurveyQuery::ahead), in order of admission. `None` if the store did not try. The rest of the
+    /// survey is as before that grant.
+    pub(crate) ahead: Option<Vec<TaskRecord>>,
 }
 
 /// A grant of ready tasks to one holder, with what is recorded along with it.

@@ -175,6 +175,7 @@ impl Connection {
             (Instant::now(), begin.map_or(0, |begin| 1 + usize::from(begin.stale.is_some())));
         liveness.heard();
         let client = &*self.client;
+        let (batch, behind) = then.split(batch);
         // The server responds to each message separately, so what a tick begins with goes along with the beginning.
         let enters = begin.is_some() && batch.first().is_some_and(Statement::is_script);
         let mut sent: Vec<Sent<'_, Option<Answer>>> = Vec::with_capacity(batch.len() + 4);
@@ -202,6 +203,11 @@ impl Connection {
         let ends = [(then != Then::More, COMMIT), (then == Then::Flush, FLUSH)];
         for (_, text) in ends.into_iter().filter(|(follows, _)| *follows) {
             sent.push(Box::pin(async move { client.batch_execute(text).await.map(|()| None) }));
+        }
+        for statement in behind {
+            if let Some(prepared) = self.prepared.get(&Identity::of(statement.sql)) {
+                sent.push(Box::pin(execute(client, prepared, statement)));
+            }
         }
         let sent = sent.into_iter().map(|sent| {
             Box::pin(async {

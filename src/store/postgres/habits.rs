@@ -20,6 +20,10 @@ impl Pause {
     fn begin(&self) {
         self.0.store(PAUSE, Ordering::Relaxed);
     }
+
+    fn end(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +34,8 @@ pub(super) struct Habits {
     folds_many: Pause,
     /// Surveys are expected to tell of more than a few lanes.
     surveys_many: Pause,
+    /// No tick is sent ahead.
+    ticks_in_parts: Pause,
     /// How many lanes the last short survey told of.
     lanes: AtomicUsize,
     /// Whether ready lanes carried limits.
@@ -68,6 +74,21 @@ impl Habits {
     /// Notes that a survey had to tell of more than it was expected to.
     pub(super) fn surveyed_many(&self) {
         self.surveys_many.begin();
+    }
+
+    /// Returns true if a tick should expect that nothing is to be decided.
+    pub(super) fn ticks_ahead(&self) -> bool {
+        !self.has_limits() && self.ticks_in_parts.is_over()
+    }
+
+    /// Notes that something was to be decided in a tick that was sent ahead.
+    pub(super) fn had_to_decide(&self) {
+        self.ticks_in_parts.begin();
+    }
+
+    /// Notes that a holder told what it serves, which it had to before a tick of it could be sent ahead.
+    pub(super) fn told(&self) {
+        self.ticks_in_parts.end();
     }
 
     /// Returns how many ready lanes a tick should expect.

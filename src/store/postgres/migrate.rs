@@ -58,6 +58,7 @@ const INITIAL: Migration = Migration {
         include_str!("migrations/0001_initial/functions/fold_few.sql"),
         include_str!("migrations/0001_initial/functions/end_one.sql"),
         include_str!("migrations/0001_initial/functions/take_few.sql"),
+        include_str!("migrations/0001_initial/functions/tick_few.sql"),
         include_str!("migrations/0001_initial/functions/enqueue.sql"),
         include_str!("migrations/0001_initial/functions/attempts.sql"),
         include_str!("migrations/0001_initial/functions/cancel.sql"),

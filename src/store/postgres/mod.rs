@@ -300,6 +300,9 @@ impl Store for PostgresStore {
             if tx.was_too_soon() {
                 self.habits.committed_too_soon();
             }
+            if tx.was_not_ahead() {
+                self.habits.had_to_decide();
+            }
             ran?;
             tx.check_whole().map_err(Error::Store)?;
             tx.conclude()?;

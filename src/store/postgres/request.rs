@@ -31,11 +31,19 @@ pub(super) enum Then {
     Commit,
     /// The commit, which does not wait for its flush, and the flush.
     Flush,
+    /// The commit before the last of the statements, which flushes if there is something to flush.
+    FlushLast,
 }
 
 impl Then {
     pub(super) fn commit(flushes: bool) -> Self {
         if flushes { Self::Flush } else { Self::Commit }
+    }
+
+    /// Returns what precedes the commit, and what follows it.
+    pub(super) fn split(self, batch: &[Statement]) -> (&[Statement], &[Statement]) {
+        let last = usize::from(self == Self::FlushLast);
+        batch.split_at(batch.len().saturating_sub(last))
     }
 }
 

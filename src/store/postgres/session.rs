@@ -199,7 +199,7 @@ impl Session {
             committed.map_err(|error| commit_error(error, asked.elapsed(), options.statement_timeout))
         };
         let commit = async {
-            if then != Then::Flush {
+            if then != Then::Flush && then != Then::FlushLast {
                 return commit.await;
             }
             let flush = connection.flush();

@@ -8,7 +8,7 @@ use super::places::Purpose;
 use super::pool::{Lease, Pool};
 use super::request::{Opening, Request, Then};
 use super::watch;
-use super::wire::{Answer, Statement, Touch, Wire, fits};
+use super::wire::{Answer, Flush, Statement, Touch, Wire, fits};
 use crate::error::StoreError;
 use crate::store::{TxMode, serving};
 
@@ -53,11 +53,20 @@ impl Wire for Transaction<'_> {
 
     fn send_last(
         &mut self,
-        batch: Vec<Statement>,
+        mut batch: Vec<Statement>,
         touch: Touch,
-        flushes: bool,
+        flush: Flush,
     ) -> Result<Vec<Answer>, Failure> {
-        self.ask(batch, touch, Then::commit(flushes && self.options.survives_power()))
+        let then = match flush {
+            Flush::LastStatement if self.options.survives_power() => Then::FlushLast,
+            Flush::LastStatement => {
+                batch.pop();
+                Then::Commit
+            }
+            Flush::Follows => Then::commit(self.options.survives_power()),
+            Flush::Itself => Then::Commit,
+        };
+        self.ask(batch, touch, then)
     }
 }
 
@@ -75,7 +84,7 @@ impl Transaction<'_> {
             }
         };
         let lease = self.lease.insert(lease);
-        watch::batch(&self.options.schema, &batch, then != Then::More);
+        watch::batch(&self.options.schema, then.split(&batch).0, then != Then::More);
         let request = match self.stage {
             Stage::Before => Request::Begin(opening(self.mode, touch), batch, touch, then),
             Stage::Open | Stage::Over => Request::Continue(batch, then),

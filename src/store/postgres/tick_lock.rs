@@ -60,3 +60,7 @@ pub(super) const COMMIT: &str = "COMMIT";
 
 /// Commits an empty record as the session commits, after the tick, and with it all that was committed before.
 pub(super) const FLUSH: &str = "SELECT pg_logical_emit_message(true, 'stationmaster', '')";
+
+/// [`FLUSH`] if the tick with this name granted something, or if the second value is 1.
+pub(super) const FLUSH_NOTED: &str = "SELECT pg_logical_emit_message(true, 'stationmaster', '') \
+  WHERE $2::bigint = 1 OR EXISTS (SELECT FROM sm.request WHERE id = $1::text)";

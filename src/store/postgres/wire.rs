@@ -144,21 +144,32 @@ pub(super) enum Touch {
     Renews,
 }
 
+/// How a commit that goes along gets to the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flush {
+    /// It waits for that itself.
+    Itself,
+    /// It does not, and a flush follows.
+    Follows,
+    /// It does not. The last of the statements follows it, and flushes if there is something to flush.
+    LastStatement,
+}
+
 /// Takes statements to the server, inside the transaction that it stands for.
 pub(super) trait Wire: Send {
     /// Runs the statements in one round trip, one after another, and returns each one's rows. After an error
     /// the transaction is lost.
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure>;
 
-    /// Sends the last statements of a transaction like [`Self::send`], and commits it along with them. `flushes`: the
-    /// commit itself waits for no flush, and a flush follows. A host commits its own transaction.
+    /// Sends the last statements of a transaction like [`Self::send`], and commits it along with them. A host commits its
+    /// own transaction.
     fn send_last(
         &mut self,
         batch: Vec<Statement>,
         touch: Touch,
-        flushes: bool,
+        flush: Flush,
     ) -> Result<Vec<Answer>, Failure> {
-        let _ = flushes;
+        let _ = flush;
         self.send(batch, touch)
     }
 }
@@ -172,9 +183,9 @@ impl<W: Wire + ?Sized> Wire for &mut W {
         &mut self,
         batch: Vec<Statement>,
         touch: Touch,
-        flushes: bool,
+        flush: Flush,
     ) -> Result<Vec<Answer>, Failure> {
-        (**self).send_last(batch, touch, flushes)
+        (**self).send_last(batch, touch, flush)
     }
 }
 

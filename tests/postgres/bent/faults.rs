@@ -136,6 +136,36 @@ faults! {
     "a short grant takes the half of a plan", "migrations/0001_initial/functions/take_few.sql":
         "cardinality(new_epochs) IS DISTINCT FROM cardinality(nos) OR" => "",
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "left";
+    "a tick ahead does not know what is paused", "migrations/0001_initial/functions/tick_few.sql":
+        "OR EXISTS (SELECT FROM sm.pause) OR (SELECT no" => "OR (SELECT no",
+        "ticks_ahead::a_tick_that_has_to_decide_is_made_in_parts" says "left == right";
+    "a tick ahead does not look for a second lane", "migrations/0001_initial/functions/tick_few.sql":
+        "IF lane_digest IS NOT NULL THEN" => "IF false THEN",
+        "ticks_ahead::a_tick_that_has_to_decide_is_made_in_parts" says "left == right";
+    "a tick ahead overlooks what is due", "migrations/0001_initial/functions/tick_few.sql":
+        "OR folded.next_due <= now THEN" => "THEN",
+        "ticks_ahead::a_tick_that_has_to_decide_is_made_in_parts" says "left == right";
+    "a tick ahead overlooks early tasks", "migrations/0001_initial/functions/tick_few.sql":
+        "OR lane_early <> '{}' THEN" => "THEN",
+        "ticks_ahead::a_tick_that_has_to_decide_is_made_in_parts" says "left == right";
+    "a tick ahead raises no bound", "migrations/0001_initial/functions/tick_few.sql":
+        "bound := ARRAY[ranks[granted], dates[granted], indices[granted], numbers[granted] + 1];" => "",
+        "ticks_ahead::a_tick_ahead_grants_and_leaves_what_one_in_parts_does" says "left == right";
+    "a tick ahead forgets what its fold left", "migrations/0001_initial/functions/tick_few.sql":
+        "IF granted > 0 OR lane_at IS NULL THEN" => "IF granted > 0 THEN",
+        "ticks_ahead::a_tick_ahead_grants_and_leaves_what_one_in_parts_does" says "left == right";
+    "a tick ahead counts no slots", "migrations/0001_initial/functions/tick_few.sql":
+        "pool_used + granted * lane_slots" => "pool_used",
+        "ticks_ahead::a_tick_ahead_grants_and_leaves_what_one_in_parts_does" says "left == right";
+    "a tick ahead does not know its request", "migrations/0001_initial/functions/tick_few.sql":
+        "EXISTS (SELECT FROM sm.request WHERE id = tick_id)" => "false",
+        "ticks_ahead::a_tick_ahead_is_repeated_by_its_name" says "request_pkey";
+    "a tick ahead takes a part of what it noted", "tx/tick/grant_noted.sql":
+        "SELECT 1 / ((SELECT count(*) FROM locked) = (SELECT count(*) FROM given))::int = 1 AS is_whole" => "SELECT true AS is_whole",
+        "ticks_ahead::a_tick_ahead_passes_over_what_is_locked" says "left";
+    "a tick ahead waits for rows", "tx/tick/grant_noted.sql":
+        "FOR UPDATE SKIP LOCKED) ready" => "FOR UPDATE) ready",
+        "ticks_ahead::a_tick_ahead_passes_over_what_is_locked" says "Conflict";
     "a second plan waits for rows", "tx/tick/candidates_locked.sql":
         "LIMIT page.most FOR UPDATE SKIP LOCKED) ready" => "LIMIT page.most FOR UPDATE) ready",
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "Conflict";

@@ -39,7 +39,7 @@ fn both_fold_alike(scene: &Scene) -> bool {
     };
     // Both have the same number.
     scene.ask("BEGIN; SELECT txid_current()");
-    let few = after("SELECT count, whole, damage FROM sm._fold_few()");
+    let few = after("SELECT count, whole, damage FROM sm._fold_few(false)");
     let many = after(&FOLD.replace("$1::bigint", "10000"));
     scene.ask("ROLLBACK");
     // Without a row of the fold itself, it was left to the other one.

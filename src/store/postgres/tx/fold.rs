@@ -12,7 +12,7 @@ pub(in super::super) const MOST: i64 = 10_000;
 
 pub(in super::super) const FOLD: &str = statement!("fold.sql");
 /// [`FOLD`] of a few deltas of lanes without limits. It returns no row if it is not for them.
-pub(super) const FOLD_FEW: &str = "SELECT count, whole, damage, next_due, is_sure FROM sm._fold_few()";
+pub(super) const FOLD_FEW: &str = "SELECT count, whole, damage, next_due, is_sure FROM sm._fold_few(false)";
 
 /// Returns whether a fold took all deltas that there were.
 ///

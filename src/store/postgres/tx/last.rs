@@ -7,7 +7,8 @@ use tokio_postgres::Error as PgError;
 use tokio_postgres::error::SqlState;
 
 use super::super::error::{Fault, Outcome};
-use super::super::wire::{Answer, Statement};
+use super::super::tick_lock;
+use super::super::wire::{Answer, Flush, Statement, ask};
 use super::{Db, PostgresBackend};
 use crate::error::StoreError;
 
@@ -24,6 +25,8 @@ pub(super) enum Last {
     Done,
     /// It did, and the transaction is undone, because the verb had to go on.
     TooSoon,
+    /// A whole tick was sent ahead, and is undone, because there was something to decide.
+    NotAhead,
 }
 
 impl PostgresBackend<'_> {
@@ -43,6 +46,11 @@ impl PostgresBackend<'_> {
         self.db.last == Last::TooSoon
     }
 
+    /// Returns true if a tick was sent ahead, and is undone because there was something to decide.
+    pub(in crate::store::postgres) fn was_not_ahead(&self) -> bool {
+        self.db.last == Last::NotAhead
+    }
+
     pub(super) fn say_last(&mut self) {
         if self.db.last == Last::Allowed {
             self.db.last = Last::Next;
@@ -58,13 +66,40 @@ impl Db<'_> {
 
     /// Runs the last statements of the transaction, and commits it along with them.
     pub(super) fn all_last<const N: usize>(&mut self, statements: [Statement; N]) -> Outcome<[Answer; N]> {
-        let flushes = self.reaches.holds_lock;
-        let sent = self.all_and(statements, |wire, batch, touch| wire.send_last(batch, touch, flushes));
+        let flush = if self.reaches.holds_lock { Flush::Follows } else { Flush::Itself };
+        let sent = self.all_and(statements, |wire, batch, touch| wire.send_last(batch, touch, flush));
+        self.ended(sent, Last::TooSoon)
+    }
+
+    /// Runs a whole tick, commits it, and runs the last of the statements behind that. Does not return its answer.
+    pub(super) fn all_ahead<const N: usize>(
+        &mut self,
+        statements: [Statement; N],
+        flush: Statement,
+    ) -> Outcome<[Answer; N]> {
+        let mut batch = vec![ask!(tick_lock::ENTER)];
+        batch.extend(statements);
+        batch.push(flush);
+        self.hurries = true;
+        let sent = self.wire.send_last(batch, self.touch, Flush::LastStatement);
+        let sent = sent.map_err(|failure| self.hurried(failure));
+        let sent = sent.and_then(|mut answers| {
+            answers.drain(..1.min(answers.len()));
+            answers.truncate(N);
+            answers.try_into().map_err(|answers: Vec<Answer>| {
+                Fault::Damaged(format!("{} statements of {N} were answered", answers.len()))
+            })
+        });
+        self.ended(sent, Last::NotAhead)
+    }
+
+    /// Notes how a transaction ended with what was sent last. `refused`: what it means that a statement refused to be that.
+    fn ended<T>(&mut self, sent: Outcome<T>, refused: Last) -> Outcome<T> {
         (self.reaches.holds_lock, self.hurries) = (false, false);
         self.last = if sent.is_ok() { Last::Done } else { Last::Never };
         sent.map_err(|fault| match fault {
             Fault::Server(error) if is_refused(&error) => {
-                self.last = Last::TooSoon;
+                self.last = refused;
                 let text = "a verb that was to be the last of its transaction has to go on: call again";
                 Fault::Server(StoreError::conflict(text).with_source(error))
             }

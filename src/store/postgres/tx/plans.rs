@@ -6,6 +6,7 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use super::super::digest::Digest;
 use super::super::name::Schema;
 use super::super::options::PostgresOptions;
+use super::super::tick_lock;
 use super::super::upgrade::migrate;
 use super::{
     attempt, cap, change, feed, fold, insert, pool, promote, queue, retention, rules, run, sensor, tick,
@@ -42,6 +43,8 @@ const HOT: &[(&str, &str)] = &[
     ("grant", tick::GRANT),
     ("grant, plain", tick::GRANT_PLAIN),
     ("grant few", tick::few::GRANT_FEW),
+    ("grant noted", tick::ahead::GRANT_NOTED),
+    ("flush noted", tick_lock::FLUSH_NOTED),
     ("forget requests", tick::FORGET_REQUESTS),
     ("start", attempt::START),
     ("renew", attempt::RENEW),

@@ -54,6 +54,7 @@ impl Db<'_> {
         let (told_at, lease) = (serving.announced_at.as_micros(), duration_micros(serving.lease));
         let until = serving.until().as_micros();
         let put = ask!(PUT_SERVING, holder, queues, told_at, lease, until, digest.clone());
+        self.habits.told();
         self.at_tick(true, [put, ask!(FORGET_SERVING, forget.as_micros(), holder, digest)]).map(drop)
     }
 

@@ -43,9 +43,10 @@ fn steps(plan: &serde_json::Value, into: &mut Vec<String>) {
 /// fold looks for what was open before, and one grant forgets a tick.
 async fn course(client: &Client, schema: &Schema) {
     let prepare = format!(
-        "PREPARE enqueue AS {}; PREPARE grant_few AS {}",
+        "PREPARE enqueue AS {}; PREPARE grant_few AS {}; PREPARE grant_noted AS {}",
         schema.apply(insert::ENQUEUE_ONE),
-        schema.apply(tick::few::GRANT_FEW)
+        schema.apply(tick::few::GRANT_FEW),
+        schema.apply(tick::ahead::GRANT_NOTED)
     );
     client.batch_execute(&prepare).await.unwrap();
     for no in [1, 2] {
@@ -55,7 +56,7 @@ async fn course(client: &Client, schema: &Schema) {
         );
         client.batch_execute(&enqueue).await.unwrap();
     }
-    let fold = "SELECT * FROM sm._fold_few()";
+    let fold = "SELECT * FROM sm._fold_few(false)";
     client.batch_execute(&schema.apply(fold)).await.unwrap();
     for no in [1, 2] {
         let grant = format!(
@@ -70,6 +71,14 @@ async fn course(client: &Client, schema: &Schema) {
         );
         client.batch_execute(&schema.apply(&grant)).await.unwrap();
     }
+    // The same by a tick ahead, for which the holder has told what it serves.
+    let whole = "INSERT INTO sm.serving (holder, digest, queues, told_at, lease, until)
+          VALUES ('h', sm.lane_digest('', 1, '', NULL), 'null', 1, 90, 181);
+        EXECUTE enqueue(NULL, 0, 3, -1, 0, NULL, 0, 1, 1, 'n', 'w', 'r', 't3', NULL, '', 'default_pool', 1, '[]', NULL, 0, 0);
+        SELECT * FROM sm._tick_few('tick 3', 'tick 2', 'h', 90, 4, 3, 3, 64);
+        EXECUTE grant_noted('tick 3', 'h', 9, 3, 1);
+        SELECT * FROM sm._end_one(3, 1, 6, 9, NULL, NULL, 0); SELECT * FROM sm._fold_few(false)";
+    client.batch_execute(&schema.apply(whole)).await.unwrap();
     client.batch_execute("SET auto_explain.log_min_duration = -1").await.unwrap();
     let left = "SELECT (SELECT count(*) FROM sm.lane) + (SELECT count(*) FROM sm.pool_use) + (SELECT count(*) FROM sm.delta)";
     assert_eq!(client.query_one(&schema.apply(left), &[]).await.unwrap().get::<_, i64>(0), 0);

@@ -1,5 +1,6 @@
 //! An admission tick: what it plans with, what may be admitted, and what it commits. Each is one round trip.
 
+pub(super) mod ahead;
 pub(super) mod few;
 mod reach;
 pub(super) mod share;

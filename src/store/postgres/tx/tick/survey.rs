@@ -27,10 +27,10 @@ const MOST: usize = 16;
 
 /// Where its rows have a lane's pool, and behind that what concerns no lane: what the request granted, whether there is
 /// more than it tells, and in the first row alone what holders told.
-const POOL: usize = 15;
+pub(super) const POOL: usize = 15;
 const GRANTED: usize = 20;
 const HAS_MORE: usize = 21;
-const TOLD: usize = 22;
+pub(super) const TOLD: usize = 22;
 
 /// Where a short fold tells the next due instant, and whether that is all that it knows of instants.
 const DUE: usize = 3;
@@ -80,24 +80,24 @@ fn carry_limits(lanes: &[Row]) -> Outcome<bool> {
 }
 
 /// What is asked for a survey.
-struct Asked {
-    granted: Option<Vec<LeaseRef>>,
-    promoted: usize,
-    lanes: Answer,
-    pools: Vec<PoolRecord>,
-    limits: Answer,
-    shares: Answer,
-    around: Around,
+pub(super) struct Asked {
+    pub(super) granted: Option<Vec<LeaseRef>>,
+    pub(super) promoted: usize,
+    pub(super) lanes: Answer,
+    pub(super) pools: Vec<PoolRecord>,
+    pub(super) limits: Answer,
+    pub(super) shares: Answer,
+    pub(super) around: Around,
     /// Whether there are changes that the counters do not have yet.
-    is_behind: bool,
+    pub(super) is_behind: bool,
 }
 
 /// What does not concern a lane.
-struct Around {
+pub(super) struct Around {
     /// The next due instant, and the next one behind now.
-    due: [Option<i64>; 2],
-    serving: Vec<Serving>,
-    beside: Beside,
+    pub(super) due: [Option<i64>; 2],
+    pub(super) serving: Vec<Serving>,
+    pub(super) beside: Beside,
 }
 
 impl Around {
@@ -157,8 +157,11 @@ fn request(query: &SurveyQuery) -> Option<String> {
 impl Db<'_> {
     /// `locks`: no other tick runs from then on until the transaction ends.
     pub(in super::super) fn survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Survey> {
-        let Asked { granted, promoted, lanes, pools, limits, shares, around, is_behind } =
-            self.ask_survey(query, locks)?;
+        let (ahead, asked) = match self.tick_ahead(query)? {
+            Some((asked, granted)) => (Some(granted), asked),
+            None => (None, self.ask_survey(query, locks)?),
+        };
+        let Asked { granted, promoted, lanes, pools, limits, shares, around, is_behind } = asked;
         // If it promoted fewer than it might, what is still overdue is locked by somebody else, and another tick
         // at once would not promote it either.
         let is_passed = |promote: &Promote| granted.is_none() && promoted < promote.limit;
@@ -167,6 +170,7 @@ impl Db<'_> {
             granted,
             next_due: around.due[next].map(Timestamp::from_micros),
             serving: around.serving,
+            ahead,
             ..Survey::default()
         };
         self.reaches.begin();
@@ -270,23 +274,29 @@ impl Db<'_> {
         };
         let [lanes, pools, limits, shares, next_due] = plans_with(query);
         let request = ask!(REQUEST, request(query));
-        // A task with a share carries its key, so without limits there are no shares.
-        let [folded, granted, lanes, pools, limits, shares, next_due] =
-            if is_tick && !self.habits.has_limits() {
-                let asked = [fold, request, lanes, pools, next_due];
-                let [folded, granted, lanes, pools, next_due] = self.at_tick(locks, asked)?;
-                if few && folded.is_empty() {
-                    return Ok(None);
-                }
-                let [limits, shares] = if carry_limits(&lanes)? {
-                    self.all([limits, shares])?
-                } else {
-                    [Answer::new(), Answer::new()]
-                };
-                [folded, granted, lanes, pools, limits, shares, next_due]
+        // A task with a share carries its key, so without limits there are no shares. Only ticks, and looks before them,
+        // come so often that it matters.
+        let [folded, granted, lanes, pools, limits, shares, next_due] = if self.is_own
+            && !self.habits.has_limits()
+        {
+            let [folded, granted, lanes, pools, next_due] = if query.request.is_some() {
+                self.at_tick(locks, [fold, request, lanes, pools, next_due])?
             } else {
-                self.at_tick(locks, [fold, request, lanes, pools, limits, shares, next_due])?
+                let [folded, lanes, pools, next_due] = self.at_tick(locks, [fold, lanes, pools, next_due])?;
+                [folded, Answer::new(), lanes, pools, next_due]
             };
+            if few && folded.is_empty() {
+                return Ok(None);
+            }
+            let [limits, shares] = if carry_limits(&lanes)? {
+                self.all([limits, shares])?
+            } else {
+                [Answer::new(), Answer::new()]
+            };
+            [folded, granted, lanes, pools, limits, shares, next_due]
+        } else {
+            self.at_tick(locks, [fold, request, lanes, pools, limits, shares, next_due])?
+        };
         if few && folded.is_empty() {
             return Ok(None);
         }

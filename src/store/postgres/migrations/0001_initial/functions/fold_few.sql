@@ -2,8 +2,11 @@
 -- the plans that it needs, which is most of what a short fold costs. Returns the same, or no row if fold.sql must do
 -- it; then it wrote nothing. Beside that, the earliest instant that a task waits for, for the survey that follows, unless
 -- tasks may wait for an earlier one: then is_sure is false.
-CREATE FUNCTION sm._fold_few() RETURNS TABLE (count BIGINT, whole BOOLEAN, damage TEXT[], next_due BIGINT,
-  is_sure BOOLEAN) LANGUAGE plpgsql AS $$
+-- leaves: if all deltas are of one lane, its counter, and that of its pool if slots came back, are only returned, for a tick
+-- that changes them, too: left_lane is then set. What they were before is deleted.
+CREATE FUNCTION sm._fold_few(leaves BOOLEAN) RETURNS TABLE (count BIGINT, whole BOOLEAN, damage TEXT[], next_due BIGINT,
+  is_sure BOOLEAN, left_lane UUID, left_ready BIGINT, left_tasks BIGINT, left_bound BIGINT[], left_early BIGINT[],
+  left_used BIGINT) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   most CONSTANT BIGINT := 16;
@@ -118,10 +121,17 @@ BEGIN
         INSERT INTO sm.lane (digest, no, slots, pool, limits, queue)
         VALUES (one_digest, needs.no, needs.slots, needs.pool, needs.limits, needs.queue);
       END IF;
-      INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no, early)
-      VALUES (one_digest, nextval('sm.version'), use.ready, use.tasks, coalesce(bound[1], -9223372036854775808),
-        coalesce(bound[2], -9223372036854775808), coalesce(bound[3], -9223372036854775808),
-        coalesce(bound[4], -9223372036854775808), use.early);
+      bound := coalesce(bound, ARRAY[-9223372036854775808, -9223372036854775808, -9223372036854775808, -9223372036854775808]);
+      IF leaves AND cardinality(digests) = 1 THEN
+        left_lane := one_digest;
+        left_ready := use.ready;
+        left_tasks := use.tasks;
+        left_bound := bound;
+        left_early := use.early;
+      ELSE
+        INSERT INTO sm.lane_use (digest, version, ready, tasks, rank, logical_date, map_index, no, early)
+        VALUES (one_digest, nextval('sm.version'), use.ready, use.tasks, bound[1], bound[2], bound[3], bound[4], use.early);
+      END IF;
     ELSIF lane.digest IS NOT NULL THEN
       DELETE FROM sm.lane WHERE digest = one_digest;
     END IF;
@@ -131,6 +141,8 @@ BEGIN
       RETURNING used INTO was_used;
       IF NOT FOUND OR was_used < given_back THEN
         damage := damage || ('pool ' || coalesce(lane.pool, needs.pool));
+      ELSIF left_lane IS NOT NULL THEN
+        left_used := was_used - given_back;
       ELSIF was_used > given_back THEN
         INSERT INTO sm.pool_use (name, version, used)
         VALUES (coalesce(lane.pool, needs.pool), nextval('sm.version'), was_used - given_back);

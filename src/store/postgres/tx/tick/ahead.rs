@@ -1,0 +1,81 @@
+//! A whole tick in one round trip, where nothing is to be decided.
+
+use super::super::super::error::Outcome;
+use super::super::super::tick_lock::FLUSH_NOTED;
+use super::super::super::wire::{Answer, ask};
+use super::super::queue::told;
+use super::super::rules::Beside;
+use super::super::{Db, Digest, clamp, first, row};
+use super::survey::{Around, Asked, POOL, TOLD};
+use crate::store::contract::SurveyQuery;
+use crate::store::sql::records;
+use crate::store::sql::statement::statement;
+use crate::task::TaskRecord;
+use crate::time::duration_micros;
+
+pub(in super::super) const TICK_FEW: &str = "SELECT * FROM sm._tick_few(\
+  $1::text, $2::text, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint)";
+pub(in super::super) const GRANT_NOTED: &str = statement!("grant_noted.sql");
+
+/// Beyond this the plans of statements are little of what a tick costs.
+const MOST: usize = 64;
+
+/// Where the next due instant stands.
+const DUE: usize = TOLD + 1;
+
+impl Db<'_> {
+    /// Surveys and grants in one round trip, with the commit, where that is allowed and where most likely nothing is to be
+    /// decided. Returns none if it did not try.
+    pub(super) fn tick_ahead(&mut self, query: &SurveyQuery) -> Outcome<Option<(Asked, Vec<TaskRecord>)>> {
+        let (Some(ahead), Some(promote), Some(request)) = (&query.ahead, query.promote, &query.request)
+        else {
+            return Ok(None);
+        };
+        let may = self.is_last() && !self.reaches.holds_lock && query.budget <= MOST;
+        if !may || !self.habits.ticks_ahead() {
+            return Ok(None);
+        }
+        let now = promote.now.as_micros();
+        let tick = ask!(
+            TICK_FEW,
+            request.as_str(),
+            ahead.replaces.as_str(),
+            ahead.holder.as_str(),
+            duration_micros(ahead.lease),
+            clamp(query.budget),
+            now,
+            ahead.forget.before.as_micros(),
+            clamp(ahead.forget.limit),
+        );
+        let grant = ask!(
+            GRANT_NOTED,
+            request.as_str(),
+            ahead.holder.as_str(),
+            (promote.now + ahead.lease).as_micros(),
+            now,
+            i64::from(ahead.started),
+        );
+        let flush = ask!(FLUSH_NOTED, request.as_str(), i64::from(self.hands_out));
+        let [mut lanes, grants] = self.all_ahead([tick, grant], flush)?;
+        let tasks = grants.iter().map(|row| row::task(self, row)).collect::<Outcome<Vec<TaskRecord>>>()?;
+        let asked = {
+            let all = first(&lanes)?;
+            let serving = told(row::value(all, TOLD)?)?;
+            let (due, is_ready) = (row::value(all, DUE)?, row::value::<Option<Digest>>(all, 0)?.is_some());
+            let pools = if is_ready { vec![records::pool_at(all, POOL)?] } else { Vec::new() };
+            if !is_ready {
+                lanes.clear();
+            }
+            let around = Around { due: [due; 2], serving, beside: Beside::default() };
+            let (limits, shares) = (Answer::new(), Answer::new());
+            Asked { granted: None, promoted: 0, lanes, pools, limits, shares, around, is_behind: false }
+        };
+        Ok(Some((asked, in_order(tasks))))
+    }
+}
+
+/// The order of admission: the rows of a grant have none.
+fn in_order(mut tasks: Vec<TaskRecord>) -> Vec<TaskRecord> {
+    tasks.sort_by_key(TaskRecord::order);
+    tasks
+}
