@@ -163,7 +163,10 @@ fn a_tick_is_refused_and_the_transaction_goes_on() {
             let order = AdmitRequest::new("h".try_into()?, "tick".try_into()?, 1, lease);
             let refused = tx.admit(now, &order).unwrap_err();
             assert!(matches!(refused, Error::Invalid(Invalid::TickInHostTransaction)), "{refused}");
-            assert!(refused.to_string().contains("admit with an Admitter, or in Store::write"), "{refused}");
+            assert!(
+                refused.to_string().contains("admit with an Admitter, or in the store's own `write`"),
+                "{refused}"
+            );
             tx.define([pool("p", 1)], IfExists::Replace)
         };
         postgres::tx(&transaction, &schema, body).await.unwrap();
