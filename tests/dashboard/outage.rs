@@ -13,7 +13,7 @@ use stationmaster::{NewTask, TaskKey};
 use crate::stage::{Stage, at, plain, rows};
 
 fn named(name: impl std::fmt::Display) -> NewTask {
-    NewTask::new(TaskKey::new("n", "w", "r", &name.to_string()).unwrap())
+    NewTask::new(TaskKey::new("n", "w", "r", name.to_string()).unwrap())
 }
 
 /// A list of what waits begins with what waits for an instant. However much that is, what waits for slots is seen.

@@ -18,7 +18,7 @@ const SHOWN: usize = 20;
 
 pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     let (leased, ready) =
-        (TaskQuery::leased().limit(SAMPLE), TaskQuery::waiting().from_ready().limit(SAMPLE));
+        (TaskQuery::leased().limit(SAMPLE), TaskQuery::waiting().without_later().limit(SAMPLE));
     let (counts, sizes, next, mut leased, mut ready) = look.store.read(|tx| {
         let (counts, sizes) = (tx.count_tasks(COUNTED)?, tx.sizes()?);
         Ok((counts, sizes, tx.next_expiry()?, tx.list_tasks(&leased)?.tasks, tx.list_tasks(&ready)?.tasks))

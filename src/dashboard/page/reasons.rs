@@ -23,7 +23,7 @@ pub(super) struct Sample(Vec<(TaskRecord, Explanation)>);
 
 impl Sample {
     pub(super) fn read(tx: &mut ReadTx<'_>, now: Timestamp) -> crate::Result<Self> {
-        let tasks = tx.list_tasks(&TaskQuery::waiting().from_ready().limit(SAMPLE))?.tasks;
+        let tasks = tx.list_tasks(&TaskQuery::waiting().without_later().limit(SAMPLE))?.tasks;
         let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
         let why = if keys.is_empty() { Vec::new() } else { tx.explain(now, &keys)? };
         Ok(Self(tasks.into_iter().zip(why).collect()))

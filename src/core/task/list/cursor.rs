@@ -61,7 +61,7 @@ impl Cursor {
 #[cfg(feature = "dashboard")]
 impl TaskQuery {
     /// Leaves out the tasks that wait for an instant, which come first in a list of those that wait.
-    pub(crate) fn from_ready(mut self) -> Self {
+    pub(crate) fn without_later(mut self) -> Self {
         let ready = self.walks().iter().position(|walk| *walk == super::walk::Walk::Ready);
         self.after = ready.map(|walk| Cursor::new(&self, walk, None).to_text());
         self
