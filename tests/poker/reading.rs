@@ -120,7 +120,14 @@ fn an_outage_goes_on_although_a_load_fails() {
 #[test]
 fn one_due_time_that_no_one_looked_at_is_made_up_for() {
     for kind in kinds() {
-        for (comes, fails) in [(120, true), (150, false), (150, true), (1_000, false)] {
+        let cases = [
+            (120, true, false),
+            (120, true, true),
+            (150, false, false),
+            (150, true, false),
+            (1_000, false, false),
+        ];
+        for (comes, fails, leaves) in cases {
             let faults = Arc::new(FaultStore::new(kind.shared()));
             let store: Arc<dyn Store> = faults.clone();
             sense(&store, 0, &NAMES, waits(60, 86_400));
@@ -134,10 +141,14 @@ fn one_due_time_that_no_one_looked_at_is_made_up_for() {
                 faults.refuse(TxMode::Read, 1);
                 assert!(second.tick(at(comes - 1)).is_err());
             }
+            if leaves {
+                second.leave().unwrap();
+                second = poker(&store, "third", &asked, PokeOutcome::NotYet);
+            }
             second.tick(at(comes)).unwrap();
             let due = due_once(&NAMES, 60, 100, comes);
             assert!((comes < 1_000) == (due > 0), "the targets say nothing");
-            assert_eq!(asked.load(Ordering::SeqCst), due, "{}: {comes}, {fails}", kind.name);
+            assert_eq!(asked.load(Ordering::SeqCst), due, "{}: {comes}, {fails}, {leaves}", kind.name);
             (comes + 1..=comes + 60).for_each(|now| drop(second.tick(at(now)).unwrap()));
             assert_eq!(asked.load(Ordering::SeqCst), due + NAMES.len(), "then one in each interval");
         }

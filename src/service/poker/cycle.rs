@@ -221,8 +221,7 @@ impl Service for Poker {
         let (tick, mut report) = (Tick::begin("poker", spans::cycle(&self.name)), PokeReport::default());
         let answer = self.cycle(now, &mut report);
         self.emitter.ticked(&tick, Some(&report), answer.as_ref().err());
-        self.counts.emit(&self.emitter);
-        self.emit_kinds(&report);
+        self.emit_kinds();
         if answer.is_ok() {
             report.emit_gauges(&self.emitter);
         }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use super::counts::PokeCounts;
 use super::engine::{Collected, Engine};
 use super::follow::Unread;
 use super::kinds::{Kind, Kinds};
@@ -151,8 +150,6 @@ pub struct Poker {
     /// Whether its loop is woken by what the engine has to tell.
     pub(super) is_woken: bool,
     pub(super) emitter: Emitter,
-    /// Outcomes not yet reported to the observer.
-    pub(super) counts: PokeCounts,
     pub(super) told_kinds: ToldKinds,
 }
 
@@ -197,7 +194,6 @@ impl Poker {
             engine: Engine::new(),
             is_woken: false,
             emitter: Emitter::default(),
-            counts: PokeCounts::default(),
             told_kinds: ToldKinds::new(),
         }
     }
@@ -302,7 +298,7 @@ impl Poker {
         });
         self.begin_anew();
         // Nothing is left to be shown of any kind.
-        self.emit_kinds(&PokeReport::default());
+        self.emit_kinds();
         left.and(settled)
     }
 
@@ -313,9 +309,8 @@ impl Poker {
         let Some(now) = self.plan.now() else { return Ok(()) };
         self.take_up(&mut collected, now, &mut report);
         let settled = self.store_ends(now, &mut report);
-        self.counts.emit(&self.emitter);
         report.emit(&self.emitter);
-        self.emit_kinds(&report);
+        self.emit_kinds();
         settled
     }
 

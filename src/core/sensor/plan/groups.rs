@@ -30,6 +30,8 @@ pub(super) struct Groups {
     by_kind: BTreeMap<u32, (usize, usize)>,
     /// Groups without members, kept only until their poke returns or is not made.
     pub(super) deserted: usize,
+    /// How many of those are asked.
+    pub(super) unwanted: usize,
 }
 
 impl Groups {
@@ -97,6 +99,7 @@ impl Groups {
         // Without members it counted as deserted, whether it was just created or waits for its poke.
         if group.members == 0 {
             self.deserted -= 1;
+            self.unwanted -= usize::from(group.phase == Phase::Asked);
             self.stored.unmatched.remove(&group.fingerprint);
             if !served {
                 // No one looks at the target, so nothing is known of it. Who serves the kind next must not find the outage.
@@ -198,8 +201,9 @@ impl Groups {
         self.set_outage(at, None);
         self.set_overdue(at, i64::MAX);
         let Some(group) = self.slab.get_mut(at) else { return };
-        if group.phase != Phase::Asked {
-            self.due.remove(&(group.due, at));
+        match group.phase {
+            Phase::Asked => self.unwanted += 1,
+            _ => drop(self.due.remove(&(group.due, at))),
         }
         group.clear();
         if group.phase == Phase::Resting {
@@ -344,6 +348,7 @@ impl Groups {
         // same target found it, and the target was not poked a second time meanwhile.
         if members == 0 {
             if asked {
+                self.unwanted -= 1;
                 self.forget(group.at);
             }
             return;
@@ -394,7 +399,9 @@ impl Groups {
             self.rest(group, now, rules);
         }
         if let Some(found) = self.get_mut(group) {
-            found.phase = Phase::Hung;
+            // Without members it was not given a rest.
+            let was_asked = std::mem::replace(&mut found.phase, Phase::Hung) == Phase::Asked;
+            self.unwanted -= usize::from(was_asked);
         }
     }
 

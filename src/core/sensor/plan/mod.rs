@@ -174,9 +174,9 @@ impl Plan {
         self.groups.get(group).map(|found| found.kind)
     }
 
-    /// Returns true if a group waits for its poke that no sensor waits for.
+    /// Returns true if a group waits for its answer that no sensor waits for.
     pub(crate) fn has_deserted(&self) -> bool {
-        self.groups.deserted > 0
+        self.groups.unwanted > 0
     }
 
     /// Returns true if no sensor waits for this group.

@@ -725,6 +725,9 @@ impl World {
         assert_eq!(plan.sensors(), naive.sensors.len());
         let with = naive.targets.keys().filter(|target| naive.of(**target).next().is_some()).count();
         assert_eq!((plan.groups(), plan.groups.deserted), (with, naive.targets.len() - with));
+        let unwanted =
+            |(target, found): (&u64, &Target)| found.asked.is_some() && naive.of(*target).next().is_none();
+        assert_eq!(plan.has_deserted(), naive.targets.iter().any(unwanted));
         let count = plan.by_kind().get(&0).copied().unwrap_or_default();
         assert_eq!(count, (naive.sensors.len(), with));
         let outages = naive.targets.values().filter(|target| target.outage.is_some()).count();
