@@ -276,10 +276,10 @@ pub enum Invalid {
         /// Its number of shards.
         shards: u32,
     },
-    /// A duration is zero or out of range.
+    /// A duration, or the number of shards, is zero or out of range.
     #[error("{what} must be {expected}")]
     Duration {
-        /// Which duration.
+        /// What is out of range.
         what: &'static str,
         /// The range it must be in.
         expected: &'static str,

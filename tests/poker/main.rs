@@ -22,6 +22,7 @@ mod balance;
 mod kinds_served;
 mod names;
 mod outages;
+mod reading;
 mod retention;
 mod stalls;
 #[path = "../stores/mod.rs"]

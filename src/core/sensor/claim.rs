@@ -385,7 +385,7 @@ fn by_shard(leases: &[ShardLease]) -> BTreeMap<u32, &ShardLease> {
 }
 
 /// Returns the write that changes the holder of a shard.
-fn moved(lease: &ShardLease, to: Option<&Holder>, until: Timestamp) -> ShardWrite {
+pub(crate) fn moved(lease: &ShardLease, to: Option<&Holder>, until: Timestamp) -> ShardWrite {
     let next = ShardLease { holder: to.cloned(), epoch: lease.epoch + 1, expires_at: until, ..lease.clone() };
     ShardWrite::replacing(lease, next)
 }

@@ -2,10 +2,9 @@
 //! gave them.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::num::NonZeroU32;
 
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::spec::NewSensor;
@@ -148,6 +147,13 @@ mod kinds {
 
     type Enabled = Option<BTreeSet<SensorKind>>;
 
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "\"*\", a list of sensor kinds, or a text with commas between them")]
+    enum Kinds {
+        Text(String),
+        List(Vec<String>),
+    }
+
     pub(super) fn serialize<S: Serializer>(kinds: &Enabled, serializer: S) -> Result<S::Ok, S::Error> {
         match kinds {
             None => serializer.serialize_str("*"),
@@ -156,33 +162,14 @@ mod kinds {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Enabled, D::Error> {
-        struct Kinds;
-
-        impl<'de> Visitor<'de> for Kinds {
-            type Value = Enabled;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"*\", a list of sensor kinds, or a text with commas between them")
+        let names = match Kinds::deserialize(deserializer)? {
+            Kinds::Text(text) if text.trim() == "*" => return Ok(None),
+            Kinds::Text(text) => {
+                text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
             }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Enabled, E> {
-                if text.trim() == "*" {
-                    return Ok(None);
-                }
-                let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-                names.map(SensorKind::new).collect::<Result<_, _>>().map(Some).map_err(E::custom)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<Enabled, A::Error> {
-                let mut kinds = BTreeSet::new();
-                while let Some(kind) = names.next_element()? {
-                    kinds.insert(kind);
-                }
-                Ok(Some(kinds))
-            }
-        }
-
-        deserializer.deserialize_any(Kinds)
+            Kinds::List(names) => names,
+        };
+        names.into_iter().map(SensorKind::new).collect::<Result<_, _>>().map(Some).map_err(Error::custom)
     }
 }
 

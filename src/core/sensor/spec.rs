@@ -127,13 +127,8 @@ impl Settings {
     /// Returns [`Invalid::Duration`] if the interval is below one millisecond or the timeout below one
     /// microsecond.
     pub fn new(interval: Duration, timeout: Duration) -> Result<Self, Invalid> {
-        if interval < Duration::from_millis(1) {
-            return Err(Invalid::Duration { what: "the poke interval", expected: "at least 1 ms" });
-        }
-        if timeout < Duration::from_micros(1) {
-            return Err(Invalid::Duration { what: "the sensor timeout", expected: "at least 1 microsecond" });
-        }
-        let (interval, timeout) = (whole_micros(interval), whole_micros(timeout));
+        let interval = at_least(MILLISECOND, interval, "the poke interval", "at least 1 ms")?;
+        let timeout = at_least(MICROSECOND, timeout, "the sensor timeout", "at least 1 microsecond")?;
         Ok(Self {
             interval,
             timeout,
@@ -151,13 +146,8 @@ impl Settings {
     ///
     /// Returns [`Invalid::Duration`] below one microsecond.
     pub fn execution_timeout(mut self, length: Duration) -> Result<Self, Invalid> {
-        if length < Duration::from_micros(1) {
-            return Err(Invalid::Duration {
-                what: "the execution timeout",
-                expected: "at least 1 microsecond",
-            });
-        }
-        self.execution_timeout = Some(whole_micros(length));
+        let length = at_least(MICROSECOND, length, "the execution timeout", "at least 1 microsecond")?;
+        self.execution_timeout = Some(length);
         Ok(self)
     }
 
@@ -167,10 +157,7 @@ impl Settings {
     ///
     /// Returns [`Invalid::Duration`] below one millisecond.
     pub fn poke_timeout(mut self, length: Duration) -> Result<Self, Invalid> {
-        if length < Duration::from_millis(1) {
-            return Err(Invalid::Duration { what: "the poke timeout", expected: "at least 1 ms" });
-        }
-        self.poke_timeout = Some(whole_micros(length));
+        self.poke_timeout = Some(at_least(MILLISECOND, length, "the poke timeout", "at least 1 ms")?);
         Ok(self)
     }
 
@@ -180,13 +167,8 @@ impl Settings {
     ///
     /// Returns [`Invalid::Duration`] for less than the interval.
     pub fn max_interval(mut self, length: Duration) -> Result<Self, Invalid> {
-        if whole_micros(length) < self.interval {
-            return Err(Invalid::Duration {
-                what: "the longest interval",
-                expected: "at least the interval",
-            });
-        }
-        self.max_interval = Some(whole_micros(length));
+        let length = at_least(self.interval, length, "the longest interval", "at least the interval")?;
+        self.max_interval = Some(length);
         Ok(self)
     }
 
@@ -214,9 +196,18 @@ impl Settings {
     }
 }
 
+const MILLISECOND: Duration = Duration::from_millis(1);
+const MICROSECOND: Duration = Duration::from_micros(1);
+
 /// Truncates to the microsecond, and to a length that can be stored as an `i64` of microseconds.
-fn whole_micros(length: Duration) -> Duration {
-    Duration::from_micros(time::duration_micros(length).unsigned_abs())
+fn at_least(
+    least: Duration,
+    length: Duration,
+    what: &'static str,
+    expected: &'static str,
+) -> Result<Duration, Invalid> {
+    let length = Duration::from_micros(time::duration_micros(length).unsigned_abs());
+    if length < least { Err(Invalid::Duration { what, expected }) } else { Ok(length) }
 }
 
 /// A sensor to register, from the holder of a running task.

@@ -1,5 +1,6 @@
 //! One tick of a poker.
 
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use super::engine::{Collected, Setting, Standing};
@@ -18,6 +19,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A tick checks within this time whether a poke delays others.
 const LOOK_SOON: Duration = Duration::from_millis(20);
+
+/// The most shards. Each has a row, which workers read when they renew.
+const MOST_SHARDS: NonZeroU32 = NonZeroU32::MIN.saturating_add(65_535);
 
 /// The longest that a tick waits, whatever the options say.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
@@ -162,7 +166,8 @@ impl Poker {
         let begin = (waiting > 0).then(|| if again { now } else { now + LOOK_AGAIN });
         let look = (standing.running > 0 && !self.is_woken).then(|| now + LOOK_AGAIN);
         let check = standing.check_at.map(|at| now + at.saturating_duration_since(time));
-        [planned, self.renew_at, follow, begin, look, check].into_iter().flatten().min()
+        let read = (!self.unread.is_empty()).then_some(now);
+        [planned, self.renew_at, follow, begin, look, check, read].into_iter().flatten().min()
     }
 }
 
@@ -172,23 +177,16 @@ impl Poker {
         if self.options.lease < Duration::from_millis(10) {
             return Err(Invalid::Duration { what: "a worker's lease", expected: "at least 10 ms" }.into());
         }
+        if self.options.shards > MOST_SHARDS {
+            return Err(Invalid::Duration { what: "the number of shards", expected: "at most 65536" }.into());
+        }
         let began = Instant::now();
         if !self.plan.begin(now) {
             self.forget_renewal();
             self.withdraw();
         }
-        let gained = self.hold_shards(now)?;
-        report.gained = gained.len();
-        report.loaded = match self.follow(now, &gained) {
-            Ok(loaded) => loaded,
-            Err(error) => {
-                let mut kept = self.plan.held().clone();
-                kept.retain(|shard, _| !gained.contains_key(shard));
-                self.hold(kept);
-                self.renew_at = None;
-                return Err(error);
-            }
-        };
+        report.gained = self.hold_shards(now)?;
+        report.loaded = self.follow(now)?;
         self.kinds.sweep(|| self.plan.kinds());
         self.withdraw();
         self.take_due(now, report);
@@ -223,8 +221,7 @@ impl Service for Poker {
         let (tick, mut report) = (Tick::begin("poker", spans::cycle(&self.name)), PokeReport::default());
         let answer = self.cycle(now, &mut report);
         self.emitter.ticked(&tick, Some(&report), answer.as_ref().err());
-        self.counts.emit(&self.emitter);
-        self.emit_kinds(&report);
+        self.emit_kinds();
         if answer.is_ok() {
             report.emit_gauges(&self.emitter);
         }

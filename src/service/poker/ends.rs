@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::counts::CountedAs;
 use super::engine::Collected;
 use super::life::tell;
 use super::report::PokeReport;
@@ -11,6 +10,7 @@ use crate::error::Result;
 use crate::ops::{EndedSensor, end_free_sensors};
 use crate::sensor::plan::{Answer, Event, GroupRef, Log, Outcome};
 use crate::sensor::{EndReason, SensorRecord};
+use crate::service::observer::metrics::POKE_SECONDS;
 use crate::time::Timestamp;
 
 impl Poker {
@@ -21,14 +21,14 @@ impl Poker {
             report.poked += 1;
             report.overran += usize::from(matches!(answer.outcome, Outcome::Overran { .. }));
             let kind = self.plan.kind(answer.group).and_then(|kind| self.kinds.name(kind)).cloned();
-            if let Some(kind) = &kind {
-                self.counts.count(&self.emitter, kind, CountedAs::from(&answer.outcome), answer.took);
+            if let (Some(kind), Some(took)) = (&kind, answer.took) {
+                self.emitter.seconds(&POKE_SECONDS, &[("kind", kind.as_str())], took);
             }
-            let took = answer.took;
+            let (took, word) = (answer.took, PokeReport::word(&answer.outcome));
             let sensors = self.apply(answer, now, report);
             report.saved += sensors.saturating_sub(1);
             if let Some(kind) = &kind {
-                report.count_shared(kind, sensors, took);
+                report.count_shared(kind, word, sensors, took);
             }
         }
         report.late += collected.returned.len();

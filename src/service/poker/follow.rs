@@ -1,99 +1,137 @@
 //! What a poker reads from the store.
 
-use std::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use super::options::Options;
-use super::shards::Gained;
 use super::worker::Poker;
 use crate::error::{Error, Result};
 use crate::sensor::plan::Arrival;
+use crate::sensor::{SensorRecord, life};
 use crate::service::numbers::latest_changes;
-use crate::shard::{code, range};
+use crate::shard::range;
 use crate::store::contract::{SensorQuery, WhichSensors};
 use crate::time::Timestamp;
 
+/// The shards of which a worker has yet to read what waits. It knows some of their sensors, or none.
+pub(super) type Unread = BTreeMap<u32, Reading>;
+
+/// How far a worker has read a shard.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Reading {
+    /// Since when no one has looked after it, or after those kinds of it that the worker gained. `None` if it gained
+    /// nothing, and reads the shard again.
+    pub(super) left_at: Option<Timestamp>,
+    /// The change up to which it has read what waits.
+    after: u64,
+    /// It missed changes of what it has read, and is to read that again.
+    again: bool,
+}
+
+impl Reading {
+    /// Returns what to read of a shard, or of kinds of it, that no one has looked after since then.
+    pub(super) fn gained(left_at: Option<Timestamp>) -> Self {
+        Self { left_at, ..Self::default() }
+    }
+}
+
 impl Poker {
-    /// Reads what changed in its shards, and all waiting sensors of the shards it just gained. Of a shard of which it
-    /// had some kinds and gained others it reads both: a sensor that it had may have ended. Reads the waiting sensors of
-    /// all its shards if a sensor was deleted that had changed since it last looked. Returns how many sensors it read.
+    /// Reads what changed in its shards, and what waits in those that are unread. Reads all its shards again if a sensor
+    /// was deleted that had changed since it last looked: it may have missed an end. Returns how many sensors it read.
     ///
-    /// Each page is a separate transaction. Later changes lie after the cursor, which was read first, so the
-    /// next tick reads them again.
-    pub(super) fn follow(&mut self, now: Timestamp, gained: &Gained) -> Result<usize> {
-        let is_new = |shard: &u32| gained.get(shard).is_some_and(|gain| !gain.has_others);
-        let kept = self.plan.held().keys().copied().filter(|shard| !is_new(shard));
-        let (kept, taken) = (self.ranges(kept), self.ranges(gained.keys().copied()));
-        let cursor = self.cursor;
-        // Reading must end long before the leases, however slow the log is. What is left out, the store has as well.
-        let logs_until = Instant::now() + self.options.lease / 6;
+    /// Each page is a separate transaction. Reading ends long before the leases do, and the next tick goes on. It follows
+    /// the changes of what was read, so a page is never read twice for them.
+    pub(super) fn follow(&mut self, now: Timestamp) -> Result<usize> {
+        let began = Instant::now();
         let changes = latest_changes(&*self.store)?;
-        let (last, missed) = (changes.last, !kept.is_empty() && changes.last_forgotten > cursor);
+        let begun = |shard: &u32| self.unread.get(shard).is_none_or(|reading| reading.after > 0);
+        let kept: BTreeSet<u32> = self.plan.held().keys().copied().filter(begun).collect();
         let mut loaded = 0;
-        if missed {
-            self.plan.forget_sensors();
-            self.is_unread = true;
-            self.withdraw();
-            let all = self.ranges(self.plan.held().keys().copied());
-            loaded += self.load(0, all, WhichSensors::Waiting, gained, logs_until, now)?;
-        } else {
-            if last > cursor {
-                loaded += self.load(cursor, kept, WhichSensors::All, gained, logs_until, now)?;
+        if !kept.is_empty() && changes.last_forgotten > self.cursor {
+            for shard in kept {
+                let reading = self.unread.entry(shard).or_default();
+                reading.again = reading.after > 0;
             }
-            loaded += self.load(0, taken, WhichSensors::Waiting, gained, logs_until, now)?;
+        } else if !kept.is_empty() && changes.last > self.cursor {
+            let mut after = Some(self.cursor);
+            while let Some(from) = after {
+                let (page, next) = self.page(from, &kept, WhichSensors::All)?;
+                loaded += page.len();
+                self.learn(page, began, now);
+                after = next;
+            }
         }
-        self.plan.forget_outages_of_others(self.rules());
-        (self.cursor, self.is_unread) = (last, false);
+        // Shards that are read from now on are read as of a later change.
+        self.cursor = changes.last;
+        while let Some(after) = self.unread.values().map(|reading| reading.after).min() {
+            let alike = self.unread.iter().filter(|(_, reading)| reading.after == after);
+            let shards: BTreeSet<u32> = alike.map(|(shard, _)| *shard).collect();
+            if after == 0 {
+                self.plan.doubt(|shard| shards.contains(&shard), self.rules());
+            }
+            let (page, next) = self.page(after, &shards, WhichSensors::Waiting)?;
+            loaded += page.len();
+            self.learn(page, began, now);
+            match next {
+                Some(next) => {
+                    let of_page = self.unread.iter_mut().filter(|(shard, _)| shards.contains(shard));
+                    of_page.for_each(|(_, reading)| reading.after = next);
+                }
+                None => self.have_read(&shards, now),
+            }
+            if began.elapsed() > self.options.lease / 3 {
+                break;
+            }
+        }
+        if self.unread.is_empty() {
+            self.plan.forget_outages_of_others(self.rules());
+            self.former_holders.clear();
+        }
         Ok(loaded)
     }
 
-    /// Reads page after page, and keeps what a poker needs.
-    fn load(
-        &mut self,
+    /// Reads a page of the sensors of these shards, and where the next one begins if there is one.
+    fn page(
+        &self,
         after: u64,
-        ranges: Vec<Range<u32>>,
+        shards: &BTreeSet<u32>,
         which: WhichSensors,
-        gained: &Gained,
-        logs_until: Instant,
-        now: Timestamp,
-    ) -> Result<usize> {
-        if ranges.is_empty() {
-            return Ok(0);
-        }
-        let mut query =
-            SensorQuery::new(after, self.options.shard_codes, ranges, which, self.options.page_size.max(1));
+    ) -> Result<(Vec<SensorRecord>, Option<u64>)> {
+        let (codes, split) = (self.options.shard_codes, self.options.shards);
+        let ranges = shards.iter().map(|shard| range(codes, split, *shard)).collect();
+        let query = SensorQuery::new(after, codes, ranges, which, self.options.page_size.max(1));
+        let page = self.store.read(|tx| tx.raw().changed_sensors(&query).map_err(Error::from))?;
+        let last = page.last().filter(|_| page.len() >= query.limit).map(|sensor| sensor.changed);
+        Ok((page, last))
+    }
+
+    /// Keeps what a poker needs. Reading must end long before the leases, however slow the log is. What is left out of the
+    /// log, the store has as well.
+    fn learn(&mut self, page: Vec<SensorRecord>, began: Instant, now: Timestamp) {
         let (rules, whole) = (self.rules(), self.log.is_some());
-        let Options { shard_codes: codes, shards, .. } = self.options;
-        let since: Vec<(Range<u32>, Timestamp)> =
-            gained.iter().map(|(shard, gain)| (range(codes, shards, *shard), gain.since)).collect();
-        let mut loaded = 0;
-        loop {
-            let page = self.store.read(|tx| tx.raw().changed_sensors(&query).map_err(Error::from))?;
-            let full = page.len() >= query.limit;
-            query.after = page.last().map_or(query.after, |sensor| sensor.changed);
-            loaded += page.len();
-            for sensor in page {
-                let taken_over = match which {
-                    WhichSensors::Waiting => {
-                        let code = code(sensor.fingerprint, codes);
-                        let taken = since.iter().find(|(range, _)| range.contains(&code));
-                        Some(taken.map_or(now, |(_, since)| *since))
-                    }
-                    WhichSensors::All => None,
-                };
-                let kind = self.kinds.number(&sensor.kind);
-                if !self.plan.is_mine(sensor.fingerprint, kind, rules) {
-                    continue;
-                }
-                if whole && Instant::now() < logs_until {
-                    self.note_arrival(&sensor, kind, taken_over.is_none(), gained, now);
-                }
-                let served = self.kinds.serves(kind);
-                self.plan.learn(Arrival { sensor, kind, taken_over, whole, served }, now, rules);
+        for sensor in page {
+            let kind = self.kinds.number(&sensor.kind);
+            if !self.plan.is_mine(sensor.fingerprint, kind, rules) {
+                continue;
             }
-            if !full {
-                return Ok(loaded);
+            let shard = rules.shard(sensor.fingerprint);
+            let left_at = self.unread.get(&shard).and_then(|reading| reading.left_at);
+            if whole && began.elapsed() < self.options.lease / 6 {
+                self.note_arrival(&sensor, kind, (shard, left_at), now);
             }
+            let served = self.kinds.serves(kind);
+            self.plan.learn(Arrival { sensor, kind, left_at, whole, served }, now, rules);
         }
+    }
+
+    /// Forgets the sensors of these shards that were not found waiting.
+    fn have_read(&mut self, shards: &BTreeSet<u32>, now: Timestamp) {
+        for lease in self.plan.doubted(|shard| shards.contains(&shard), self.rules()) {
+            let whole = self.plan.whole(lease);
+            self.log_panics += whole.map_or(0, |sensor| self.note(sensor, now, life::ENDED_ELSEWHERE));
+            self.plan.forget(lease);
+        }
+        self.unread.retain(|shard, reading| !shards.contains(shard) || reading.again);
+        let again = self.unread.iter_mut().filter(|(shard, _)| shards.contains(shard));
+        again.for_each(|(_, reading)| *reading = Reading::default());
     }
 }

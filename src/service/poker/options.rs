@@ -67,7 +67,7 @@ impl Poker {
         /// Sets the number of shard codes (Airflow: `shard_code_upper_limit`). Default: 10,000.
         shard_codes(codes: NonZeroU32) { options.shard_codes = codes }
         /// Sets into how many shards the codes are split (Airflow: `shards`). At most this many workers share
-        /// the work. Default: 16.
+        /// the work. Default: 16, at most 65,536.
         shards(shards: NonZeroU32) { options.shards = shards }
         /// Sets the most shards that a worker holds. Default: no limit. Shards that no worker may hold are not
         /// poked ([`PokeReport::unclaimed`](super::PokeReport::unclaimed)).

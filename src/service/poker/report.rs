@@ -90,6 +90,9 @@ pub struct PokeReport {
     /// [`duration`](Self::duration) how long its calls took in total. Their other numbers are zero.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub by_kind: BTreeMap<SensorKind, Self>,
+    /// Of a kind: how often its pokes ended so.
+    #[serde(skip)]
+    pub(super) outcomes: BTreeMap<&'static str, usize>,
     /// When the next poke, timeout or renewal is due.
     pub next_due: Option<Timestamp>,
 }
@@ -142,6 +145,12 @@ impl Reported for PokeReport {
         ];
         for (reason, more) in ends {
             to.counter(&SENSORS_ENDED, &[("reason", reason)], more);
+        }
+        for (kind, own) in &self.by_kind {
+            to.counter(&POKES_SAVED, &[("kind", kind.as_str())], own.saved);
+            for (word, more) in &own.outcomes {
+                to.counter(&POKES, &[("kind", kind.as_str()), ("outcome", word)], *more);
+            }
         }
     }
 

@@ -6,14 +6,33 @@ use std::time::Duration;
 use super::report::PokeReport;
 use super::worker::Poker;
 use crate::id::SensorKind;
-use crate::service::observer::metrics::{POKE_GROUPS, POKES_SAVED, SENSORS};
+use crate::sensor::PokeOutcome;
+use crate::sensor::plan::Outcome;
+use crate::service::observer::metrics::{POKE_GROUPS, SENSORS};
 
 /// The kinds last shown to the observer, with their sensors and groups.
 pub(super) type ToldKinds = BTreeMap<SensorKind, (usize, usize)>;
 
 impl PokeReport {
-    /// Counts a poke of this kind that this many sensors share.
-    pub(super) fn count_shared(&mut self, kind: &SensorKind, sensors: usize, took: Option<Duration>) {
+    /// Returns how a poke ended, in a word.
+    pub(super) fn word(outcome: &Outcome) -> &'static str {
+        match outcome {
+            Outcome::Answered(PokeOutcome::Landed(_)) => "landed",
+            Outcome::Answered(PokeOutcome::Failed(_)) => "failed",
+            Outcome::Answered(PokeOutcome::Unreachable(_)) => "unreachable",
+            Outcome::Overran { .. } => "overran",
+            _ => "not_yet",
+        }
+    }
+
+    /// Counts a poke of this kind that ended so and that this many sensors share.
+    pub(super) fn count_shared(
+        &mut self,
+        kind: &SensorKind,
+        word: &'static str,
+        sensors: usize,
+        took: Option<Duration>,
+    ) {
         if !self.by_kind.contains_key(kind) {
             self.by_kind.insert(kind.clone(), Self::default());
         }
@@ -21,6 +40,7 @@ impl PokeReport {
             own.poked += 1;
             own.saved += sensors.saturating_sub(1);
             own.duration += took.unwrap_or_default();
+            *own.outcomes.entry(word).or_default() += 1;
         }
     }
 }
@@ -43,13 +63,10 @@ impl Poker {
         }
     }
 
-    /// Emits what sharing saved, and the sensors and groups of each kind for which they changed.
-    pub(super) fn emit_kinds(&mut self, report: &PokeReport) {
+    /// Emits the sensors and groups of each kind for which they changed.
+    pub(super) fn emit_kinds(&mut self) {
         if !self.emitter.has_observer() {
             return;
-        }
-        for (kind, own) in &report.by_kind {
-            self.emitter.counter(&POKES_SAVED, &[("kind", kind.as_str())], own.saved);
         }
         let now = |kind: u32| Some((self.kinds.name(kind)?.clone(), *self.plan.by_kind().get(&kind)?));
         let now: ToldKinds = self.plan.by_kind().keys().filter_map(|kind| now(*kind)).collect();

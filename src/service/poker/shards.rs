@@ -1,20 +1,18 @@
 //! Which shards a poker holds.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::time::Duration;
 
-use super::kinds::Kinds;
-use super::life::{Changed, RECORDS_ARE_KEPT, Shared};
+use super::follow::Reading;
+use super::life::{Changed, FormerHolders, RECORDS_ARE_KEPT};
 use super::options::Options;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::sensor::plan::Share;
 use crate::sensor::{
-    Claim, Comeback, Left, Lending, Loads, PokerRow, Scope, ShardLease, ShardTake, ShardWrite,
+    Claim, Comeback, Left, Lending, OutageRow, PokerRow, Scope, ShardLease, ShardTake, ShardWrite,
 };
-use crate::shard::range;
 use crate::store::Tx;
 use crate::time::Timestamp;
 
@@ -24,22 +22,9 @@ const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// The most workers that one renewal forgets.
 const WORKERS_FORGOTTEN: usize = 100;
 
-/// Shards that a worker took, or kinds of them.
-pub(super) type Gained = BTreeMap<u32, Gain>;
-
-/// What a worker took of one shard.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Gain {
-    /// Since when no one has looked after it, as far as due times are concerned: see [`left_alone_since`].
-    pub(super) since: Timestamp,
-    /// Since when no one has.
-    pub(super) left_at: Timestamp,
-    /// Whether the worker looked after other kinds of it before, whose sensors it has in memory.
-    pub(super) has_others: bool,
-}
-
-/// Instants by shard.
-pub(super) type Since = BTreeMap<u32, Timestamp>;
+/// Shards that a worker took, or kinds of them, with the instant since when no one has looked after these. `None` if no
+/// worker ever has.
+pub(super) type Gained = BTreeMap<u32, Option<Timestamp>>;
 
 /// The kinds that a worker looks after, by shard.
 pub(super) type Scopes = BTreeMap<u32, Scope<SensorKind>>;
@@ -50,13 +35,6 @@ pub(super) fn take_turns(tx: &mut Tx<'_>, name: &Holder) -> Result<()> {
     Ok(())
 }
 
-/// How a renewal ended.
-enum Renewed {
-    /// Another poker with this name counts as alive until then.
-    NameTaken(Timestamp),
-    Holding(Holding),
-}
-
 /// What a worker holds after a renewal.
 struct Holding {
     shards: Scopes,
@@ -65,70 +43,84 @@ struct Holding {
     freed: Option<Timestamp>,
     unclaimed: u32,
     left: Left,
-    shared: Shared,
+    /// What the store was told of outages.
+    told: Vec<OutageRow>,
+    /// Outages that go on in the shards gained.
+    found: Vec<OutageRow>,
+    /// Who held the shards gained before this worker, as far as it is remembered.
+    former: FormerHolders,
 }
 
 impl Poker {
-    /// Renews its heartbeat and its shards when it is time to, and forgets the sensors of shards it lost.
-    /// Returns the shards of which not all sensors are in memory yet.
-    pub(super) fn hold_shards(&mut self, now: Timestamp) -> Result<Gained> {
+    /// Renews its heartbeat and its shards when it is time to, and forgets the sensors of shards it lost. Returns how
+    /// many shards it gained.
+    pub(super) fn hold_shards(&mut self, now: Timestamp) -> Result<usize> {
         if self.plan.expire(now, self.rules()) {
             // Others may hold them now, whether or not the store accepts the renewal.
-            self.withdraw();
+            self.forget_lost();
         } else if self.name_taken_until.is_none() && self.renew_at.is_some_and(|at| now < at) {
             // A worker whose name is taken asks each time, because its predecessor may have left.
-            return Ok(Gained::new());
+            return Ok(0);
         }
         let lease = self.options.lease;
         let comeback = self.comeback.filter(|comeback| comeback.goes_on(now, lease));
         let comeback = comeback.or_else(|| Comeback::of(self.alive_until, now, lease));
-        let Holding { shards, gained, freed, unclaimed, left, shared } = match self.renew(now, comeback)? {
-            Renewed::NameTaken(until) => {
+        let holding = match self.renew(now, comeback)? {
+            Ok(holding) => holding,
+            Err(until) => {
                 self.hold(BTreeMap::new());
                 (self.name_taken_until, self.renew_at, self.unclaimed) = (Some(until), Some(until), 0);
-                return Ok(Gained::new());
+                return Ok(0);
             }
-            Renewed::Holding(holding) => holding,
         };
         // Counted from the renewal that the store accepted. A refused one brought no worker back.
         self.comeback = comeback;
-        let expires_at = now + lease;
-        (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(expires_at), unclaimed);
-        self.left = left;
-        self.told(&shared);
-        let share = |kinds: &mut Kinds, scope: Scope<SensorKind>| Share {
-            until: expires_at,
-            scope: scope.map(|kind| kinds.number(kind)),
-        };
-        let held = shards.into_iter().map(|(shard, scope)| (shard, share(&mut self.kinds, scope))).collect();
+        let until = now + lease;
+        (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(until), holding.unclaimed);
+        self.left = holding.left;
+        self.plan.outages_stored(&holding.told);
+        let held = holding
+            .shards
+            .into_iter()
+            .map(|(shard, scope)| (shard, Share { until, scope: scope.map(|kind| self.kinds.number(kind)) }));
+        let held = held.collect();
         self.hold(held);
-        self.found(shared);
+        self.plan.learn_outages(&holding.found);
+        self.former_holders.extend(holding.former);
+        let gained = holding.gained.len();
+        for (shard, left_at) in holding.gained {
+            let before = self.unread.get(&shard).and_then(|reading| reading.left_at);
+            self.unread.insert(shard, Reading::gained(before.or(left_at)));
+        }
         // Shards of a dead worker are claimed the instant its lease ends.
         let renew_at = now + lease / 3;
-        self.renew_at = Some(freed.map_or(renew_at, |at| at.min(renew_at)));
+        self.renew_at = Some(holding.freed.map_or(renew_at, |at| at.min(renew_at)));
         Ok(gained)
     }
 
-    /// Records its heartbeat, and which shards it holds.
-    fn renew(&self, now: Timestamp, comeback: Option<Comeback>) -> Result<Renewed> {
+    /// Records its heartbeat, and which shards it holds. Returns `Err` if another poker with this name counts as alive,
+    /// with the instant until which.
+    fn renew(
+        &self,
+        now: Timestamp,
+        comeback: Option<Comeback>,
+    ) -> Result<std::result::Result<Holding, Timestamp>> {
         let (name, options) = (&self.name, &self.options);
         let expires_at = now + options.lease;
         let me = PokerRow::new(name.clone(), options.shard_codes, options.shards, expires_at);
         let me = me.incarnation(self.incarnation).kinds(self.kinds.served_names());
         let me = PokerRow { most_shards: options.most_shards, ..me };
-        let loads = match self.is_unread {
-            true => &Loads::new(),
-            false => &self.plan.loads(now, self.rules(), |kind| self.kinds.serves(kind)),
-        };
+        let mut loads = self.plan.loads(now, self.rules(), |kind| self.kinds.serves(kind));
+        loads.retain(|shard, _| !self.unread.contains_key(shard));
         let shards = options.shards.get();
-        let claim = Claim { me: &me, now, ttl: options.lease, comeback, loads, left: &self.left };
+        let claim = Claim { me: &me, now, ttl: options.lease, comeback, loads: &loads, left: &self.left };
         self.store.write(|tx| {
             take_turns(tx, &self.name)?;
             let mut live = tx.raw().live_workers(now)?;
             agree(name, options, &live)?;
             tx.raw().forget_workers(now - WORKERS_ARE_KEPT, WORKERS_FORGOTTEN)?;
             if let Some(until) = me.twin(&live) {
-                return Ok(Renewed::NameTaken(until));
+                return Ok(Err(until));
             }
             tx.raw().put_worker(&me)?;
             live.retain(|worker| worker.name != me.name);
@@ -153,21 +145,15 @@ impl Poker {
             let (held, lent) = lend(tx, lending)?;
             writes.extend(lent);
             let gained = self.gained(&held, &leases, now);
-            let alone = |lease: &&ShardLease| {
-                mine.contains(&lease.shard)
-                    && gained.contains_key(&lease.shard)
-                    && !is_handed_on(lease, options.lease, now)
-            };
-            let alone: Since =
-                leases.iter().filter(alone).map(|lease| (lease.shard, lease.expires_at.min(now))).collect();
-            let changed = Changed { writes: &writes, held: &held, gained: &gained, left_alone: &alone };
-            let shared = self.share(tx, &me, now, changed)?;
+            let told = self.tell_outages(tx, &writes, now)?;
+            let (found, former) =
+                self.take_over(tx, &me, now, Changed { writes: &writes, held: &held, gained: &gained })?;
             let others = |lease: &&ShardLease| lease.holder.as_ref() != Some(name) && !lease.is_free(now);
             let freed = leases.iter().chain(&loans).filter(others).map(|lease| lease.expires_at).min();
             let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards).count();
             let claimed = u32::try_from(of_others + mine.len()).unwrap_or(u32::MAX);
             let unclaimed = shards.saturating_sub(claimed);
-            Ok(Renewed::Holding(Holding { shards: held, gained, freed, unclaimed, left, shared }))
+            Ok(Ok(Holding { shards: held, gained, freed, unclaimed, left, told, found, former }))
         })
     }
 
@@ -181,18 +167,16 @@ impl Poker {
             }) {
                 continue;
             }
-            let lease = leases.iter().find(|lease| lease.shard == *shard);
-            let (since, left_at) = match (before, scope) {
-                (None, Scope::Except(_)) => lease.map_or((now, now), |lease| {
-                    (left_alone_since(lease, self.options.lease, now), lease.expires_at.min(now))
-                }),
-                // A kind that was lent or given back changed hands after the last renewal.
-                _ => {
-                    let renewed = self.alive_until.map_or(now, |until| (until - self.options.lease).min(now));
-                    (renewed, renewed)
+            let left_at = match (before, scope) {
+                (None, Scope::Except(_)) => {
+                    let lease = leases.iter().find(|lease| lease.shard == *shard);
+                    // Without a lease it was never held, unless the codes were split otherwise before.
+                    lease.map(|lease| lease.expires_at.min(now)).or((!leases.is_empty()).then_some(now))
                 }
+                // A kind that was lent or given back changed hands after the last renewal.
+                _ => Some(self.alive_until.map_or(now, |until| (until - self.options.lease).min(now))),
             };
-            gained.insert(*shard, Gain { since, left_at, has_others: before.is_some() });
+            gained.insert(*shard, left_at);
         }
         gained
     }
@@ -200,11 +184,12 @@ impl Poker {
     /// Looks after these shards only, and forgets the sensors of the others.
     pub(super) fn hold(&mut self, shards: BTreeMap<u32, Share>) {
         self.plan.hold(shards, self.rules());
-        self.withdraw();
+        self.forget_lost();
     }
 
-    pub(super) fn ranges(&self, shards: impl Iterator<Item = u32>) -> Vec<Range<u32>> {
-        shards.map(|shard| range(self.options.shard_codes, self.options.shards, shard)).collect()
+    fn forget_lost(&mut self) {
+        self.unread.retain(|shard, _| self.plan.held().contains_key(shard));
+        self.withdraw();
     }
 }
 
@@ -249,20 +234,6 @@ fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite
         tx.raw().put_shard_takes(&takes, now - RECORDS_ARE_KEPT)?;
     }
     Ok((scopes, writes))
-}
-
-/// Returns since when no one has looked after a shard that is taken now: since it was released, or since the
-/// lease of its dead holder ended. A shard may have been left alone for longer than workers need to hand it
-/// on. It then counts as looked after until now, so that after a pause of all workers not everything is poked
-/// at once.
-fn left_alone_since(lease: &ShardLease, length: Duration, now: Timestamp) -> Timestamp {
-    if is_handed_on(lease, length, now) { lease.expires_at.min(now) } else { now }
-}
-
-/// Returns true if a shard was left alone for no longer than workers need to hand it on.
-fn is_handed_on(lease: &ShardLease, length: Duration, now: Timestamp) -> bool {
-    // Who should have it may not come, and another one takes it within two thirds.
-    now.saturating_duration_since(lease.expires_at) <= length * 3 / 4
 }
 
 /// Refuses to share sensors with a worker that splits them otherwise.

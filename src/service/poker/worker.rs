@@ -4,8 +4,8 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use super::counts::PokeCounts;
 use super::engine::{Collected, Engine};
+use super::follow::Unread;
 use super::kinds::{Kind, Kinds};
 use super::life::FormerHolders;
 use super::options::Options;
@@ -129,8 +129,7 @@ pub struct Poker {
     pub(super) log: Option<Arc<dyn PokeLog>>,
     pub(super) plan: Plan,
     pub(super) cursor: u64,
-    /// It has forgotten the sensors of its shards, and has yet to read them again: it does not know what they cost.
-    pub(super) is_unread: bool,
+    pub(super) unread: Unread,
     pub(super) renew_at: Option<Timestamp>,
     /// Distinguishes it from others with its name.
     pub(super) incarnation: u64,
@@ -141,7 +140,7 @@ pub struct Poker {
     pub(super) comeback: Option<Comeback>,
     /// The free shards that it left to others at its last renewal.
     pub(super) left: Left,
-    /// Who held the shards that it gained last, before it.
+    /// Who held the unread shards before it.
     pub(super) former_holders: FormerHolders,
     /// How often the log panicked since the last report.
     pub(super) log_panics: usize,
@@ -151,8 +150,6 @@ pub struct Poker {
     /// Whether its loop is woken by what the engine has to tell.
     pub(super) is_woken: bool,
     pub(super) emitter: Emitter,
-    /// Outcomes not yet reported to the observer.
-    pub(super) counts: PokeCounts,
     pub(super) told_kinds: ToldKinds,
 }
 
@@ -184,7 +181,7 @@ impl Poker {
             log: None,
             plan: Plan::default(),
             cursor: 0,
-            is_unread: false,
+            unread: Unread::new(),
             renew_at: None,
             incarnation: incarnation::draw(),
             name_taken_until: None,
@@ -197,7 +194,6 @@ impl Poker {
             engine: Engine::new(),
             is_woken: false,
             emitter: Emitter::default(),
-            counts: PokeCounts::default(),
             told_kinds: ToldKinds::new(),
         }
     }
@@ -287,24 +283,23 @@ impl Poker {
     /// [`crate::Error::Store`] if the store fails. The shards then become free when their leases expire.
     pub fn leave(&mut self) -> Result<()> {
         let settled = self.dismiss();
-        let outages = self.outages_at_last();
-        self.begin_anew();
-        // Nothing is left to be shown of any kind.
-        self.emit_kinds(&PokeReport::default());
         let (name, incarnation) = (&self.name, self.incarnation);
-        self.store.write(|tx| {
+        let left = self.store.write(|tx| {
             // Alive or not: what is held under the name belongs to its last incarnation.
             take_turns(tx, name)?;
             let known = tx.raw().live_workers(Timestamp::MIN)?;
             match known.iter().find(|worker| worker.name == *name) {
                 Some(worker) if worker.incarnation != incarnation => Ok(()),
                 _ => {
-                    outages.tell(tx, name)?;
+                    self.release(tx)?;
                     tx.raw().delete_worker(name).map_err(Error::from)
                 }
             }
-        })?;
-        settled
+        });
+        self.begin_anew();
+        // Nothing is left to be shown of any kind.
+        self.emit_kinds();
+        left.and(settled)
     }
 
     /// Ends the threads, and applies the outcomes of their pokes.
@@ -314,9 +309,8 @@ impl Poker {
         let Some(now) = self.plan.now() else { return Ok(()) };
         self.take_up(&mut collected, now, &mut report);
         let settled = self.store_ends(now, &mut report);
-        self.counts.emit(&self.emitter);
         report.emit(&self.emitter);
-        self.emit_kinds(&report);
+        self.emit_kinds();
         settled
     }
 
@@ -333,5 +327,6 @@ impl Poker {
         (self.renew_at, self.name_taken_until) = (None, None);
         (self.alive_until, self.comeback, self.unclaimed) = (None, None, 0);
         self.left.clear();
+        self.unread.clear();
     }
 }

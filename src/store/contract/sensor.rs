@@ -38,15 +38,25 @@ pub enum WhichSensors {
 }
 
 impl SensorQuery {
-    /// Creates a query for all sensors of these shards that changed after this change.
+    /// Creates a query for all sensors of these shards that changed after this change. Ranges that touch become one.
     pub fn new(
         after: u64,
         codes: NonZeroU32,
-        ranges: Vec<Range<u32>>,
+        mut ranges: Vec<Range<u32>>,
         which: WhichSensors,
         limit: usize,
     ) -> Self {
-        Self { after, codes, ranges, which, limit }
+        // A worker's shards are often neighbours. Stores look for each range on its own.
+        ranges.retain(|range| !range.is_empty());
+        ranges.sort_unstable_by_key(|range| range.start);
+        let mut merged: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            match merged.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => merged.push(range),
+            }
+        }
+        Self { after, codes, ranges: merged, which, limit }
     }
 
     /// Returns true if a sensor with this fingerprint lies in one of the ranges.

@@ -74,6 +74,9 @@ pub(super) struct Group {
     pub(super) looked_at: Option<Timestamp>,
     /// When it was last asked.
     pub(super) asked_at: Option<Timestamp>,
+    /// While it is asked, at or before the instant since which a member waits for nothing but its last look, in
+    /// microseconds. Otherwise, and if all such members are told to end: never.
+    pub(super) overdue: i64,
 }
 
 impl Group {
@@ -106,12 +109,8 @@ impl Group {
             cost: 0,
             looked_at: None,
             asked_at: None,
+            overdue: i64::MAX,
         }
-    }
-
-    /// Returns true if it was asked at that instant or earlier and has not answered yet.
-    pub(super) fn asked_by(&self, at: Timestamp) -> bool {
-        self.phase == Phase::Asked && self.asked_at.is_some_and(|asked| asked <= at)
     }
 
     pub(super) fn add(&mut self, terms: &Terms) {

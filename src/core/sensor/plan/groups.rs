@@ -20,7 +20,8 @@ pub(super) struct Groups {
     pub(super) members: Members,
     pub(super) by_print: HashMap<Fingerprint, u32>,
     due: BTreeSet<(i64, u32)>,
-    timeouts: BTreeSet<(i64, u32)>,
+    /// Groups that are asked, by [`Group::overdue`].
+    overdue: BTreeSet<(i64, u32)>,
     incarnations: u64,
     /// Groups whose target was unreachable last time.
     pub(super) outages: usize,
@@ -29,6 +30,8 @@ pub(super) struct Groups {
     by_kind: BTreeMap<u32, (usize, usize)>,
     /// Groups without members, kept only until their poke returns or is not made.
     pub(super) deserted: usize,
+    /// How many of those are asked.
+    pub(super) unwanted: usize,
 }
 
 impl Groups {
@@ -64,23 +67,27 @@ impl Groups {
     /// sensor was taken over, or its target was unreachable last time, the group waits for the next grid
     /// point.
     pub(super) fn learn(&mut self, arrival: Arrival, turn: u64, now: Timestamp, rules: Rules) {
-        let Arrival { sensor, kind, taken_over, whole, served } = arrival;
+        let Arrival { sensor, kind, left_at, whole, served } = arrival;
         let lease = sensor.lease_ref();
         // A registration may be read twice, as a change and with its shard. It keeps the turn that first read
         // it, because a poke that began since then answers it too.
-        if sensor.state == SensorState::Waiting && self.knows(lease) {
+        let waits = sensor.state == SensorState::Waiting;
+        if let Some(known) = self.members.get_mut(lease.id).filter(|known| waits && known.lease == lease) {
+            known.doubted = false;
             return;
         }
         self.remove(sensor.id);
-        if sensor.state != SensorState::Waiting {
+        if !waits {
             return;
         }
         let Some(at) = self.find(&sensor, kind).or_else(|| self.found(&sensor, kind)) else { return };
         let terms = Terms::from(&sensor);
-        // A sensor that was taken over counts as looked at until its shard was given up, unless it is so young
-        // that its first look may be missing. So a restart does not poke all targets at once, and a due time
-        // that came while no one held the shard is not skipped.
-        let looked_at = taken_over.filter(|_| now >= terms.registered_at + rules.lease);
+        // A sensor that was taken over counts as looked at until its shard was given up, unless it registered later,
+        // or is so young that its first look may be missing. So a restart does not poke all targets at once, and a due
+        // time that came while no one held the shard is not skipped.
+        let is_old =
+            |left: &Timestamp| terms.registered_at < *left && now >= terms.registered_at + rules.lease;
+        let looked_at = left_at.filter(is_old);
         let mut member = Member::new(lease, terms, turn, at);
         let Some(group) = self.slab.get_mut(at) else { return };
         if whole {
@@ -92,10 +99,15 @@ impl Groups {
         // Without members it counted as deserted, whether it was just created or waits for its poke.
         if group.members == 0 {
             self.deserted -= 1;
+            self.unwanted -= usize::from(group.phase == Phase::Asked);
             self.stored.unmatched.remove(&group.fingerprint);
             if !served {
                 // No one looks at the target, so nothing is known of it. Who serves the kind next must not find the outage.
                 self.stored.is_over(group.fingerprint, now);
+            } else if let Some(left_at) = left_at.filter(|left_at| now > *left_at + rules.handed_on()) {
+                // Whether it went on meanwhile is not known. The first failed look must not fail sensors at once that
+                // have waited since before.
+                self.stored.is_over(group.fingerprint, left_at);
             }
             group.outage = self.stored.goes_on(group.fingerprint).map(|since| Outage { since });
             self.outages += usize::from(group.outage.is_some());
@@ -106,14 +118,16 @@ impl Groups {
         group.looked_at = group.looked_at.max(looked_at);
         group.joined |= looked_at.is_none();
         let poke = first_look(group, &terms, looked_at.is_some(), now, rules);
-        let before = group.timeout;
         group.add(&terms);
         // The due time only becomes earlier here: other members may wait for an earlier one. A timeout is due
         // as well, since a sensor that times out is looked at once more first.
-        let due = group.due.min(poke.max(now).as_micros()).min(terms.times_out_at.as_micros());
-        if group.timeout != before {
-            self.timeouts.remove(&(before, at));
-            self.timeouts.insert((group.timeout, at));
+        let last_look = group
+            .looked_at
+            .map_or(terms.times_out_at, |looked| terms.times_out_at.max(looked + rules.min_interval));
+        let due = poke.max(now).min(last_look).as_micros().min(group.due);
+        if let (Phase::Asked, Some(asked)) = (group.phase, group.asked_at) {
+            let overdue = asked.max(terms.times_out_at).as_micros().min(group.overdue);
+            self.set_overdue(at, overdue);
         }
         self.set_due(at, due);
     }
@@ -154,6 +168,15 @@ impl Groups {
         }
     }
 
+    /// Sets since when a member of an asked group waits for nothing but its last look.
+    fn set_overdue(&mut self, at: u32, overdue: i64) {
+        let Some(group) = self.slab.get_mut(at) else { return };
+        self.overdue.remove(&(std::mem::replace(&mut group.overdue, overdue), at));
+        if overdue != i64::MAX {
+            self.overdue.insert((overdue, at));
+        }
+    }
+
     /// Forgets one sensor.
     pub(super) fn remove(&mut self, id: TaskId) {
         let Some(at) = self.members.group(id) else { return };
@@ -176,10 +199,11 @@ impl Groups {
     /// Removes a group without members from all orders. Forgets it, unless its poke has not returned.
     fn desert(&mut self, at: u32) {
         self.set_outage(at, None);
+        self.set_overdue(at, i64::MAX);
         let Some(group) = self.slab.get_mut(at) else { return };
-        self.timeouts.remove(&(group.timeout, at));
-        if group.phase != Phase::Asked {
-            self.due.remove(&(group.due, at));
+        match group.phase {
+            Phase::Asked => self.unwanted += 1,
+            _ => drop(self.due.remove(&(group.due, at))),
         }
         group.clear();
         if group.phase == Phase::Resting {
@@ -208,6 +232,22 @@ impl Groups {
                 }
             }
             None => {}
+        }
+    }
+
+    /// Returns the members of these targets.
+    pub(super) fn of(&self, mine: impl Fn(Fingerprint) -> bool) -> impl Iterator<Item = &Member> {
+        let groups = self.slab.iter().map(|(_, group)| group).filter(move |group| mine(group.fingerprint));
+        groups.flat_map(move |group| self.members(group))
+    }
+
+    /// Doubts the members of these targets.
+    pub(super) fn doubt(&mut self, mine: impl Fn(Fingerprint) -> bool) {
+        let doubted: Vec<TaskId> = self.of(mine).map(|member| member.lease.id).collect();
+        for id in doubted {
+            if let Some(member) = self.members.get_mut(id) {
+                member.doubted = true;
+            }
         }
     }
 
@@ -267,6 +307,8 @@ impl Groups {
             (group.due, group.looked_at, group.joined) = (i64::MAX, Some(now), false);
             if group.phase == Phase::Resting {
                 (group.phase, group.asked_at) = (Phase::Asked, Some(now));
+                let overdue = group.timeout.max(limit);
+                self.set_overdue(at, overdue);
             }
             return Some(found);
         }
@@ -275,13 +317,10 @@ impl Groups {
     /// Recomputes what its members have in common.
     fn refresh(&mut self, at: u32) {
         let Some(group) = self.slab.get_mut(at) else { return };
-        let before = group.timeout;
         group.clear();
         for member in self.members.list(group.first) {
             group.add(&member.terms);
         }
-        self.timeouts.remove(&(before, at));
-        self.timeouts.insert((group.timeout, at));
     }
 
     pub(super) fn interval(&self, group: &Group, now: Timestamp, rules: Rules) -> Duration {
@@ -300,25 +339,29 @@ impl Groups {
     pub(super) fn rest(&mut self, group: GroupRef, now: Timestamp, rules: Rules) {
         let Some(found) = self.get_mut(group) else { return };
         let asked = found.phase == Phase::Asked;
+        let members = found.members;
         if asked {
             found.phase = Phase::Resting;
+            self.set_overdue(group.at, i64::MAX);
         }
         // All members left while it was asked. It was kept until the answer came, so that a newcomer of the
         // same target found it, and the target was not poked a second time meanwhile.
-        if found.members == 0 {
+        if members == 0 {
             if asked {
+                self.unwanted -= 1;
                 self.forget(group.at);
             }
             return;
         }
+        let Some(found) = self.get(group) else { return };
         // If its timeout has passed, the members with that timeout may have ended already. Then another is
         // the earliest.
         if found.stale || found.timeout <= now.as_micros() {
             self.refresh(group.at);
         }
         let Some(found) = self.get(group) else { return };
-        // An end in the past is one that the store has not accepted yet. It is retried no sooner than
-        // `min_interval`, or the group would be due in every tick while the store fails.
+        // No look comes sooner, not even a last one. An end in the past is one that the store has not accepted yet: the
+        // group must not be due in every tick while the store fails.
         let soonest = (now + rules.min_interval).as_micros();
         let due = self.wanted(found, now, soonest, now, rules);
         self.set_due(group.at, due);
@@ -329,8 +372,8 @@ impl Groups {
     /// * *Grid*: at the first point after `since`. An outage makes it wider.
     /// * *First look*: members that registered since the last poke began are not concerned by its answer. They
     ///   do not wait for the grid, unless the target is unreachable.
-    /// * *Last look*: when the first member times out, or has tolerated the outage for long enough. Nothing else
-    ///   would end that member in time. Ends in the past are due at `soonest`.
+    /// * *Last look*: when the first member times out, or has tolerated the outage for long enough, but not before
+    ///   `soonest`. Nothing else would end that member in time.
     fn wanted(&self, group: &Group, since: Timestamp, soonest: i64, now: Timestamp, rules: Rules) -> i64 {
         let mut due = next_poke(group.fingerprint, self.interval(group, now, rules), since).as_micros();
         if group.outage.is_none() {
@@ -345,7 +388,7 @@ impl Groups {
             self.members(group).map(borne).min()
         });
         for end in ends.map(Timestamp::as_micros).into_iter().chain([group.timeout]) {
-            due = due.min(if end > now.as_micros() { end } else { soonest });
+            due = due.min(end.max(soonest));
         }
         due
     }
@@ -356,7 +399,9 @@ impl Groups {
             self.rest(group, now, rules);
         }
         if let Some(found) = self.get_mut(group) {
-            found.phase = Phase::Hung;
+            // Without members it was not given a rest.
+            let was_asked = std::mem::replace(&mut found.phase, Phase::Hung) == Phase::Asked;
+            self.unwanted -= usize::from(was_asked);
         }
     }
 
@@ -396,17 +441,21 @@ impl Groups {
         all.filter_map(|group| group.outage).map(|outage| outage.since).min()
     }
 
-    /// Returns the groups with members that may have timed out at that instant or earlier.
-    pub(super) fn timed_out(&self, at: Timestamp) -> impl Iterator<Item = &Group> {
-        let limit = at.as_micros();
-        let passed = self.timeouts.iter().take_while(move |(timeout, _)| *timeout <= limit);
-        passed.filter_map(|(_, at)| self.slab.get(*at))
+    /// Returns the next asked group of which a member may wait for nothing but its last look since this instant or
+    /// earlier. It is returned again for the members that time out later.
+    pub(super) fn next_overdue(&mut self, at: Timestamp) -> Option<GroupRef> {
+        let (_, index) = self.overdue.first().copied().filter(|(since, _)| *since <= at.as_micros())?;
+        let later = self.slab.get(index).and_then(|group| {
+            let timeouts = self.members(group).map(|member| member.terms.times_out_at);
+            timeouts.filter(|timeout| *timeout > at).min()
+        });
+        self.set_overdue(index, later.map_or(i64::MAX, Timestamp::as_micros));
+        self.slab.get(index).map(|group| GroupRef { at: index, incarnation: group.incarnation })
     }
 
-    /// Returns the first timeout after this instant of a group with members.
-    pub(super) fn next_timeout(&self, after: Timestamp) -> Option<Timestamp> {
-        let mut later = self.timeouts.range((after.as_micros().saturating_add(1), 0)..);
-        later.next().map(|(timeout, _)| Timestamp::from_micros(*timeout))
+    /// Returns since when a member of an asked group waits for nothing but its last look, or will.
+    pub(super) fn first_overdue(&self) -> Option<Timestamp> {
+        self.overdue.first().map(|(since, _)| Timestamp::from_micros(*since))
     }
 
     /// Returns the earliest due time.
@@ -421,7 +470,7 @@ impl Groups {
 /// * An outage keeps its pause, or each registration would poke a service that is down. But the pause does not
 ///   outlast what the sensor tolerates.
 /// * A sensor that was taken over was looked at by its former worker. It waits for the grid, or each takeover would
-///   poke everything at once.
+///   poke everything at once. If it missed one point of the grid, that is now.
 /// * Any other newcomer gets its own look, which all that join within `min_interval` share.
 fn first_look(group: &Group, terms: &Terms, taken_over: bool, now: Timestamp, rules: Rules) -> Timestamp {
     let age = now.saturating_duration_since(terms.registered_at);
@@ -433,7 +482,13 @@ fn first_look(group: &Group, terms: &Terms, taken_over: bool, now: Timestamp, ru
             next_poke(group.fingerprint, pause, looked)
                 .min(outage.borne_until(terms.registered_at, rules.window))
         }
-        (Some(looked), None) if taken_over => next_poke(group.fingerprint, interval, looked),
+        (Some(looked), None) if taken_over => {
+            // Of due times that no one looked at, one is made up for, or a long pause of all workers would make all
+            // targets due at once.
+            let next = |after| next_poke(group.fingerprint, interval, after);
+            let first = next(looked);
+            if next(first) > now { first } else { next(now) }
+        }
         (Some(looked), None) => looked + rules.min_interval,
     }
 }

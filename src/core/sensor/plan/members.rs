@@ -17,6 +17,8 @@ pub(super) struct Member {
     /// The turn that read it. Outcomes of pokes that began earlier do not concern it.
     pub(super) since: u64,
     pub(super) group: u32,
+    /// Its shard is being read again, and it was not found waiting yet.
+    pub(super) doubted: bool,
     /// The whole sensor, if a log needs it.
     pub(super) record: Option<Box<SensorRecord>>,
     next: u32,
@@ -26,7 +28,7 @@ pub(super) struct Member {
 
 impl Member {
     pub(super) fn new(lease: LeaseRef, terms: Terms, since: u64, group: u32) -> Self {
-        Self { lease, terms, since, group, record: None, next: NOBODY, previous: NOBODY }
+        Self { lease, terms, since, group, doubted: false, record: None, next: NOBODY, previous: NOBODY }
     }
 }
 
@@ -44,6 +46,10 @@ impl Members {
 
     pub(super) fn get(&self, id: TaskId) -> Option<&Member> {
         self.slab.get(*self.by_no.get(&id)?)
+    }
+
+    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Member> {
+        self.slab.get_mut(*self.by_no.get(&id)?)
     }
 
     /// Appends a member to the list that begins with `first`. Returns where the list begins now, or `None` if

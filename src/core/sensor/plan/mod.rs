@@ -44,7 +44,7 @@ const END_BYTES: usize = 64 << 20;
 /// The rules by which due times, deadlines and ends are set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    /// A target is looked at no more often than this, except when a sensor is about to end.
+    /// A target is looked at no more often than this.
     pub(crate) min_interval: Duration,
     /// The longest pause between looks at an unreachable target whose interval is not longer.
     pub(crate) max_pause: Duration,
@@ -61,8 +61,14 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
+    /// Returns how long a shard is without a worker at most while others hand it on. Who should have it may not come, and
+    /// another one takes it within two thirds of a lease.
+    fn handed_on(&self) -> Duration {
+        self.lease - self.lease / 4
+    }
+
     /// Returns the shard of a target.
-    fn shard(&self, target: Fingerprint) -> u32 {
+    pub(crate) fn shard(&self, target: Fingerprint) -> u32 {
         shard::of(code(target, self.codes), self.codes, self.shards)
     }
 }
@@ -82,8 +88,8 @@ pub(crate) struct Arrival {
     pub(crate) sensor: SensorRecord,
     /// The number of its kind.
     pub(crate) kind: u32,
-    /// Since when no one has looked after its shard, if the shard was just taken over.
-    pub(crate) taken_over: Option<Timestamp>,
+    /// Since when no one has looked after its shard, if the shard was just taken over from a worker.
+    pub(crate) left_at: Option<Timestamp>,
     /// Whether a log needs the whole sensor.
     pub(crate) whole: bool,
     /// Whether the worker pokes its kind.
@@ -168,9 +174,9 @@ impl Plan {
         self.groups.get(group).map(|found| found.kind)
     }
 
-    /// Returns true if a group waits for its poke that no sensor waits for.
+    /// Returns true if a group waits for its answer that no sensor waits for.
     pub(crate) fn has_deserted(&self) -> bool {
-        self.groups.deserted > 0
+        self.groups.unwanted > 0
     }
 
     /// Returns true if no sensor waits for this group.
@@ -242,9 +248,15 @@ impl Plan {
         self.groups.sharing(sensor, kind)
     }
 
-    /// Forgets all sensors, to read them again.
-    pub(crate) fn forget_sensors(&mut self) {
-        self.groups.clear();
+    /// Doubts the sensors of these shards, until they are found waiting again.
+    pub(crate) fn doubt(&mut self, of: impl Fn(u32) -> bool, rules: Rules) {
+        self.groups.doubt(|target| of(rules.shard(target)));
+    }
+
+    /// Returns the sensors of these shards that were doubted and not found waiting since.
+    pub(crate) fn doubted(&self, of: impl Fn(u32) -> bool, rules: Rules) -> Vec<LeaseRef> {
+        let doubted = self.groups.of(|target| of(rules.shard(target))).filter(|member| member.doubted);
+        doubted.map(|member| member.lease).collect()
     }
 
     /// Returns the next group whose time has come. It must be answered ([`Self::answered`]), or put back
@@ -290,8 +302,9 @@ impl Plan {
     /// its group.
     pub(crate) fn end_overdue(&mut self, now: Timestamp, rules: Rules) {
         let before = now - rules.usual_timeout;
-        for group in self.groups.timed_out(before).filter(|group| group.asked_by(before)) {
-            for member in self.groups.members(group).filter(|member| member.terms.times_out_at <= before) {
+        while let Some(group) = self.groups.next_overdue(before) {
+            let Some(found) = self.groups.get(group) else { continue };
+            for member in self.groups.members(found).filter(|member| member.terms.times_out_at <= before) {
                 if let Some(ending) = settle(&member.terms, &PokeOutcome::NotYet, now) {
                     self.endings.entry(member.lease).or_insert_with(|| Arc::new(ending));
                 }
@@ -333,8 +346,7 @@ impl Plan {
 
     /// Returns when it next has something to do.
     pub(crate) fn next_due(&self, now: Timestamp, rules: Rules) -> Option<Timestamp> {
-        let usual = rules.usual_timeout;
-        let overdue = self.groups.next_timeout(now - usual).map(|timeout| timeout + usual);
+        let overdue = self.groups.first_overdue().map(|since| since + rules.usual_timeout);
         let ends = (!self.endings.is_empty()).then(|| now + ENDS_AGAIN);
         [self.groups.earliest(), overdue, ends].into_iter().flatten().min()
     }

@@ -132,8 +132,8 @@ impl Naive {
         timeouts.min().into_iter().chain(outage.and_then(borne)).collect()
     }
 
-    /// When somebody wants a target to be looked at, if its last look ended at `since`.
-    fn wanted(&self, target: u64, since: Timestamp, now: Timestamp) -> Timestamp {
+    /// When somebody wants a target to be looked at, if its last look ended at `since`. No last look comes before `soonest`.
+    fn wanted(&self, target: u64, since: Timestamp, soonest: Timestamp, now: Timestamp) -> Timestamp {
         let found = &self.targets[&target];
         let mut all = vec![next_poke(print_of(target), self.interval(target, now), since)];
         if found.outage.is_none() {
@@ -143,23 +143,27 @@ impl Naive {
                 Some(_) => {}
             }
         }
-        all.extend(self.ends(target).into_iter().filter(|end| *end > now));
-        if self.ends(target).iter().any(|end| *end <= now) {
-            all.push(now + rules().min_interval);
-        }
+        all.extend(self.ends(target).into_iter().map(|end| end.max(soonest)));
         all.into_iter().min().unwrap()
     }
 
-    fn learn(&mut self, sensor: Sensor, taken_over: Option<Timestamp>, now: Timestamp) {
+    fn learn(&mut self, sensor: Sensor, left_at: Option<Timestamp>, now: Timestamp) {
         if self.sensors.iter().any(|known| known.lease == sensor.lease) {
             return;
         }
         self.forget(sensor.lease.id);
-        let taken_over = taken_over.filter(|_| now >= sensor.terms.registered_at + rules().lease);
+        let registered_at = sensor.terms.registered_at;
+        let taken_over = left_at.filter(|left| registered_at < *left && now >= registered_at + rules().lease);
         let (target, terms) = (sensor.target, sensor.terms);
         let is_first = self.of(target).next().is_none();
         self.sensors.push(sensor);
         let found = self.targets.entry(target).or_default();
+        let unwatched = left_at.filter(|left| now.saturating_duration_since(*left) * 4 > rules().lease * 3);
+        if let (true, Some(left), Some((_, over))) =
+            (is_first, unwatched, self.stored.get_mut(&print_of(target)))
+        {
+            *over = Some(left);
+        }
         if let Some((since, None)) = self.stored.get(&print_of(target)).filter(|_| is_first) {
             found.outage = Some(Outage { since: *since });
         }
@@ -177,10 +181,18 @@ impl Naive {
                 next_poke(print_of(target), pause, looked)
                     .min(outage.since.max(terms.registered_at) + rules().window)
             }
-            (Some(looked), None) if taken_over.is_some() => next_poke(print_of(target), interval, looked),
+            (Some(looked), None) if taken_over.is_some() => {
+                let mut missed = vec![next_poke(print_of(target), interval, looked)];
+                while missed.len() < 3 && missed[missed.len() - 1] <= now {
+                    missed.push(next_poke(print_of(target), interval, missed[missed.len() - 1]));
+                }
+                // One that no one looked at is made up for, and no more.
+                if missed.len() == 3 { next_poke(print_of(target), interval, now) } else { missed[0] }
+            }
             (Some(looked), None) => looked + rules().min_interval,
         };
-        let own = own.max(now).min(terms.times_out_at);
+        let soonest = found.looked_at.map_or(terms.times_out_at, |looked| looked + rules().min_interval);
+        let own = own.max(now).min(terms.times_out_at.max(soonest));
         found.due = Some(found.due.map_or(own, |due| due.min(own)));
     }
 
@@ -214,7 +226,7 @@ impl Naive {
             if found.left {
                 let since = found.looked_at.unwrap_or(now);
                 let past = self.ends(target).iter().any(|end| *end <= now);
-                let next = if past { due } else { self.wanted(target, since, now).max(due) };
+                let next = if past { due } else { self.wanted(target, since, due, now).max(due) };
                 let found = self.targets.get_mut(&target).unwrap();
                 (found.left, found.due) = (false, Some(next));
                 if next > now {
@@ -265,7 +277,7 @@ impl Naive {
             }
             return;
         }
-        let due = self.wanted(target, now, now);
+        let due = self.wanted(target, now, now + rules().min_interval, now);
         self.targets.get_mut(&target).unwrap().due = Some(due);
     }
 
@@ -399,6 +411,7 @@ impl World {
             35 => self.hand_over(),
             36 => self.renew(at),
             37 if self.dice.roll(20) == 0 => self.set_back(at),
+            38 if self.dice.roll(4) == 0 => self.read_again(at),
             _ => {
                 let units = [1, 1_000, 1_000_000, 20_000_000];
                 let unit = units[self.dice.index(units.len())];
@@ -433,18 +446,18 @@ impl World {
         }
     }
 
-    fn learn(&mut self, at: usize, sensor: &Sensor, waits: bool, taken_over: Option<Timestamp>) {
+    fn learn(&mut self, at: usize, sensor: &Sensor, waits: bool, left_at: Option<Timestamp>) {
         let (now, worker) = (self.now(at), &mut self.workers[at]);
         if !worker.plan.held().contains_key(&shard_of(sensor.target)) {
             return;
         }
         let whole = sensor.lease.epoch % 2 == 0;
-        let arrival = Arrival { sensor: sensor.record(waits), kind: 0, taken_over, whole, served: true };
+        let arrival = Arrival { sensor: sensor.record(waits), kind: 0, left_at, whole, served: true };
         worker.plan.learn(arrival, now, rules());
         match waits {
             true => {
                 let since = worker.plan.turn();
-                worker.naive.learn(Sensor { since, ..sensor.clone() }, taken_over, now);
+                worker.naive.learn(Sensor { since, ..sensor.clone() }, left_at, now);
             }
             false => worker.naive.forget(sensor.lease.id),
         }
@@ -650,12 +663,37 @@ impl World {
         let mut held = self.workers[taker].plan.held().clone();
         held.insert(shard, until(Timestamp::MAX));
         self.workers[taker].plan.hold(held, rules());
-        let since = self.now(taker) - SECOND * self.dice.roll(20) as u32;
+        let longest = [20, 20, 20, 500][self.dice.index(4)];
+        let since = self.now(taker) - SECOND * self.dice.roll(longest) as u32;
         self.learn_outages(taker, |target| shard_of(target) == shard);
         for sensor in
             self.store.values().filter(|sensor| shard_of(sensor.target) == shard).cloned().collect::<Vec<_>>()
         {
             self.learn(taker, &sensor, true, Some(since));
+        }
+    }
+
+    /// The worker may have missed ends, and reads its sensors again: all that wait. What it knows of them stays.
+    fn read_again(&mut self, at: usize) {
+        let now = self.now(at);
+        assert!(self.workers[at].plan.begin(now));
+        self.workers[at].cursor = self.changes.len();
+        self.workers[at].plan.doubt(|_| true, rules());
+        for sensor in self.store.values().cloned().collect::<Vec<_>>() {
+            self.learn(at, &sensor, true, None);
+        }
+        let worker = &mut self.workers[at];
+        let gone =
+            |sensor: &&Sensor| self.store.get(&sensor.lease.id).is_none_or(|is| is.lease != sensor.lease);
+        let gone: BTreeSet<LeaseRef> =
+            worker.naive.sensors.iter().filter(gone).map(|sensor| sensor.lease).collect();
+        let doubted = worker.plan.doubted(|_| true, rules());
+        assert_eq!(doubted.iter().copied().collect::<BTreeSet<_>>(), gone, "who waits no more");
+        for lease in doubted {
+            self.seen.insert("missed");
+            worker.plan.forget(lease);
+            worker.naive.forget(lease.id);
+            worker.naive.endings.remove(&lease);
         }
     }
 
@@ -687,6 +725,9 @@ impl World {
         assert_eq!(plan.sensors(), naive.sensors.len());
         let with = naive.targets.keys().filter(|target| naive.of(**target).next().is_some()).count();
         assert_eq!((plan.groups(), plan.groups.deserted), (with, naive.targets.len() - with));
+        let unwanted =
+            |(target, found): (&u64, &Target)| found.asked.is_some() && naive.of(*target).next().is_none();
+        assert_eq!(plan.has_deserted(), naive.targets.iter().any(unwanted));
         let count = plan.by_kind().get(&0).copied().unwrap_or_default();
         assert_eq!(count, (naive.sensors.len(), with));
         let outages = naive.targets.values().filter(|target| target.outage.is_some()).count();
@@ -694,12 +735,13 @@ impl World {
         assert_eq!(plan.outages_to_store(now, rules()), naive.outages_to_store(now));
         let due = naive.targets.values().filter_map(|target| target.due).min();
         assert_eq!(plan.groups.earliest(), due, "when something is due");
-        // A last look that does not come ends its first sensor after the usual time. If a sensor has left
-        // meanwhile, the plan may still wait for that one, and notices the first in the next cycle.
-        let asked = naive.targets.iter().filter(|(_, found)| found.asked.is_some() && !found.left);
-        let first = |target| naive.of(target).map(|sensor| sensor.terms.times_out_at).min();
-        let ends = asked.filter_map(|(target, _)| first(*target)).map(|end| end + rules().usual_timeout);
-        let end = ends.filter(|end| *end > now).min();
+        // A last look that does not come ends its sensors after the usual time.
+        let end = |sensor: &Sensor| {
+            let asked =
+                naive.targets[&sensor.target].asked.filter(|_| !naive.endings.contains_key(&sensor.lease))?;
+            Some(asked.max(sensor.terms.times_out_at) + rules().usual_timeout)
+        };
+        let end = naive.sensors.iter().filter_map(end).min();
         assert!(end.is_none_or(|end| plan.next_due(now, rules()).is_some_and(|next| next <= end)));
     }
 }
@@ -762,7 +804,7 @@ fn does_what_a_naive_model_does() {
                 }
             }
             let plan = &mut world.workers[at].plan;
-            plan.forget_sensors();
+            plan.hold(BTreeMap::new(), rules());
             assert_eq!((plan.groups(), plan.has_deserted(), plan.sensors()), (0, false, 0), "seed {seed}");
         }
         seen.append(&mut world.seen);
@@ -774,6 +816,7 @@ fn does_what_a_naive_model_does() {
         "failed",
         "hangs",
         "landed",
+        "missed",
         "not yet",
         "outage ended",
         "outage stored",
@@ -804,8 +847,8 @@ fn an_outage_of_what_is_lent_does_not_go_on_when_it_comes_back() {
         plan.hold(BTreeMap::from([(shard_of(0), share(vec![]))]), rules());
         let terms = Terms::new(Settings::new(SECOND, SECOND * 500).unwrap(), at(5));
         let sensor = Sensor { lease: LeaseRef::new(TaskId(1), 1), target: 0, terms, since: 0 };
-        let (sensor, taken_over) = (sensor.record(true), Some(at(9)));
-        plan.learn(Arrival { sensor, kind: 0, taken_over, whole: false, served: true }, at(10), rules());
+        let (sensor, left_at) = (sensor.record(true), Some(at(9)));
+        plan.learn(Arrival { sensor, kind: 0, left_at, whole: false, served: true }, at(10), rules());
         assert_eq!(plan.outages(), usize::from(goes_on));
     }
 }
@@ -822,8 +865,8 @@ fn a_load_is_what_pokes_take_in_a_second_and_one_that_takes_long_is_not_begun_ag
         plan.hold(BTreeMap::from([(shard_of(0), share)]), rules());
         let terms = Terms::new(Settings::new(SECOND * interval, SECOND * 500).unwrap(), at(5));
         let sensor = Sensor { lease: LeaseRef::new(TaskId(1), 1), target: 0, terms, since: 0 };
-        let (sensor, taken_over) = (sensor.record(true), None);
-        plan.learn(Arrival { sensor, kind: 0, taken_over, whole: false, served: true }, at(10), rules());
+        let (sensor, left_at) = (sensor.record(true), None);
+        plan.learn(Arrival { sensor, kind: 0, left_at, whole: false, served: true }, at(10), rules());
         let load = |plan: &Plan, serves| plan.loads(at(10), rules(), |_| serves)[&shard_of(0)];
         assert_eq!(load(&plan, true), Load { known: 0, pokes: (0, 1_000_000 / u64::from(interval)) });
         let Some(Due { group, .. }) = plan.due(at(10), rules()) else { panic!("nothing is due") };

@@ -39,20 +39,8 @@ pub(super) const END: &str = statement!("end_sensors.sql");
 
 /// The ranges that hold some codes, those that touch as one; none if they hold every code.
 fn spans(query: &SensorQuery) -> (Vec<i64>, Vec<i64>) {
-    let mut ranges: Vec<(i64, i64)> = query
-        .ranges
-        .iter()
-        .filter(|range| !range.is_empty())
-        .map(|range| (range.start.into(), range.end.into()))
-        .collect();
-    ranges.sort_unstable();
-    let mut spans: Vec<(i64, i64)> = Vec::with_capacity(ranges.len());
-    for (low, high) in ranges {
-        match spans.last_mut() {
-            Some(last) if low <= last.1 => last.1 = last.1.max(high),
-            _ => spans.push((low, high)),
-        }
-    }
+    let mut spans: Vec<(i64, i64)> =
+        query.ranges.iter().map(|range| (range.start.into(), range.end.into())).collect();
     if let [(0, high)] = spans[..]
         && high >= i64::from(query.codes.get())
     {
