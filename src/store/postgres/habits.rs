@@ -34,6 +34,10 @@ pub(super) struct Habits {
     lanes: AtomicUsize,
     /// Whether ready lanes carried limits.
     has_limits: AtomicBool,
+    /// Whether lanes were filed.
+    files_lanes: AtomicBool,
+    /// How many ticks might have counted lanes.
+    counted_lanes: AtomicU32,
 }
 
 impl Habits {
@@ -82,6 +86,20 @@ impl Habits {
     /// Returns true if a tick should ask for limits before it knows whether a lane carries one.
     pub(super) fn has_limits(&self) -> bool {
         self.has_limits.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if a tick should expect that lanes are filed.
+    pub(super) fn files_lanes(&self) -> bool {
+        self.files_lanes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn file_lanes(&self, filed: bool) {
+        self.files_lanes.store(filed, Ordering::Relaxed);
+    }
+
+    /// Returns true if a tick should count lanes: one in a while.
+    pub(super) fn counts_lanes(&self) -> bool {
+        self.counted_lanes.fetch_add(1, Ordering::Relaxed) % PAUSE == PAUSE - 1
     }
 
     pub(super) fn met_limits(&self, met: bool) {
