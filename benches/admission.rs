@@ -1,6 +1,7 @@
 //! Admission ticks: how they grow with the backlog, and what they cost beside the bare state changes.
 //!
 //! `cargo bench --bench admission`; a part of it by its name: `cargo bench --bench admission -- memory/open`.
+//! With `--features postgres`, and a server in `STATIONMASTER_TEST_POSTGRES`, ticks are measured there, too.
 //! `STATIONMASTER_BENCH_MOST` caps the number of waiting tasks (1000000 without it).
 //!
 //! After the last measurement the ratios that matter are printed, of medians of this run.
@@ -160,7 +161,9 @@ fn fill(store: &Arc<dyn Store>, scenario: Scenario, size: usize) {
         let rated = |n: usize| NewTask::new(key("taker", n)).limit(custom("rated", n));
         put(&**store, (0..RATES.min(size)).map(rated));
     }
-    admitter(store, 3600).admit(now(), RATES + BUDGET).unwrap();
+    let mut admitter = admitter(store, 3600);
+    // On PostgreSQL a tick sees 10,000 changes at most.
+    while !admitter.admit(now(), RATES + BUDGET).unwrap().granted.is_empty() {}
     let narrow = |n: usize| {
         let task = NewTask::new(key("narrow", n)).priority(9);
         match scenario {
@@ -219,6 +222,9 @@ fn ticks(criterion: &mut Criterion, backend: &str, open: &dyn Fn() -> Arc<dyn St
                 let store = filled.get_or_init(|| {
                     let store = open();
                     fill(&store, scenario, *size);
+                    // What only the first ticks do: on PostgreSQL each adds up some of what was enqueued.
+                    let mut first = self::admitter(&store, 3600);
+                    while first.admit(now(), 0).unwrap().next_due == Some(now()) {}
                     store
                 });
                 let mut admitter = admitter(store, 3600);
@@ -383,6 +389,24 @@ mod on_sqlite {
     }
 }
 
+#[cfg(feature = "postgres")]
+mod on_postgres {
+    use super::*;
+    use stationmaster::store::postgres::{PostgresOptions, Schema};
+    use stationmaster::store::{Durability, PostgresStore};
+
+    /// Opens one new schema after another. The server drops none of them.
+    pub fn opener(url: String) -> impl Fn() -> Arc<dyn Store> {
+        let next = std::cell::Cell::new(0);
+        move || {
+            next.set(next.get() + 1);
+            let schema = Schema::new(format!("sm_admission_{}_{}", std::process::id(), next.get())).unwrap();
+            let options = PostgresOptions::new().schema(schema).durability(Durability::Process);
+            Arc::new(PostgresStore::connect(&url, options).unwrap())
+        }
+    }
+}
+
 fn median(name: &str) -> Option<f64> {
     let mut samples = SAMPLES.lock().unwrap().get(name)?.clone();
     samples.sort_unstable_by(f64::total_cmp);
@@ -391,7 +415,7 @@ fn median(name: &str) -> Option<f64> {
 
 fn print_ratios() {
     println!("\nratios of medians of this run:");
-    for backend in ["memory", "sqlite"] {
+    for backend in ["memory", "sqlite", "postgres"] {
         for (name, _) in SCENARIOS {
             let at = |size: usize| median(&format!("{backend}/{name}/{size}"));
             let largest = SIZES.into_iter().rfind(|size| *size > 1_000 && at(*size).is_some());
@@ -436,6 +460,10 @@ fn main() {
         on_sqlite::raw_updates(&mut criterion, dir.path());
         drain(&mut criterion, "sqlite/drain_10k", (10_000, Slots::Limited(128), 1_280), &open);
         drain(&mut criterion, "sqlite/drain_50k_unlimited", (50_000, Slots::Unlimited, 50_000), &open);
+    }
+    #[cfg(feature = "postgres")]
+    if let Ok(url) = std::env::var("STATIONMASTER_TEST_POSTGRES") {
+        ticks(&mut criterion, "postgres", &on_postgres::opener(url));
     }
     criterion.final_summary();
     print_ratios();

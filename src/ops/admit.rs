@@ -271,6 +271,7 @@ impl Tx<'_> {
             }
             // Another transaction may be changing a planned task. The store leaves such tasks out of a second
             // plan. It knows which they are by what the first plan read, so it is not asked for the lanes again.
+            let first = survey.unread.is_some().then(|| survey.lanes.clone());
             for _ in 0..2 {
                 let mut planner = plan_over(now, request, &mut survey, &mut Ticking { tx, request })?;
                 let plan = planner.finish();
@@ -295,11 +296,8 @@ impl Tx<'_> {
                         tells_at,
                     });
                 }
-                // Marks were made that count on this plan.
-                if planner.is_paged() {
-                    break;
-                }
-                survey.lanes = planner.into_lanes();
+                // The marks that count on this plan are gone, and those lanes are read again that it read in pages.
+                survey.lanes = first.clone().unwrap_or_else(|| planner.into_lanes());
             }
             Err(changed().into())
         })

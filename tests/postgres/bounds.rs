@@ -304,7 +304,7 @@ impl World {
     /// Applies some deltas, as another service may.
     fn fold(&mut self) {
         let most = 1 + self.below(40);
-        let rows = self.ask(&FOLD.replace("$1::bigint", &most.to_string()));
+        let rows = self.ask(&FOLD.replace("$1::bigint", &most.to_string()).replace("$2::bigint", "0"));
         assert_eq!(rows[0][2].as_deref(), Some("{}"), "{rows:?}");
     }
 
@@ -483,6 +483,7 @@ fn a_tick_folds_so_many_deltas_and_is_due_again_at_once() {
     assert_eq!(left(), 10_100);
     assert_eq!(admit(&store, 7, "first"), (9, Some(Timestamp::from_micros(7))));
     assert_eq!(left(), 100);
-    assert_eq!(admit(&store, 8, "second"), (9, None));
+    // There are more lanes than it reads.
+    assert_eq!(admit(&store, 8, "second"), (9, Some(Timestamp::from_micros(8))));
     assert_eq!(left(), 0);
 }

@@ -167,11 +167,26 @@ fn a_tick_takes_three_round_trips_whatever_the_number_of_tasks() {
     counted.fill(65, 0);
     assert_eq!(counted.tick("first", 65).1, 65);
     assert_eq!(counted.tick("rest", 1_000), (4, 65));
-    for (round, pools, trips) in [(1, 1, 3), (2, 30, 3), (3, 64, 3), (4, 300, 4)] {
+    for (round, pools, trips) in [(1, 1, 3), (2, 30, 3), (3, 64, 3), (4, 250, 4)] {
         counted.fill(pools, round);
         assert_eq!(counted.tick(&round.to_string(), 1_000), (trips, pools * 2), "{pools} pools");
     }
     assert_eq!(counted.tick("idle", 10), (2, 0), "nothing is ready: one to look, one to commit");
+}
+
+/// Where lanes are filed, it asks for a page of them, for what they name, and for their tasks.
+#[test]
+fn a_tick_with_many_lanes_takes_as_many_round_trips_whatever_their_number() {
+    let counted = Counted::open();
+    let mut trips = Vec::new();
+    // The first of each prepares its statements, and the very first one files all lanes.
+    for (round, pools) in [(0, 300), (1, 300), (2, 300), (3, 900)] {
+        counted.fill(pools, round);
+        let (counted_trips, granted) = counted.tick(&round.to_string(), 10);
+        assert_eq!(granted, 10, "round {round}");
+        trips.push(counted_trips);
+    }
+    assert_eq!(trips[2], trips[3], "of 300 lanes, and of 900: {trips:?}");
 }
 
 /// It surveys again with what it promoted. A task that is not due costs nothing.

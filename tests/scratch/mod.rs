@@ -50,8 +50,8 @@ impl Scratch {
     /// Makes a store's tables in it as they were when they were made: faster than making them again.
     pub fn empty(&self) {
         let schema = &self.0;
-        let tables = "attempt beat cap consumer delta family feed feed_inbox idle lane lane_use lease level limit_use namespace note numbers outage pause pool \
-                      pool_use rate_use ready request run run_beat sensor sensor_change sensor_inbox serving shard shard_take share_clock share_use task task_limit tick turn \
+        let tables = "attempt beat cap consumer delta family feed feed_inbox idle lane lane_order lane_use lease level limit_use namespace note numbers outage pause pool \
+                      pool_use rate_use ready ready_lane request run run_beat sensor sensor_change sensor_inbox serving shard shard_take share_clock share_use task task_limit tick turn \
                       worker";
         let delete: String =
             tables.split(' ').map(|table| format!("DELETE FROM \"{schema}\".{table};")).collect();

@@ -493,7 +493,8 @@ pub trait TaskTx {
     /// Makes marks. Until a mark is removed, its lanes sleep. Whatever may end what a mark names removes it, in the same
     /// transaction: slots of the pool and counts of the key that return, a definition, a pause or a resume of anything. A
     /// survey that promotes removes those of its queues that have ended by themselves, as far as
-    /// [`First::wakes`](super::First::wakes) allows. A mark that is made and rolled back is gone.
+    /// [`First::wakes`](super::First::wakes) allows. A mark that is made and rolled back is gone. So are those that the
+    /// transaction made, if it then grants nothing because a planned task is missing: it plans again.
     fn put_marks(&mut self, _marks: &[Mark]) -> StoreResult<()> {
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::options::PostgresOptions;
 use super::pool::Pool;
 use super::sessions::transact;
 use super::tick_lock;
-use super::tx::{FOLD, MOST_FOLDED, first, is_whole, row};
+use super::tx::{FOLD, Folded, MOST_FOLDED, first, is_whole, row};
 use super::wire::{Touch, ask};
 use crate::error::StoreError;
 use crate::store::TxMode;
@@ -63,10 +63,15 @@ fn look(pool: &Arc<Pool>, options: &PostgresOptions) -> Result<(), StoreError> {
             break;
         }
         transact(pool, options, TxMode::Write, |mut wire| -> Result<bool, StoreError> {
-            let fold = vec![ask!(tick_lock::SHORT), ask!(tick_lock::TRY), ask!(FOLD, MOST_FOLDED)];
+            let fold = vec![ask!(tick_lock::SHORT), ask!(tick_lock::TRY), ask!(FOLD, MOST_FOLDED, 0)];
             let answers = wire.send(fold, Touch::Writes)?;
-            let whole: Outcome<bool> = answers.get(2).map_or(Ok(true), |rows| is_whole(first(rows)?));
-            is_behind = !whole?;
+            if let Some(answer) = answers.get(2) {
+                let answer = first(answer)?;
+                is_behind = !is_whole(answer)?;
+                if let Some(changed) = Folded::read(answer)? {
+                    wire.send(vec![changed.file()], Touch::Writes)?;
+                }
+            }
             // What a crash of the server loses is folded again.
             Ok(false)
         })?;

@@ -40,6 +40,10 @@ pub(super) struct Habits {
     lanes: AtomicUsize,
     /// Whether ready lanes carried limits.
     has_limits: AtomicBool,
+    /// Whether lanes were filed.
+    files_lanes: AtomicBool,
+    /// How many ticks might have counted lanes.
+    counted_lanes: AtomicU32,
 }
 
 impl Habits {
@@ -78,7 +82,7 @@ impl Habits {
 
     /// Returns true if a tick should expect that nothing is to be decided.
     pub(super) fn ticks_ahead(&self) -> bool {
-        !self.has_limits() && self.ticks_in_parts.is_over()
+        !self.has_limits() && !self.files_lanes() && !self.is_to_count() && self.ticks_in_parts.is_over()
     }
 
     /// Notes that something was to be decided in a tick that was sent ahead.
@@ -105,9 +109,32 @@ impl Habits {
         self.has_limits.load(Ordering::Relaxed)
     }
 
+    /// Returns true if a tick should expect that lanes are filed.
+    pub(super) fn files_lanes(&self) -> bool {
+        self.files_lanes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn file_lanes(&self, filed: bool) {
+        self.files_lanes.store(filed, Ordering::Relaxed);
+    }
+
+    /// Returns true if a tick should count lanes: one in a while. That tick has passed.
+    pub(super) fn counts_lanes(&self) -> bool {
+        is_last_of_pause(self.counted_lanes.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Returns true if the next tick should count lanes, which one that is sent ahead does not.
+    fn is_to_count(&self) -> bool {
+        is_last_of_pause(self.counted_lanes.load(Ordering::Relaxed))
+    }
+
     pub(super) fn met_limits(&self, met: bool) {
         self.has_limits.store(met, Ordering::Relaxed);
     }
+}
+
+fn is_last_of_pause(passed: u32) -> bool {
+    passed % PAUSE == PAUSE - 1
 }
 
 #[cfg(test)]

@@ -56,6 +56,7 @@ const INITIAL: Migration = Migration {
             "move.sql"
         ),
         include_str!("migrations/0001_initial/functions/fold_few.sql"),
+        include_str!("migrations/0001_initial/functions/order.sql"),
         include_str!("migrations/0001_initial/functions/end_one.sql"),
         include_str!("migrations/0001_initial/functions/take_few.sql"),
         include_str!("migrations/0001_initial/functions/tick_few.sql"),
@@ -106,6 +107,7 @@ const TABLES: &[&str] = &[
     "idle",
     "lane",
     "lane_now",
+    "lane_order",
     "lane_use",
     "lease",
     "level",
@@ -120,6 +122,7 @@ const TABLES: &[&str] = &[
     "pool_use",
     "rate_use",
     "ready",
+    "ready_lane",
     "request",
     "run",
     "run_beat",

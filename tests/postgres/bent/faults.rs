@@ -112,6 +112,18 @@ faults! {
     "a grant forgets early tasks", "tx/tick/grant.sql":
         "ELSE coalesce(part.early, '{}') END AS early" => "ELSE '{}' END AS early",
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "before the bound of its lane";
+    "slots that come back open no class", "migrations/0001_initial/functions/order.sql":
+        "lane_order.needs <= coalesce(pool.open, 9223372036854775807)" => "lane_order.needs <= 0",
+        "stepped::filed::what_gives_back_wakes_when_it_is_folded" says "left == right";
+    "what is above a lane is not filed by its first one", "migrations/0001_initial/functions/order.sql":
+        "AND NOT child.sleeps AND child.first >= nodes.low_end" => "AND NOT child.sleeps AND child.first > nodes.low_end",
+        "stepped::filed::what_commits_late_is_found_before_all_lanes" says "the first task of";
+    "a definition leaves marks", "migrations/0001_initial/functions/order.sql":
+        "PERFORM sm._wake_nodes(ARRAY(SELECT id FROM sm.lane_order WHERE sleeps));" => "NULL;",
+        "stepped::filed::a_group_wakes_when_its_key_has_room" says "a definition removes all";
+    "a plan that is not granted leaves its marks", "tx/tick/filed.rs":
+        "SELECT sm._wake_nodes($1::uuid[])" => "SELECT $1::uuid[]",
+        "stepped::filed::locked_first_tasks_are_passed_over" says "committed: false";
     "the bound does not rise", "tx/tick/grant.sql":
         "coalesce(part.bound, ARRAY[was.rank, was.logical_date, was.map_index, was.no]) AS bound"
             => "ARRAY[was.rank, was.logical_date, was.map_index, was.no] AS bound",

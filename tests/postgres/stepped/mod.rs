@@ -8,6 +8,7 @@ mod changes;
 mod definitions;
 mod ends;
 mod feed;
+mod filed;
 mod fold;
 mod hand;
 mod keys;

@@ -3,8 +3,8 @@
 use tokio_postgres::Row;
 
 use super::super::error::{Fault, Outcome};
-use super::super::wire::ask;
-use super::{Db, first, row};
+use super::super::wire::{Statement, ask};
+use super::{Db, Digest, first, row};
 use crate::store::sql::statement::statement;
 
 /// How many deltas one fold takes: it must end within the server's limit for statements.
@@ -13,6 +13,36 @@ pub(in super::super) const MOST: i64 = 10_000;
 pub(in super::super) const FOLD: &str = statement!("fold.sql");
 /// [`FOLD`] of a few deltas of lanes without limits. It returns no row if it is not for them.
 pub(super) const FOLD_FEW: &str = "SELECT count, whole, damage, next_due, is_sure FROM sm._fold_few(false)";
+
+/// Files what changed: see `lane_order` in the schema.
+pub(super) const FILE: &str = "SELECT sm._file($1::uuid[], $2::text[], $3::text[])";
+
+/// What a fold changed, where lanes are filed.
+#[derive(Debug, Default)]
+pub(in super::super) struct Folded {
+    lanes: Vec<Digest>,
+    pools: Vec<String>,
+    keys: Vec<String>,
+}
+
+impl Folded {
+    /// Reads it behind what every fold tells; `None` if lanes are not filed.
+    pub(in super::super) fn read(answer: &Row) -> Outcome<Option<Self>> {
+        let Some(lanes) = row::value(answer, 3)? else { return Ok(None) };
+        Ok(Some(Self { lanes, pools: row::value(answer, 4)?, keys: row::value(answer, 5)? }))
+    }
+
+    /// Files it.
+    pub(in super::super) fn file(self) -> Statement {
+        ask!(FILE, self.lanes, self.pools, self.keys)
+    }
+}
+
+/// Returns how many lanes there were after a fold that made some; it counts no more than it was told.
+pub(super) fn lanes(answer: &Row) -> Outcome<usize> {
+    let lanes: Option<i64> = row::value(answer, 6)?;
+    Ok(lanes.and_then(|lanes| usize::try_from(lanes).ok()).unwrap_or(0))
+}
 
 /// Returns whether a fold took all deltas that there were.
 ///
@@ -33,8 +63,15 @@ impl Db<'_> {
     /// Folds all deltas that the transaction sees.
     pub(super) fn fold(&mut self) -> Outcome<()> {
         loop {
-            let [answer] = self.at_tick(true, [ask!(FOLD, MOST)])?;
-            if is_whole(first(&answer)?)? {
+            let [answer] = self.at_tick(true, [ask!(FOLD, MOST, 0)])?;
+            let answer = first(&answer)?;
+            let is_whole = is_whole(answer)?;
+            let changed = Folded::read(answer)?;
+            self.reaches.files_lanes = changed.is_some();
+            if let Some(changed) = changed {
+                self.one(changed.file())?;
+            }
+            if is_whole {
                 break;
             }
         }

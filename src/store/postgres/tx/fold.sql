@@ -1,13 +1,14 @@
 -- Applies what committed transactions changed to the counters, and forgets it: the deltas with the lowest
 -- numbers of transactions first. Returns how many deltas it read, whether these were all, and what is damaged:
--- if anything is, roll back.
--- $1: how many deltas at most.
+-- if anything is, roll back. Then, if lanes are filed: the lanes whose ready tasks changed, the pools that have more open
+-- slots, and the keys against which less counts; otherwise NULL. And if it made lanes, how many there are.
+-- $1: how many deltas at most. $2: how many lanes it counts at most.
 WITH
 -- Whether a delta exists decides; what the last whole fold saw only bounds the search. It says nothing if it is
 -- of another server, from which this schema was restored: then it is ahead of the transaction that wrote it here,
 -- or of this server.
 last AS MATERIALIZED (
-  SELECT no, due, early, CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot())
+  SELECT no, due, early, many, CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot())
     AND (xmin::text::bigint - txid_snapshot_xmax(seen)) & 4294967295 < 2147483648 THEN seen
     ELSE '1:1:'::txid_snapshot END AS seen
   FROM sm.tick ORDER BY no DESC LIMIT 1
@@ -126,7 +127,7 @@ pool_uses AS (
 ),
 limits AS MATERIALIZED (
   SELECT change.key, was.at, coalesce(was.used, 0) - change.leases AS used,
-    coalesce(was.lanes, 0) + change.lanes AS lanes
+    coalesce(was.lanes, 0) + change.lanes AS lanes, change.leases AS back
   FROM (
     SELECT carried.key, sum(lane.leases * carried.count)::bigint AS leases, sum(lane.more)::bigint AS lanes
     FROM (
@@ -193,14 +194,20 @@ seen AS MATERIALIZED (
 ),
 old_tick AS (DELETE FROM sm.tick WHERE no = ANY (ARRAY(SELECT no FROM last)) AND EXISTS (SELECT FROM own)),
 new_tick AS (
-  INSERT INTO sm.tick (no, seen, due, early)
+  INSERT INTO sm.tick (no, seen, due, early, many)
   SELECT last.no + 1, CASE WHEN read.whole THEN seen.seen ELSE last.seen END,
-    least(last.due, (SELECT min(due) FROM sums)), last.early
+    least(last.due, (SELECT min(due) FROM sums)), last.early, last.many
   FROM last CROSS JOIN read CROSS JOIN seen
 )
 SELECT read.count, read.whole,
   ARRAY(SELECT 'lane ' || digest FROM lanes WHERE is_damaged LIMIT 3)
   || ARRAY(SELECT 'pool ' || pool FROM pools WHERE coalesce(used, -1) < 0 LIMIT 3)
   || ARRAY(SELECT 'share ' || share FROM shares WHERE held < 0 OR lanes < 0 LIMIT 3)
-  || ARRAY(SELECT 'limit ' || key FROM limits WHERE used < 0 OR lanes < 0 LIMIT 3)
-FROM read
+  || ARRAY(SELECT 'limit ' || key FROM limits WHERE used < 0 OR lanes < 0 LIMIT 3),
+  CASE WHEN last.many THEN ARRAY(
+    SELECT digest FROM lanes WHERE ready <> 0 OR head IS NOT NULL OR is_new OR is_empty) END,
+  CASE WHEN last.many THEN ARRAY(SELECT pool FROM pools) END,
+  CASE WHEN last.many THEN ARRAY(SELECT key FROM limits WHERE back > 0) END,
+  CASE WHEN (SELECT bool_or(is_new) FROM lanes) THEN (SELECT count(*) FROM lanes WHERE is_new)
+    + (SELECT count(*) FROM (SELECT FROM sm.lane LIMIT $2::bigint) lanes) END
+FROM read CROSS JOIN last

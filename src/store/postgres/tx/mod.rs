@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use tokio_postgres::Row;
 
-pub(super) use self::fold::{FOLD, MOST as MOST_FOLDED, is_whole};
+pub(super) use self::fold::{FOLD, Folded, MOST as MOST_FOLDED, is_whole};
 use self::notify::Telling;
 use self::sensor::numbers;
 pub(super) use self::tick::TICK_HOLDER;
@@ -255,12 +255,12 @@ impl Db<'_> {
     /// Runs a statement that changes what ticks plan with, while there is no tick. The lock is asked for each
     /// time.
     fn define(&mut self, statement: Statement) -> Outcome<Answer> {
-        let lock = ask!(tick_lock::DEFINE);
+        let (lock, wake) = (ask!(tick_lock::DEFINE), ask!(tick::filed::WAKE_ALL));
         if !self.is_own {
-            let [_, answer] = self.all([lock, statement])?;
+            let [_, answer, _] = self.all([lock, statement, wake])?;
             return Ok(answer);
         }
-        let [_, _, answer] = self.all([lock, ask!(tick_lock::SHORT_WAITS), statement])?;
+        let [_, _, answer, _] = self.all([lock, ask!(tick_lock::SHORT_WAITS), statement, wake])?;
         self.hurries = true;
         Ok(answer)
     }

@@ -33,6 +33,13 @@ const HOT: &[(&str, &str)] = &[
     ("folded shares", tick::share::FOLDED_SHARES),
     ("shares", tick::share::SHARES),
     ("stamp shares", tick::share::STAMP_SHARES),
+    ("first lanes", tick::filed::FIRST_LANES),
+    ("lanes behind", tick::filed::LANES_BEHIND),
+    ("pools in use", tick::filed::POOLS_IN_USE),
+    ("limits in use", tick::filed::LIMITS_IN_USE),
+    ("shares in use", tick::filed::SHARES_IN_USE),
+    ("look, filed", tick::filed::LOOK_FILED),
+    ("next token", tick::filed::NEXT_TOKEN),
     ("bounds", tick::BOUNDS),
     ("named pools", tick::NAMED_POOLS),
     ("named limits", tick::NAMED_LIMITS),
@@ -160,6 +167,8 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "folded limits",
     "shares",
     "folded shares",
+    "first lanes",
+    "lanes behind",
     "start",
     "renew",
     "note",
@@ -292,6 +301,9 @@ const READ_WHOLE: &[&str] = &[
     "serving_pkey",
     "family_pkey",
     "pause_pkey",
+    // Lanes of shares; the earliest mark that ends by itself.
+    "ready_lane_whole",
+    "lane_order_next",
     // One row, in versions.
     "share_clock_pkey",
     // One row is looked for, to see whether there is any.
@@ -493,7 +505,7 @@ fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
     on("linear", async |client, schema| {
         let mut prepare = String::new();
         for (name, sql, nulls) in
-            [("fold", fold::FOLD, 1), ("promote", promote::PROMOTE, 2), ("grant", tick::GRANT, 21)]
+            [("fold", fold::FOLD, 2), ("promote", promote::PROMOTE, 2), ("grant", tick::GRANT, 21)]
         {
             let nulls = vec!["NULL"; nulls].join(", ");
             prepare.push_str(&format!(
@@ -527,7 +539,7 @@ fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
             let [numbers, lanes, zeros] = [0, 1, 2].map(|at| row.get::<_, String>(at));
             let mut rows = Vec::new();
             for call in [
-                "fold(10000)".to_owned(),
+                "fold(10000, 0)".to_owned(),
                 "promote(1, 10000)".to_owned(),
                 format!(
                     "\"grant\"('{numbers}', 'h', 9, 1, 'q', NULL, '{lanes}', '{zeros}', '{zeros}', '{zeros}', '{zeros}', '{{}}', '{{}}', 1, 1, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', 0)"

@@ -1,4 +1,5 @@
--- Makes tasks ready whose instant has come, the earliest first, then in the order of admission. Returns how many.
+-- Makes tasks ready whose instant has come, the earliest first, then in the order of admission. Returns how many, and,
+-- if lanes are filed, the lanes of these.
 -- A row that somebody else has locked is passed over, and remembered by its number.
 -- $1: now. $2: how many at most.
 WITH
@@ -86,13 +87,14 @@ old_tick AS (
   WHERE no = ANY (ARRAY(SELECT no FROM last)) AND (EXISTS (SELECT FROM page) OR EXISTS (SELECT FROM early_free))
 ),
 new_tick AS (
-  INSERT INTO sm.tick (no, seen, due, early)
+  INSERT INTO sm.tick (no, seen, due, early, many)
   SELECT last.no + 1, last.seen,
     greatest(last.due, coalesce(
       (SELECT min(due) FROM passed WHERE nth > 32),
       CASE WHEN (SELECT count(*) FROM page) < (SELECT most FROM room) THEN $1::bigint
         ELSE (SELECT max(due) FROM page) END)),
-    ARRAY(SELECT no FROM left_early UNION ALL SELECT no FROM passed WHERE nth <= 32)
+    ARRAY(SELECT no FROM left_early UNION ALL SELECT no FROM passed WHERE nth <= 32),
+    last.many
   FROM last WHERE EXISTS (SELECT FROM page) OR EXISTS (SELECT FROM early_free)
 )
-SELECT count(*) FROM gone
+SELECT count(*), CASE WHEN (SELECT many FROM last) THEN ARRAY(SELECT digest FROM lanes) END FROM gone

@@ -20,7 +20,7 @@ use crate::task::TaskRecord;
 pub(super) const AFTER_TASK: usize = 37;
 
 /// Where the digest of a task's lane stands, and where its needs begin.
-const LANE: usize = 6;
+pub(super) const LANE: usize = 6;
 const NEEDS: usize = 33;
 
 pub(super) fn value<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Outcome<T> {

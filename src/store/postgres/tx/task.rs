@@ -2,14 +2,14 @@
 
 use super::super::news::{News, NewsSet};
 use super::{PostgresBackend, notify};
-use crate::admission::{Candidate, LanePage, QueueRecord, Serving};
+use crate::admission::{Candidate, LanePage, Mark, QueueRecord, Serving};
 use crate::error::StoreResult;
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::store::TxMode;
 use crate::store::contract::{
-    CapUse, Change, GrantBatch, Granted, Held, Move, Overdue, Promote, Started, Survey, SurveyQuery,
-    TaskSums, TaskTx, TaskWalk, Wait, Walked,
+    CapUse, Change, GrantBatch, Granted, Held, LanesBehind, Move, Overdue, Promote, Started, Survey,
+    SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
@@ -81,6 +81,14 @@ impl TaskTx for PostgresBackend<'_> {
 
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
         self.read(|db| db.candidates(pages))
+    }
+
+    fn lanes_behind(&mut self, page: &LanesBehind<'_>) -> StoreResult<Survey> {
+        self.read(|db| db.lanes_behind(page))
+    }
+
+    fn put_marks(&mut self, marks: &[Mark]) -> StoreResult<()> {
+        self.tick(|db| db.put_marks(marks))
     }
 
     fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted> {

@@ -121,13 +121,52 @@ CREATE TABLE sm.lane_use (
 -- Lanes that a fold that was not whole has left empty.
 CREATE INDEX lane_use_empty ON sm.lane_use (digest) WHERE tasks = 0 AND ready = 0;
 
+-- Where many lanes have ready tasks, these are filed, so that no tick need read them all: see
+-- docs/postgresql-protocol.md. What has ready tasks, under the number of the lane. whole: its tasks are of a share.
+CREATE TABLE sm.ready_lane (
+    no     BIGINT PRIMARY KEY,
+    digest UUID NOT NULL UNIQUE,
+    queue  TEXT COLLATE "C" NOT NULL,
+    whole  BOOLEAN NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+CREATE INDEX ready_lane_queue ON sm.ready_lane (queue, no);
+CREATE INDEX ready_lane_whole ON sm.ready_lane (queue, no) WHERE whole;
+-- The others, without those of shares, by their first ready tasks, as a tree, each node in versions as above: all
+-- queues, a queue, a class of lanes, a group of these, and a lane, whose id is its digest. first: the place of the first
+-- ready task below it that does not sleep, or NULL. from_no: of queues, the least number of a lane with ready tasks. about:
+-- the pools of a class and the slots of each, or the cause of a group.
+-- sleeps: whether a mark says that nothing below it fits. pool, needs: of a class that waits for so many open slots.
+-- key: of a group that waits for a limit key. next: when the mark ends by itself.
+CREATE TABLE sm.lane_order (
+    id      UUID,
+    version BIGINT,
+    parent  UUID,
+    queue   TEXT COLLATE "C",
+    about   TEXT COLLATE "C",
+    first   BIGINT[],
+    from_no BIGINT,
+    sleeps  BOOLEAN NOT NULL DEFAULT false,
+    pool    TEXT COLLATE "C",
+    needs   BIGINT,
+    key     TEXT COLLATE "C",
+    next    BIGINT,
+    PRIMARY KEY (id, version)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+CREATE INDEX lane_order_first ON sm.lane_order (parent, sleeps, first);
+CREATE INDEX lane_order_asleep ON sm.lane_order (version) WHERE sleeps;
+CREATE INDEX lane_order_pool ON sm.lane_order (pool, needs) WHERE pool IS NOT NULL;
+CREATE INDEX lane_order_key ON sm.lane_order (key) WHERE key IS NOT NULL;
+CREATE INDEX lane_order_next ON sm.lane_order (next) WHERE next IS NOT NULL;
+CREATE INDEX lane_order_next_of ON sm.lane_order (queue, next) WHERE next IS NOT NULL;
+
 -- One row, in versions as above. seen: what the last whole fold saw. due: no task that waits for an instant
--- waits for an earlier one, but for those in early.
+-- waits for an earlier one, but for those in early. many: whether lanes are filed, see lane_order.
 CREATE TABLE sm.tick (
     no    BIGINT PRIMARY KEY,
     seen  TXID_SNAPSHOT NOT NULL,
     due   BIGINT NOT NULL,
-    early BIGINT[] NOT NULL
+    early BIGINT[] NOT NULL,
+    many  BOOLEAN NOT NULL DEFAULT false
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 INSERT INTO sm.tick VALUES (1, '1:1:', -9223372036854775808, ARRAY[]::BIGINT[]);
 

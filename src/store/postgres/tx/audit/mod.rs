@@ -2,6 +2,7 @@
 //! The counters are compared in one statement, so that it is right at every isolation level; it reads what has
 //! not ended. All tasks are read a page at a time: however many ended, no statement takes long.
 
+pub(super) mod marks;
 mod repair;
 
 use super::super::error::{Fault, Outcome};
@@ -82,17 +83,22 @@ fn sort(found: &mut [Discrepancy]) {
         Discrepancy::ShareLanes { pool, share, .. } => (4, format!("{pool} {share}")),
         Discrepancy::Lane { lane, .. } => (5, lane.pool.to_string()),
         Discrepancy::LaneTasks { lane, .. } => (6, lane.pool.to_string()),
-        // It makes none.
         Discrepancy::Mark { .. } | Discrepancy::Task { .. } => (7, String::new()),
     });
 }
 
 impl Db<'_> {
     pub(super) fn audit(&mut self) -> Outcome<Vec<Discrepancy>> {
-        let [counters, passed, last] =
-            self.all([ask!(COUNTERS), ask!(PASSED_OVER), ask!(TASK_PAGE, 0, PAGE)])?;
+        let [counters, passed, marks, misfiled, last] = self.all([
+            ask!(COUNTERS),
+            ask!(PASSED_OVER),
+            ask!(marks::MARKS),
+            ask!(marks::MISFILED),
+            ask!(TASK_PAGE, 0, PAGE),
+        ])?;
         let mut found = counters.iter().map(counter).collect::<Outcome<Vec<_>>>()?;
         sort(&mut found);
+        found.extend(marks::of_marks(&marks, &misfiled)?);
         for row in &passed {
             found.push(passed_over(row)?);
         }

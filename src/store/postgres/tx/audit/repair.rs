@@ -10,7 +10,8 @@ use tokio_postgres::Row;
 
 use super::super::super::error::Outcome;
 use super::super::super::wire::ask;
-use super::super::{Db, row};
+use super::super::{Db, row, tick};
+use super::marks::{MARKS, MISFILED, of_marks};
 use super::{COUNTERS, counter};
 use crate::store::Discrepancy;
 use crate::store::contract::repaired;
@@ -56,8 +57,9 @@ impl Missing {
 
 impl Db<'_> {
     pub(in super::super) fn repair_counters(&mut self) -> Outcome<Vec<Discrepancy>> {
-        let [before] = self.at_tick(true, [ask!(COUNTERS)])?;
-        if before.is_empty() {
+        let [before, marks, misfiled] = self.at_tick(true, [ask!(COUNTERS), ask!(MARKS), ask!(MISFILED)])?;
+        let wrong = of_marks(&marks, &misfiled)?;
+        if before.is_empty() && wrong.is_empty() {
             return Ok(Vec::new());
         }
         let mut missing = Missing::default();
@@ -85,10 +87,13 @@ impl Db<'_> {
             part(&shares, 0),
             part(&shares, 1),
         );
-        let [_, after] = self.all([repair, ask!(COUNTERS)])?;
+        let [_, _, after, marks, misfiled] =
+            self.all([repair, ask!(tick::filed::REFILE), ask!(COUNTERS), ask!(MARKS), ask!(MISFILED)])?;
         let found = |rows: &[Row]| rows.iter().map(counter).collect::<Outcome<Vec<_>>>();
-        let mut before = found(&before)?;
+        let (mut before, mut after) = (found(&before)?, found(&after)?);
         super::sort(&mut before);
-        Ok(repaired(before, &found(&after)?))
+        before.extend(wrong);
+        after.extend(of_marks(&marks, &misfiled)?);
+        Ok(repaired(before, &after))
     }
 }

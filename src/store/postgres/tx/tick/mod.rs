@@ -2,6 +2,7 @@
 
 pub(super) mod ahead;
 pub(super) mod few;
+pub(super) mod filed;
 mod reach;
 pub(super) mod share;
 pub(super) mod survey;
@@ -244,8 +245,23 @@ impl Db<'_> {
             i64::from(is_last),
         );
         let forget = ask!(FORGET_REQUESTS, before, limit, most);
-        let few = few::Few::new(&ids, &stand, &raised).filter(|_| is_last && keeping_none && plain);
+        let is_filed = self.reaches.files_lanes;
+        let few =
+            few::Few::new(&ids, &stand, &raised).filter(|_| is_last && keeping_none && plain && !is_filed);
         let [grants, forgotten] = match few {
+            // Each lane is filed as the grant leaves it.
+            _ if is_filed && is_last && !stand.is_empty() => {
+                let lanes: HashSet<Digest> = stand.iter().map(|(lane, _)| *lane).collect();
+                let file = filed::file(lanes.into_iter().collect());
+                let [grants, _, forgotten] = self.all_last([grant, file, forget])?;
+                [grants, forgotten]
+            }
+            _ if is_filed => {
+                let [grants, forgotten] = self.at_tick(true, [grant, forget])?;
+                let lanes = grants.iter().map(|row| row::value(row, row::LANE)).collect::<Outcome<_>>()?;
+                self.one(filed::file(lanes))?;
+                [grants, forgotten]
+            }
             // Only where ticks are counted has it to look at all of them.
             Some(few) if most.is_none() => {
                 self.all_last([few.grant(batch), few.take(batch, before, limit)])?
@@ -267,7 +283,10 @@ impl Db<'_> {
             self.stamp_shares(batch.shares)?;
         }
         match grants.is_empty() && batch.whole {
-            true => self.reaches.again(),
+            true => {
+                self.take_marks_back()?;
+                self.reaches.again();
+            }
             false => self.reaches.begin(),
         }
         if let Some(grant) = grants.first()

@@ -25,10 +25,14 @@ impl Place {
         Self([rank, date, index, no.saturating_add(1)])
     }
 
+    pub(super) fn of(order: OrderKey) -> Self {
+        let index = map_index_value(order.map_index);
+        Self([order.rank, order.logical_date.as_micros(), index, order.id.0])
+    }
+
     /// The first place that a page behind this task may begin with.
     pub(super) fn behind(order: OrderKey) -> Self {
-        let index = map_index_value(order.map_index);
-        Self([order.rank, order.logical_date.as_micros(), index, order.id.0]).next()
+        Self::of(order).next()
     }
 }
 
@@ -173,6 +177,10 @@ pub(in super::super) struct Reaches {
     pub(in super::super) holds_lock: bool,
     /// Whether the first plan could not be granted whole.
     is_second: bool,
+    /// Whether lanes are filed, as the transaction's last fold found.
+    pub(in super::super) files_lanes: bool,
+    /// What the transaction marked since it began to plan.
+    pub(super) marked: Vec<Digest>,
 }
 
 impl Reaches {
@@ -185,6 +193,7 @@ impl Reaches {
     /// As [`Self::forget`], where what changes are the counters themselves.
     pub(super) fn begin(&mut self) {
         self.lanes.clear();
+        self.marked.clear();
         self.is_second = false;
     }
 
@@ -207,6 +216,14 @@ impl Reaches {
     pub(super) fn put(&mut self, id: LaneId, reach: Reach) {
         self.digests.insert(id, reach.digest);
         self.lanes.insert(id, reach);
+    }
+
+    /// Notes a lane that the transaction had not met.
+    pub(super) fn put_new(&mut self, id: LaneId, mut reach: Reach) {
+        if self.is_second {
+            reach.again();
+        }
+        self.put(id, reach);
     }
 
     /// Takes what came with the lanes of these pages, if that is enough for all of them.

@@ -4,9 +4,11 @@ use tokio_postgres::Row;
 
 use super::super::super::error::{Fault, Outcome};
 use super::super::super::wire::{Answer, Statement, ask};
+use super::super::fold::Folded;
 use super::super::queue::{serving, told};
 use super::super::rules::{Beside, owed};
 use super::super::{Db, Digest, clamp, first, fold, pool, promote, row};
+use super::filed;
 use super::reach::{Place, Ready};
 use super::{
     FOLDED_LANES, FOLDED_LIMITS, FOLDED_POOLS, NAMED_LIMITS, NAMED_POOLS, NEXT_DUE, NEXT_DUE_FOLDED,
@@ -57,7 +59,7 @@ const NO_LIMITS: &str = "[]";
 const BESIDE: usize = 6;
 
 /// Where it begins what a key owes, behind the key.
-const OWED: usize = 8;
+pub(super) const OWED: usize = 8;
 
 fn leases(ids: &[i64], epochs: &[i64]) -> Vec<LeaseRef> {
     ids.iter().zip(epochs).map(|(id, epoch)| LeaseRef::new(TaskId(*id), *epoch)).collect()
@@ -90,6 +92,8 @@ pub(super) struct Asked {
     pub(super) around: Around,
     /// Whether there are changes that the counters do not have yet.
     pub(super) is_behind: bool,
+    /// How many lanes there are, if the fold made some.
+    pub(super) live: usize,
 }
 
 /// What does not concern a lane.
@@ -101,7 +105,7 @@ pub(super) struct Around {
 }
 
 impl Around {
-    fn read(answer: &[Row]) -> Outcome<Self> {
+    pub(super) fn read(answer: &[Row]) -> Outcome<Self> {
         let row = first(answer)?;
         let due = [row::value(row, 0)?, row::value(row, 1)?];
         Ok(Self { due, serving: serving(row)?, beside: Beside::read(row, BESIDE)? })
@@ -141,7 +145,7 @@ fn plans_with(query: &SurveyQuery) -> [Statement; 5] {
     }
 }
 
-fn queues(query: &SurveyQuery) -> Option<Vec<String>> {
+pub(super) fn queues(query: &SurveyQuery) -> Option<Vec<String>> {
     query.queues.as_ref().map(|queues| queues.iter().map(|queue| queue.as_str().to_owned()).collect())
 }
 
@@ -150,18 +154,21 @@ fn fetched(query: &SurveyQuery) -> usize {
     Some(query.budget).filter(|most| *most <= FETCHED).unwrap_or(0)
 }
 
-fn request(query: &SurveyQuery) -> Option<String> {
+pub(super) fn request(query: &SurveyQuery) -> Option<String> {
     query.request.as_ref().map(|request| request.as_str().to_owned())
 }
 
 impl Db<'_> {
     /// `locks`: no other tick runs from then on until the transaction ends.
     pub(in super::super) fn survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Survey> {
+        if let Some(survey) = self.survey_filed(query, locks)? {
+            return Ok(survey);
+        }
         let (ahead, asked) = match self.tick_ahead(query)? {
             Some((asked, granted)) => (Some(granted), asked),
             None => (None, self.ask_survey(query, locks)?),
         };
-        let Asked { granted, promoted, lanes, pools, limits, shares, around, is_behind } = asked;
+        let Asked { granted, promoted, lanes, pools, limits, shares, around, is_behind, live } = asked;
         // If it promoted fewer than it might, what is still overdue is locked by somebody else, and another tick
         // at once would not promote it either.
         let is_passed = |promote: &Promote| granted.is_none() && promoted < promote.limit;
@@ -184,6 +191,11 @@ impl Db<'_> {
                 survey.next_due = Some(promote.now);
             }
             survey.lanes = lanes.iter().map(|row| self.met_lane(row)).collect::<Outcome<_>>()?;
+            match survey.ahead {
+                None => self.file_lanes_if_many(query, lanes.len(), live)?,
+                // Its transaction is over, and it does not count lanes.
+                Some(_) => _ = self.habits.counts_lanes(),
+            }
             survey.pools = pools;
             survey.limits = limits.iter().map(pool::limit).collect::<Outcome<_>>()?;
             (survey.shares, survey.grants) = share::read(&shares)?;
@@ -231,6 +243,7 @@ impl Db<'_> {
         let Some(fold) = folded.first() else { return Ok(Err(Refused::Fold)) };
         let is_behind = !fold::is_whole(fold)?;
         self.reaches.set_folded();
+        self.reaches.files_lanes = false;
         let all = first(&lanes)?;
         let has_more: bool = row::value(all, HAS_MORE)?;
         let granted: Option<Vec<i64>> = row::value(all, GRANTED)?;
@@ -259,7 +272,7 @@ impl Db<'_> {
         let due = [row::value(fold, DUE)?; 2];
         let around = Around { due, serving, beside: Beside::default() };
         let (limits, shares) = (Answer::new(), Answer::new());
-        let asked = Asked { granted, promoted: 0, lanes, pools, limits, shares, around, is_behind };
+        let asked = Asked { granted, promoted: 0, lanes, pools, limits, shares, around, is_behind, live: 0 };
         self.promote_in(query, asked).map(Ok)
     }
 
@@ -269,7 +282,7 @@ impl Db<'_> {
         let is_tick = query.promote.is_some();
         let fold = match (is_tick, few) {
             (true, true) => ask!(fold::FOLD_FEW),
-            (true, false) => ask!(fold::FOLD, fold::MOST),
+            (true, false) => ask!(fold::FOLD, fold::MOST, clamp(filed::live_lanes(query))),
             (false, _) => ask!(UNFOLDED),
         };
         let [lanes, pools, limits, shares, next_due] = plans_with(query);
@@ -307,6 +320,11 @@ impl Db<'_> {
         let is_behind = if is_tick { !fold::is_whole(folded)? } else { row::value(folded, 0)? };
         if is_tick {
             self.reaches.set_folded();
+            let changed = if few { None } else { Folded::read(folded)? };
+            self.reaches.files_lanes = changed.is_some();
+            if let Some(changed) = changed {
+                self.one(changed.file())?;
+            }
         }
         let granted = granted.first().map(|row| {
             let (ids, epochs): (Vec<i64>, Vec<i64>) = (row::value(row, 0)?, row::value(row, 1)?);
@@ -321,6 +339,7 @@ impl Db<'_> {
             shares,
             around: Around::read(&next_due)?,
             is_behind,
+            live: if is_tick && !few { fold::lanes(folded)? } else { 0 },
         };
         self.promote_in(query, asked).map(Some)
     }
@@ -336,7 +355,10 @@ impl Db<'_> {
         let promotion = ask!(promote::PROMOTE, Some(now), clamp(limit));
         let [promoted, lanes, pools, limits, shares, next_due] =
             self.all([promotion, lanes, pools, limits, shares, next_due])?;
-        let promoted = row::whole(first(&promoted)?, 0)?;
+        let (promoted, moved) = (row::whole(first(&promoted)?, 0)?, row::value(first(&promoted)?, 1)?);
+        if let Some(moved) = moved {
+            self.one(filed::file(moved))?;
+        }
         let pools = pools.iter().map(pool::pool).collect::<Outcome<_>>()?;
         Ok(Asked { promoted, lanes, pools, limits, shares, around: Around::read(&next_due)?, ..asked })
     }

@@ -30,12 +30,12 @@ DECLARE
   own BIGINT;
 BEGIN
   -- As in fold.sql: what was seen says nothing if it is of another server, and a fold that was not whole may have
-  -- left lanes empty.
-  SELECT no, due, early, CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot())
+  -- left lanes empty. Where lanes are filed, each one that changes is filed again.
+  SELECT no, due, early, many, CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot())
     AND (xmin::text::bigint - txid_snapshot_xmax(seen)) & 4294967295 < 2147483648 THEN seen
     ELSE '1:1:'::txid_snapshot END AS seen, EXISTS (SELECT FROM sm.lane_use WHERE tasks = 0 AND ready = 0) AS has_empty
   INTO last FROM sm.tick ORDER BY no DESC LIMIT 1;
-  IF last.has_empty IS NOT FALSE THEN
+  IF last.has_empty IS NOT FALSE OR last.many THEN
     RETURN;
   END IF;
   -- Each statement of a function has a snapshot of its own. What the first one noticed counts as seen. The second one

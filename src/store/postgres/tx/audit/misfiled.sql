@@ -1,0 +1,45 @@
+-- What is filed by another first task than its own, and what is not filed although it is to be: what is wrong, as a text.
+-- A change that is not folded yet files nothing, so its lane may have an earlier task, or none. A lane is filed before a
+-- task that it had. In one statement, hence in one snapshot.
+WITH
+filed AS MATERIALIZED (SELECT many FROM sm.tick ORDER BY no DESC LIMIT 1),
+changing AS MATERIALIZED (SELECT DISTINCT lane FROM sm.unfolded),
+heads AS MATERIALIZED (
+  SELECT lane AS digest, min(ARRAY[rank, logical_date, map_index, no]) AS first FROM sm.ready GROUP BY lane
+),
+lanes AS MATERIALIZED (
+  SELECT lane.digest, lane.no, coalesce(lane.queue, 'default') AS queue, heads.first,
+    EXISTS (SELECT FROM sm._shares_of(lane.pool, lane.slots, lane.limits)) AS whole
+  FROM sm.lane LEFT JOIN heads ON heads.digest = lane.digest
+  WHERE lane.digest NOT IN (SELECT lane FROM changing)
+),
+nodes AS MATERIALIZED (
+  SELECT node.id, node.parent, node.queue, node.about, node.first, node.from_no, node.sleeps, node.version
+  FROM sm.lane_order node
+),
+below AS MATERIALIZED (
+  SELECT parent AS id, min(first) FILTER (WHERE NOT sleeps) AS first, count(*) AS count FROM nodes GROUP BY parent
+)
+SELECT 'lane ' || lanes.no FROM lanes LEFT JOIN nodes ON nodes.id = lanes.digest
+WHERE (SELECT many FROM filed) AND nodes.first IS DISTINCT FROM CASE WHEN NOT lanes.whole THEN lanes.first END
+UNION ALL
+SELECT 'the list of lane ' || lanes.no FROM lanes LEFT JOIN sm.ready_lane listed ON listed.digest = lanes.digest
+WHERE (SELECT many FROM filed) AND (listed.no, listed.queue, listed.whole)
+  IS DISTINCT FROM CASE WHEN lanes.first IS NOT NULL THEN (lanes.no, lanes.queue, lanes.whole) END
+  AND (listed.no IS NOT NULL OR lanes.first IS NOT NULL)
+UNION ALL
+SELECT 'what is above ' || nodes.id FROM nodes LEFT JOIN nodes above ON above.id = nodes.parent
+WHERE nodes.parent IS NOT NULL AND above.id IS NULL
+UNION ALL
+SELECT 'node ' || nodes.id FROM nodes LEFT JOIN below ON below.id = nodes.id
+WHERE (nodes.about IS NOT NULL OR nodes.queue IS NOT NULL OR nodes.parent IS NULL)
+  AND (nodes.first IS DISTINCT FROM below.first OR nodes.about IS NOT NULL AND below.count IS NULL)
+UNION ALL
+SELECT 'the first lane of queue ' || coalesce(nodes.queue, 'any') FROM nodes
+WHERE (nodes.parent IS NULL OR nodes.about IS NULL AND nodes.queue IS NOT NULL)
+  AND nodes.from_no IS DISTINCT FROM (
+    SELECT min(no) FROM sm.ready_lane WHERE nodes.queue IS NULL OR ready_lane.queue = nodes.queue)
+UNION ALL
+SELECT 'node ' || id || ' twice' FROM nodes GROUP BY id HAVING count(*) > 1
+UNION ALL
+SELECT 'node ' || id || ', although no lanes are' FROM nodes WHERE NOT (SELECT many FROM filed)

@@ -1,0 +1,363 @@
+//! Ticks where many lanes have ready tasks. These are filed: see `lane_order` in the schema, and the protocol's section on
+//! many lanes.
+//!
+//! Whatever changes the counters of a lane files it again, in the same transaction: folds, promotions and grants.
+
+use std::collections::BTreeSet;
+
+use tokio_postgres::Row;
+
+use super::super::super::error::{Fault, Outcome};
+use super::super::super::wire::{Answer, Statement, ask};
+use super::super::fold::{self, FILE, Folded};
+use super::super::rules::owed;
+use super::super::{Db, Digest, clamp, first, pool, promote, row};
+use super::reach::{Place, Reach};
+use super::survey::{Around, queues, request};
+use super::{NEXT_DUE, NEXT_DUE_FOLDED, REQUEST, reach, share};
+use crate::admission::{Lane, LaneId, Mark, OrderKey};
+use crate::id::{LimitKey, PoolName};
+use crate::lease::{LeaseRef, TaskId};
+use crate::store::contract::{First, LanesBehind, Promote, Survey, SurveyQuery, WhichPools};
+use crate::store::sql::statement::statement;
+use crate::time::Timestamp;
+
+pub(in super::super) const FIRST_LANES: &str = statement!("first_lanes.sql");
+pub(in super::super) const LANES_BEHIND: &str = statement!("lanes_behind.sql");
+pub(in super::super) const POOLS_IN_USE: &str = statement!("pools_in_use.sql");
+pub(in super::super) const LIMITS_IN_USE: &str = statement!("limits_in_use.sql");
+pub(in super::super) const SHARES_IN_USE: &str = statement!("shares_in_use.sql");
+pub(in super::super) const LOOK_FILED: &str = statement!("look_filed.sql");
+pub(in super::super) const NEXT_TOKEN: &str = statement!("next_token.sql");
+pub(in super::super) const FILE_ALL: &str = "SELECT sm._file_all($1::bigint = 1)";
+/// For repairs: files all lanes anew, without marks.
+pub(in super::super) const REFILE: &str =
+    "SELECT sm._file_all(many) FROM (SELECT many FROM sm.tick ORDER BY no DESC LIMIT 1) last";
+const WAKE_BY: &str = "SELECT sm._wake_by($1::bigint, $2::bigint, $3::text[])";
+const WAKE_NODES: &str = "SELECT sm._wake_nodes($1::uuid[])";
+const MARK: &str = "SELECT sm._mark($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[])";
+/// Removes all marks. Whatever changes a definition does it.
+pub(in super::super) const WAKE_ALL: &str = "SELECT sm._wake_all()";
+
+const COUNT_LANES: &str = "SELECT count(*) FROM (SELECT FROM sm.lane LIMIT $1::bigint) lanes";
+
+/// How many lanes are many, for each that a tick reads before it reads in pages, where few have ready tasks.
+const LIVE: usize = 16;
+
+/// What a page or a survey reads of a lane: why, and whether it sleeps.
+const PART: usize = 9;
+const SLEEPS: usize = 10;
+
+/// Where a page has the place behind which the others begin.
+const UNREAD: usize = 10;
+
+/// What [`FIRST_LANES`] returns a lane for.
+const LISTED: i64 = 0;
+
+/// Returns how many lanes are many, though few have ready tasks.
+pub(super) fn live_lanes(query: &SurveyQuery) -> usize {
+    query.first.map_or(0, |first| first.lanes.saturating_mul(LIVE))
+}
+
+/// Files lanes whose ready tasks have changed.
+pub(super) fn file(lanes: Vec<Digest>) -> Statement {
+    ask!(FILE, lanes, Vec::<String>::new(), Vec::<String>::new())
+}
+
+fn order(place: &[i64]) -> Outcome<OrderKey> {
+    let Ok([rank, date, index, no]) = <[i64; 4]>::try_from(place) else {
+        return Err(Fault::Damaged(format!("a place of {} parts", place.len())));
+    };
+    let index = match index {
+        i64::MIN..0 => None,
+        index => Some(u32::try_from(index).map_err(|_| Fault::Damaged(format!("{index} is no map index")))?),
+    };
+    Ok(OrderKey::new(rank, Timestamp::from_micros(date), index, TaskId(no)))
+}
+
+/// What is asked for beside the lanes of a survey.
+type Read = (Answer, Answer, Answer);
+
+impl Db<'_> {
+    /// Surveys where lanes are filed, and so are not all read. Returns `None` if they are not, or if all are asked for.
+    pub(super) fn survey_filed(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Option<Survey>> {
+        let Some(begins) = query.first.filter(|_| query.pools == WhichPools::Named) else { return Ok(None) };
+        if !self.habits.files_lanes() {
+            return Ok(None);
+        }
+        let asked = match query.promote {
+            Some(promote) => self.fold_and_ask(query, promote, begins, locks)?,
+            None => self.look_and_ask(query, begins, locks)?,
+        };
+        let Some((survey, lanes)) = asked else {
+            self.habits.file_lanes(false);
+            return Ok(None);
+        };
+        self.reaches.begin();
+        self.hands_out |= survey.granted.is_some();
+        if survey.granted.is_some() {
+            return Ok(Some(survey));
+        }
+        self.first_lanes(survey, begins, query, &lanes).map(Some)
+    }
+
+    /// A tick: folds, files what that changed, wakes what the clock wakes, and promotes.
+    fn fold_and_ask(
+        &mut self,
+        query: &SurveyQuery,
+        promote: Promote,
+        begins: First,
+        locks: bool,
+    ) -> Outcome<Option<(Survey, Answer)>> {
+        let [folded] = self.at_tick(locks, [ask!(fold::FOLD, fold::MOST, 0)])?;
+        let folded = first(&folded)?;
+        let is_behind = !fold::is_whole(folded)?;
+        self.reaches.set_folded();
+        let changed = Folded::read(folded)?;
+        self.reaches.files_lanes = changed.is_some();
+        let Some(changed) = changed else { return Ok(None) };
+        let now = promote.now.as_micros();
+        let wake = ask!(WAKE_BY, begins.now.as_micros(), clamp(begins.wakes), queues(query));
+        let [granted, _, _, lanes, token, due] = self.all([
+            ask!(REQUEST, request(query)),
+            changed.file(),
+            wake,
+            ask!(FIRST_LANES, clamp(begins.lanes).saturating_add(1), queues(query)),
+            ask!(NEXT_TOKEN, queues(query)),
+            ask!(NEXT_DUE_FOLDED, Some(now)),
+        ])?;
+        let granted = granted.first().map(granted_before).transpose()?;
+        let mut read = (lanes, token, due);
+        let mut promoted = 0;
+        let overdue: Option<i64> = row::value(first(&read.2)?, 0)?;
+        if granted.is_none() && promote.limit > 0 && overdue.is_some_and(|due| due <= now) {
+            let promotion = ask!(promote::PROMOTE, Some(now), clamp(promote.limit));
+            let [moved] = self.all([promotion])?;
+            let moved = first(&moved)?;
+            promoted = row::whole(moved, 0)?;
+            let [_, lanes, token, due] = self.all([
+                file(row::value::<Option<_>>(moved, 1)?.unwrap_or_default()),
+                ask!(FIRST_LANES, clamp(begins.lanes).saturating_add(1), queues(query)),
+                ask!(NEXT_TOKEN, queues(query)),
+                ask!(NEXT_DUE_FOLDED, Some(now)),
+            ])?;
+            read = (lanes, token, due);
+        }
+        // As elsewhere: what is still overdue and was passed over is locked by somebody else.
+        let next = usize::from(granted.is_none() && promoted < promote.limit);
+        let (mut survey, lanes) = surveyed(read, next)?;
+        (survey.granted, survey.promoted, survey.is_behind) = (granted, promoted, is_behind);
+        if is_behind {
+            survey.next_due = Some(promote.now);
+        }
+        Ok(Some((survey, lanes)))
+    }
+
+    fn look_and_ask(
+        &mut self,
+        query: &SurveyQuery,
+        begins: First,
+        locks: bool,
+    ) -> Outcome<Option<(Survey, Answer)>> {
+        let [look, granted, lanes, token, due] = self.at_tick(
+            locks,
+            [
+                ask!(LOOK_FILED, begins.now.as_micros(), queues(query)),
+                ask!(REQUEST, request(query)),
+                ask!(FIRST_LANES, clamp(begins.lanes).saturating_add(1), queues(query)),
+                ask!(NEXT_TOKEN, queues(query)),
+                ask!(NEXT_DUE, None::<i64>),
+            ],
+        )?;
+        let look = first(&look)?;
+        if !row::value::<bool>(look, 0)? {
+            return Ok(None);
+        }
+        let (mut survey, lanes) = surveyed((lanes, token, due), 0)?;
+        survey.granted = granted.first().map(granted_before).transpose()?;
+        survey.is_behind = row::value(look, 1)?;
+        Ok(Some((survey, lanes)))
+    }
+
+    /// Adds the lanes that a survey returns first, and what they name.
+    fn first_lanes(
+        &mut self,
+        mut survey: Survey,
+        begins: First,
+        query: &SurveyQuery,
+        rows: &[Row],
+    ) -> Outcome<Survey> {
+        let (mut named, mut whole) = (Vec::new(), Vec::new());
+        for row in rows {
+            let lane = self.filed_lane(row)?.sleeps(row::value(row, SLEEPS)?);
+            match row::value::<i32>(row, PART)? {
+                part if i64::from(part) == LISTED => named.push(lane),
+                _ => {
+                    named.extend(lane.keeps_slots.then(|| lane.clone()));
+                    whole.push(lane);
+                }
+            }
+        }
+        // So few are not worth it: from the next tick on, all are read again.
+        let is_few = named.len().max(whole.len()) < begins.lanes.div_ceil(2) && query.queues.is_none();
+        let is_few = is_few && query.promote.is_some() && self.habits.counts_lanes();
+        if is_few && !self.has_lanes(begins.lanes.saturating_mul(LIVE / 2))? {
+            self.one(ask!(FILE_ALL, 0))?;
+            self.reaches.files_lanes = false;
+            self.habits.file_lanes(false);
+        }
+        named.sort_unstable_by_key(|lane| lane.id);
+        if named.len() > begins.lanes {
+            survey.unread = Some(OrderKey::FIRST);
+            named.truncate(begins.lanes);
+            named.append(&mut whole);
+            named.sort_by_key(|lane| lane.id);
+            named.dedup_by_key(|lane| lane.id);
+        }
+        survey.lanes = named;
+        self.name_capacity(&mut survey)?;
+        Ok(survey)
+    }
+
+    /// Reads a lane, and notes how far its pages reach unless that is known.
+    fn filed_lane(&mut self, row: &Row) -> Outcome<Lane> {
+        let id = LaneId(row::value(row, 1)?);
+        let lane = Lane::new(id, self.lane(row, 0, 2)?, row::number(row, 6)?).keeps_slots(id.keeps_slots());
+        if self.reaches.get(id).is_none() {
+            let found: Reach = reach(row, 0, 7)?;
+            self.reaches.put_new(id, found);
+        }
+        Ok(lane)
+    }
+
+    /// Adds the pools and limits that the lanes of a survey name, what these owe, and what shares hold.
+    fn name_capacity(&mut self, survey: &mut Survey) -> Outcome<()> {
+        let lanes = survey.lanes.iter().map(|lane| &lane.key);
+        let pools: BTreeSet<&PoolName> =
+            lanes.clone().flat_map(|key| key.pools()).map(|(pool, _)| pool).collect();
+        let keys: BTreeSet<&LimitKey> = lanes.clone().flat_map(|key| &key.limits).collect();
+        let shares: BTreeSet<(&PoolName, &LimitKey)> =
+            lanes.filter_map(|key| Some((&key.pool, key.share.as_ref()?))).collect();
+        let pools =
+            ask!(POOLS_IN_USE, pools.into_iter().map(|pool| pool.as_str().to_owned()).collect::<Vec<_>>());
+        let keys =
+            ask!(LIMITS_IN_USE, keys.into_iter().map(|key| key.as_str().to_owned()).collect::<Vec<_>>());
+        let (of, shares): (Vec<String>, Vec<String>) = shares
+            .into_iter()
+            .map(|(pool, share)| (pool.as_str().to_owned(), share.as_str().to_owned()))
+            .unzip();
+        let [pools, limits, shares] = self.all([pools, keys, ask!(SHARES_IN_USE, of, shares)])?;
+        survey.pools = pools.iter().map(pool::pool).collect::<Outcome<_>>()?;
+        survey.limits = limits.iter().map(pool::limit).collect::<Outcome<_>>()?;
+        (survey.shares, survey.grants) = share::read(&shares)?;
+        for (limit, row) in survey.limits.iter().zip(&limits) {
+            survey.rates.extend(owed(limit.key.clone(), row, super::survey::OWED)?);
+        }
+        Ok(())
+    }
+
+    /// Returns whether there are at least so many lanes, with ready tasks or without.
+    fn has_lanes(&mut self, most: usize) -> Outcome<bool> {
+        Ok(self.number(ask!(COUNT_LANES, clamp(most)))? >= most)
+    }
+
+    /// Files all lanes, once more have ready tasks than a tick is to read. Or once there are so many that looking through
+    /// them costs more: others may be of queues that this tick does not serve, or without ready tasks. `live`: how many
+    /// there are, if that was counted.
+    pub(super) fn file_lanes_if_many(
+        &mut self,
+        query: &SurveyQuery,
+        lanes: usize,
+        live: usize,
+    ) -> Outcome<()> {
+        let first = query.first.filter(|_| query.promote.is_some() && !self.reaches.files_lanes);
+        let is_many = match first {
+            None => false,
+            Some(first) if lanes > first.lanes || live >= live_lanes(query) => true,
+            Some(_) => self.habits.counts_lanes() && self.has_lanes(live_lanes(query))?,
+        };
+        if is_many {
+            self.one(ask!(FILE_ALL, 1))?;
+            self.reaches.files_lanes = true;
+        }
+        if query.promote.is_some() {
+            self.habits.file_lanes(self.reaches.files_lanes);
+        }
+        Ok(())
+    }
+
+    pub(in super::super) fn lanes_behind(&mut self, page: &LanesBehind<'_>) -> Outcome<Survey> {
+        let Place(after) = Place::of(page.after);
+        let queues: Option<Vec<String>> =
+            page.queues.map(|queues| queues.iter().map(|queue| queue.as_str().to_owned()).collect());
+        let rows = self.one(ask!(LANES_BEHIND, after.to_vec(), clamp(page.limit), queues))?;
+        let mut survey = Survey::default();
+        if let Some(row) = rows.first()
+            && let Some(place) = row::value::<Option<Vec<i64>>>(row, UNREAD)?
+        {
+            survey.unread = Some(order(&place)?);
+        }
+        survey.lanes = rows.iter().map(|row| self.filed_lane(row)).collect::<Outcome<_>>()?;
+        if !rows.is_empty() {
+            self.name_capacity(&mut survey)?;
+        }
+        Ok(survey)
+    }
+
+    pub(in super::super) fn put_marks(&mut self, marks: &[Mark]) -> Outcome<()> {
+        if !self.reaches.files_lanes {
+            return Ok(());
+        }
+        let (mut lanes, mut pools, mut causes, mut keys, mut nexts) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for mark in marks {
+            let (Mark::Class { lane, .. } | Mark::Group { lane, .. }) = mark;
+            let Some(digest) = self.reaches.digest(*lane) else { continue };
+            lanes.push(digest);
+            let (pool, cause, key, next) = match mark {
+                Mark::Class { full, .. } => (full.as_ref(), None, None, None),
+                Mark::Group { cause, next, .. } => {
+                    (None, Some(serde_json::to_string(cause)?), cause.key(), *next)
+                }
+            };
+            pools.push(pool.map(|pool| pool.as_str().to_owned()));
+            causes.push(cause);
+            keys.push(key.map(|key| key.as_str().to_owned()));
+            nexts.push(next.map(Timestamp::as_micros));
+        }
+        let made = self.one(ask!(MARK, lanes, pools, causes, keys, nexts))?;
+        let made: Option<Vec<Digest>> = row::value(first(&made)?, 0)?;
+        self.reaches.marked.extend(made.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Removes the marks that the transaction made: they count on a plan that is not granted.
+    pub(super) fn take_marks_back(&mut self) -> Outcome<()> {
+        let marked = std::mem::take(&mut self.reaches.marked);
+        if !marked.is_empty() {
+            self.one(ask!(WAKE_NODES, marked))?;
+        }
+        Ok(())
+    }
+}
+
+fn granted_before(row: &Row) -> Outcome<Vec<LeaseRef>> {
+    let (ids, epochs): (Vec<i64>, Vec<i64>) = (row::value(row, 0)?, row::value(row, 1)?);
+    Ok(ids.iter().zip(epochs).map(|(id, epoch)| LeaseRef::new(TaskId(*id), epoch)).collect())
+}
+
+/// What does not concern the lanes.
+fn surveyed((lanes, token, due): Read, next: usize) -> Outcome<(Survey, Answer)> {
+    let Around { due, serving, beside } = Around::read(&due)?;
+    let token: Option<i64> = row::value(first(&token)?, 0)?;
+    let survey = Survey {
+        next_due: due[next].map(Timestamp::from_micros),
+        next_token: token.map(Timestamp::from_micros),
+        serving,
+        families: beside.families,
+        paused: beside.paused,
+        clock: beside.clock,
+        ..Survey::default()
+    };
+    Ok((survey, lanes))
+}
