@@ -72,7 +72,8 @@ impl ReadTx<'_> {
             name_shares(store, &mut survey)?;
         }
         apply_families(&mut survey, &request.policy)?;
-        let mut planner = plan_over(now, request, &mut survey, &mut Previewing { store, promoted: &promoted })?;
+        let mut planner =
+            plan_over(now, request, &mut survey, &mut Previewing { store, promoted: &promoted })?;
         let Plan { admit, refusals, more_lanes, missing, next_token, .. } = planner.finish();
         let ids: Vec<_> = admit.iter().map(|candidate| candidate.order.id).collect();
         let granted = if ids.is_empty() { Vec::new() } else { store.tasks_by_id(&ids)? };

@@ -38,7 +38,8 @@ pub fn plan(
     mut read: impl FnMut(&mut [LanePage]) -> Vec<Candidate>,
 ) -> Result<Planned, Invalid> {
     apply_families(&mut survey, &request.policy)?;
-    let planner = Planner::new(request.budget, std::mem::take(&mut survey.lanes)).policy(&request.policy, now);
+    let planner =
+        Planner::new(request.budget, std::mem::take(&mut survey.lanes)).policy(&request.policy, now);
     let planner = planner.serving(request.serves.as_ref()).paused(&survey.paused);
     let mut planner = planner.shares(&survey.shares, survey.grants).naming(request.named, None);
     loop {

@@ -14,8 +14,8 @@ use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
 use crate::sensor::{SensorInsert, SensorRecord};
 use crate::store::contract::{
     CapUse, Change, FeedTx, GrantBatch, Granted, Held, LanesBehind, LeasesByLane, Mark, Move, OutageRow,
-    Overdue, PokerRow, PoolTx, Promote, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite,
-    Started, StoreTx, Survey, SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked,
+    Overdue, PokerRow, PoolTx, Promote, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake,
+    ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};

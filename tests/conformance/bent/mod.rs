@@ -26,9 +26,9 @@ use stationmaster::sensor::SensorRecord;
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
     Candidate, CapUse, Change, FeedTx, GrantBatch, Granted, LanePage, LanesBehind, LeasesByLane, Mark, Move,
-    OutageRow, Overdue, PokerRow, PoolTx, Promote, RateUse, SensorChanges, SensorInsert, SensorQuery, SensorTx,
-    Serving, ShardLease, ShardTake, ShardWrite, ShareUse, Started, StoreTx, Survey, SurveyQuery, TaskInsert,
-    TaskSums, TaskTx, TaskWalk, Walked, WhichSensors,
+    OutageRow, Overdue, PokerRow, PoolTx, Promote, RateUse, SensorChanges, SensorInsert, SensorQuery,
+    SensorTx, Serving, ShardLease, ShardTake, ShardWrite, ShareUse, Started, StoreTx, Survey, SurveyQuery,
+    TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichSensors,
 };
 use stationmaster::store::{Discrepancy, Inserted, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::{PastAttempt, TaskRecord, TaskState};

@@ -279,6 +279,8 @@ pub(super) fn complaint(name: &str, step: &str) -> Option<String> {
 const READ_WHOLE: &[&str] = &[
     "tick_pkey",
     "lane_pkey",
+    // As many lanes as are counted.
+    "lane_no_key",
     "lane_use_empty",
     "lease_expiry",
     "idle_sensing",

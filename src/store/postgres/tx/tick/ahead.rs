@@ -68,7 +68,17 @@ impl Db<'_> {
             }
             let around = Around { due: [due; 2], serving, beside: Beside::default() };
             let (limits, shares) = (Answer::new(), Answer::new());
-            Asked { granted: None, promoted: 0, lanes, pools, limits, shares, around, is_behind: false, live: 0 }
+            Asked {
+                granted: None,
+                promoted: 0,
+                lanes,
+                pools,
+                limits,
+                shares,
+                around,
+                is_behind: false,
+                live: 0,
+            }
         };
         Ok(Some((asked, in_order(tasks))))
     }
