@@ -172,6 +172,31 @@ fn a_sensor_that_registers_while_no_worker_is_up_is_looked_at_when_one_comes() {
     }
 }
 
+/// Sensors of one target come, land and go. The target is looked at no more often than if one had stayed.
+#[test]
+fn a_target_whose_sensors_come_and_go_keeps_the_shortest_interval() {
+    for store in stores() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let mut poker = poker(&store, "p", &asked, PokeOutcome::Landed(None)).min_interval(secs(10));
+        for now in 0..30 {
+            let key = TaskKey::new("ns", "w", format!("r{now}"), "t").unwrap();
+            store.write(|tx| tx.enqueue(at(now), &[NewTask::new(key.clone())])).unwrap();
+            let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
+            let lease = admitter.tick(at(now)).unwrap().granted[0].lease_ref();
+            let context = PokeContext::from_json(r#"{"target":"t"}"#).unwrap();
+            let sensor = NewSensor::new(lease, "kind".try_into().unwrap(), context, waits(600, 10_000));
+            store
+                .write(|tx| {
+                    tx.start(at(now), &[lease])?;
+                    tx.register(at(now), std::slice::from_ref(&sensor))
+                })
+                .unwrap();
+            poker.tick(at(now)).unwrap();
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 3, "at 0, 10 and 20 s");
+    }
+}
+
 /// A store whose reads take half a lease.
 #[derive(Debug)]
 struct Slow(Arc<dyn Store>);

@@ -2,7 +2,8 @@
 //! rolled back elsewhere changes neither.
 
 use stationmaster::admission::IfExists;
-use stationmaster::admission::limits::{self, LimitSpec};
+use stationmaster::admission::limits::LimitSpec;
+use stationmaster::id::LimitKey;
 use stationmaster::ops::{Finish, Mark};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::PostgresStore;
@@ -26,7 +27,7 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
 
 /// A task in a lane of its own.
 fn alone(name: &str) -> NewTask {
-    task(name).limit(limits::custom(name).unwrap())
+    task(name).limit(LimitKey::new(name).unwrap())
 }
 
 fn enqueue(scene: &Scene, tasks: &[NewTask]) {
@@ -67,7 +68,7 @@ fn what_commits_late_is_found_before_all_lanes() {
             let other = scene.scratch.open(|options| options);
             let late = Hand::begin(&scene.scratch.0, level);
             let first =
-                task("first").pool(pool("narrow", 1).name).limit(limits::custom(lane).unwrap()).priority(9);
+                task("first").pool(pool("narrow", 1).name).limit(LimitKey::new(lane).unwrap()).priority(9);
             late.call(move |tx| tx.enqueue(now(), &[first]).map(|done| done.len().to_string())).done();
             scene.store.write(|tx| tx.finish(now(), &[Finish::success(scene.lease("t0000"))])).unwrap();
             assert_eq!(granted(&other, 1), ["t0001"], "{level}, {lane}");
@@ -153,7 +154,7 @@ fn locked_first_tasks_are_passed_over() {
 #[test]
 fn a_group_wakes_when_its_key_has_room() {
     let scene = scene(8, Slots::Unlimited);
-    let full = limits::custom("full").unwrap();
+    let full = LimitKey::new("full").unwrap();
     scene.store.write(|tx| tx.define([LimitSpec::new(full.clone(), 1)?], IfExists::Replace)).unwrap();
     let tasks: Vec<NewTask> =
         names("u", 6).iter().map(|name| alone(name).limit(full.clone()).priority(9)).collect();

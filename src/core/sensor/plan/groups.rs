@@ -22,6 +22,8 @@ pub(super) struct Groups {
     due: BTreeSet<(i64, u32)>,
     /// Groups that are asked, by [`Group::overdue`].
     overdue: BTreeSet<(i64, u32)>,
+    /// When targets were last looked at whose sensors have all left since. One that comes soon waits as if they had stayed.
+    pub(super) looks: HashMap<Fingerprint, Timestamp>,
     incarnations: u64,
     /// Groups whose target was unreachable last time.
     pub(super) outages: usize,
@@ -100,6 +102,8 @@ impl Groups {
         if group.members == 0 {
             self.deserted -= 1;
             self.unwanted -= usize::from(group.phase == Phase::Asked);
+            let looked = self.looks.get(&group.fingerprint).copied();
+            group.looked_at = looked.filter(|looked| now < *looked + rules.min_interval);
             self.stored.unmatched.remove(&group.fingerprint);
             if !served {
                 // No one looks at the target, so nothing is known of it. Who serves the kind next must not find the outage.
@@ -204,6 +208,10 @@ impl Groups {
         match group.phase {
             Phase::Asked => self.unwanted += 1,
             _ => drop(self.due.remove(&(group.due, at))),
+        }
+        if let Some(looked) = group.looked_at {
+            let known = self.looks.entry(group.fingerprint).or_insert(looked);
+            *known = looked.max(*known);
         }
         group.clear();
         if group.phase == Phase::Resting {
@@ -456,6 +464,12 @@ impl Groups {
     /// Returns since when a member of an asked group waits for nothing but its last look, or will.
     pub(super) fn first_overdue(&self) -> Option<Timestamp> {
         self.overdue.first().map(|(since, _)| Timestamp::from_micros(*since))
+    }
+
+    /// Forgets looks at targets without sensors that are too long ago to matter.
+    pub(super) fn forget_looks(&mut self, now: Timestamp, rules: Rules) {
+        self.looks.retain(|_, looked| now < *looked + rules.min_interval);
+        shrink(&mut self.looks);
     }
 
     /// Returns the earliest due time.

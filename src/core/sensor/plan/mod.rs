@@ -128,6 +128,7 @@ impl Plan {
             self.held.clear();
             self.endings.clear();
             self.groups.clear();
+            self.groups.looks.clear();
             self.groups.stored.clear();
         }
         self.now = Some(now);
@@ -301,6 +302,7 @@ impl Plan {
     /// was free for it, or the poke takes longer than they can wait. The poke goes on for the other sensors of
     /// its group.
     pub(crate) fn end_overdue(&mut self, now: Timestamp, rules: Rules) {
+        self.groups.forget_looks(now, rules);
         let before = now - rules.usual_timeout;
         while let Some(group) = self.groups.next_overdue(before) {
             let Some(found) = self.groups.get(group) else { continue };

@@ -106,6 +106,8 @@ struct Naive {
     endings: BTreeMap<LeaseRef, EndReason>,
     /// The outages that go on in the store, and when a poke of its own found each to be over.
     stored: BTreeMap<Fingerprint, (Timestamp, Option<Timestamp>)>,
+    /// When targets were last looked at when their last sensor left.
+    looks: BTreeMap<Fingerprint, Timestamp>,
 }
 
 impl Naive {
@@ -158,6 +160,9 @@ impl Naive {
         let is_first = self.of(target).next().is_none();
         self.sensors.push(sensor);
         let found = self.targets.entry(target).or_default();
+        if let (true, Some(looked)) = (is_first, self.looks.get(&print_of(target))) {
+            found.looked_at = Some(*looked).filter(|looked| now < *looked + rules().min_interval);
+        }
         let unwatched = left_at.filter(|left| now.saturating_duration_since(*left) * 4 > rules().lease * 3);
         if let (true, Some(left), Some((_, over))) =
             (is_first, unwatched, self.stored.get_mut(&print_of(target)))
@@ -204,6 +209,10 @@ impl Naive {
         found.left = !empty;
         if empty {
             let asked = found.asked;
+            if let Some(looked) = found.looked_at {
+                let known = self.looks.entry(print_of(target)).or_insert(looked);
+                *known = looked.max(*known);
+            }
             *found = Target { asked, hangs: found.hangs, ..Target::default() };
             if asked.is_none() && !found.hangs {
                 self.targets.remove(&target);
@@ -709,6 +718,7 @@ impl World {
         worker.naive.keep(|_| false);
         worker.naive.endings.clear();
         worker.naive.stored.clear();
+        worker.naive.looks.clear();
         self.check(at);
         let worker = &mut self.workers[at];
         worker.plan.hold(held.clone(), rules());
