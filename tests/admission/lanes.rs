@@ -1,7 +1,8 @@
 //! More lanes than a tick names.
 
 use stationmaster::admission::Reason;
-use stationmaster::admission::limits::{LimitSpec, Rate, custom};
+use stationmaster::admission::limits::{LimitSpec, Rate};
+use stationmaster::id::LimitKey;
 use stationmaster::service::{Admitter, Service};
 
 use stationmaster::store::MemoryStore;
@@ -14,7 +15,7 @@ const LANES: usize = 300;
 
 /// A task with a key of its own.
 fn own(n: usize) -> NewTask {
-    db(&format!("task-{n:03}"), 1).limit(custom(&format!("own/{n:03}")).unwrap())
+    db(&format!("task-{n:03}"), 1).limit(LimitKey::new(format!("own/{n:03}")).unwrap())
 }
 
 /// Another one with the same key.
@@ -71,7 +72,7 @@ fn every_policy_names_the_same_lanes() {
 fn an_admitter_with_many_lanes_looks_and_wakes_with_the_next_token() {
     for store in stores() {
         let rate = Rate::new(1, secs(3_600)).unwrap();
-        let rated = LimitSpec::of(custom("own/").unwrap()).family().rate(rate);
+        let rated = LimitSpec::of(LimitKey::new("own/").unwrap()).family().rate(rate);
         store.write(|tx| tx.define([PoolSpec::new("db", Slots::Unlimited)?], IfExists::Replace)).unwrap();
         store.write(|tx| tx.define([rated.clone()], IfExists::Replace)).unwrap();
         let twice: Vec<NewTask> = (0..LANES).map(own).chain((0..LANES).map(again)).collect();
@@ -100,10 +101,10 @@ fn what_was_marked_in_vain_does_not_sleep() {
     on_every_store(|scene| {
         scene.pool("db", Slots::Unlimited);
         let rate = Rate::new(1, secs(3_600)).unwrap().burst(2).unwrap();
-        let rated = LimitSpec::of(custom("rated").unwrap()).rate(rate);
+        let rated = LimitSpec::of(LimitKey::new("rated").unwrap()).rate(rate);
         scene.store.write(|tx| tx.define([rated.clone()], IfExists::Replace)).unwrap();
         let tasks: Vec<NewTask> =
-            own_lanes().into_iter().map(|task| task.limit(custom("rated").unwrap())).collect();
+            own_lanes().into_iter().map(|task| task.limit(LimitKey::new("rated").unwrap())).collect();
         scene.put(1, &tasks);
         assert_eq!(scene.admit(1, &scene.order(1)).granted.len(), 1);
         let grants = |slots: Slots| {
@@ -125,7 +126,7 @@ fn what_was_marked_in_vain_does_not_sleep() {
 #[test]
 fn a_tick_that_refuses_very_many_lanes_is_due_again_at_once() {
     let store = MemoryStore::new();
-    let family = LimitSpec::new(custom("own/").unwrap(), 1).unwrap().family();
+    let family = LimitSpec::new(LimitKey::new("own/").unwrap(), 1).unwrap().family();
     store.write(|tx| tx.define([PoolSpec::new("db", Slots::Unlimited)?], IfExists::Replace)).unwrap();
     store.write(|tx| tx.define([family.clone()], IfExists::Replace)).unwrap();
     let order = |name: &str| {
@@ -152,10 +153,10 @@ fn a_tick_that_refuses_very_many_lanes_is_due_again_at_once() {
 #[test]
 fn a_spent_budget_hides_no_token() {
     let store = MemoryStore::new();
-    let rated = LimitSpec::of(custom("rated").unwrap()).rate(Rate::new(1, secs(10)).unwrap());
+    let rated = LimitSpec::of(LimitKey::new("rated").unwrap()).rate(Rate::new(1, secs(10)).unwrap());
     store.write(|tx| tx.define([PoolSpec::new("db", Slots::Unlimited)?], IfExists::Replace)).unwrap();
     store.write(|tx| tx.define([rated.clone()], IfExists::Replace)).unwrap();
-    let waits = |name: &str| db(name, 1).limit(custom("rated").unwrap());
+    let waits = |name: &str| db(name, 1).limit(LimitKey::new("rated").unwrap());
     store.write(|tx| tx.enqueue(at(0), &[own(0), waits("takes")])).unwrap();
     let order = |name: &str, budget: usize| {
         naming(AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), budget, secs(60)), 1)
@@ -178,7 +179,7 @@ fn very_many_tokens_that_come_at_once_wake_lanes_in_several_ticks() {
     // On PostgreSQL nothing sleeps.
     for store in stores().filter(|store| store.info().backend != "postgres") {
         let rate = Rate::new(1, secs(10)).unwrap();
-        let rated = LimitSpec::of(custom("own/").unwrap()).family().rate(rate);
+        let rated = LimitSpec::of(LimitKey::new("own/").unwrap()).family().rate(rate);
         store.write(|tx| tx.define([PoolSpec::new("db", Slots::Unlimited)?], IfExists::Replace)).unwrap();
         store.write(|tx| tx.define([rated.clone()], IfExists::Replace)).unwrap();
         let of_queue = |task: NewTask, n: usize| match n % 2 {

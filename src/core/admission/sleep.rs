@@ -54,6 +54,7 @@ pub enum Cause {
 
 impl Cause {
     /// Returns the key whose counts or tokens end it; `None` if a resume does.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn key(&self) -> Option<&LimitKey> {
         match self {
             Self::Paused(_) => None,
