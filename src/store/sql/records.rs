@@ -304,6 +304,7 @@ fn rule<R: ReadRow>(row: &R, spec: LimitSpec, max: usize, rate: usize) -> Read<L
 }
 
 /// Reads what a key owes: key, owed, at, starts, period.
+#[cfg(feature = "sqlite")]
 pub(in crate::store) fn rate<R: ReadRow>(row: &R) -> Read<RateUse, R> {
     let (owed, period) = (row.integer(1)?, Duration::from_micros(number(row, 4)?));
     Ok(RateUse::new(name(row, 0)?, owed, instant(row, 2)?, count(row, 3)?, period))
