@@ -202,27 +202,45 @@ pub use time::Timestamp;
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-/// Makes pages of `docs/` modules of the documentation.
-macro_rules! pages {
-    ($($page:ident: $file:literal;)+) => {$(
-        #[cfg(any(doc, doctest))]
-        #[doc = include_str!($file)]
-        pub mod $page {}
-    )+};
-}
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/coming-from-airflow.md")]
+pub mod _coming_from_airflow {}
 
-pages! {
-    _coming_from_airflow: "../docs/coming-from-airflow.md";
-    _design: "../docs/design.md";
-    _admission: "../docs/admission.md";
-    _sensors: "../docs/sensors.md";
-    _feed: "../docs/feed.md";
-    _active_runs: "../docs/active-runs.md";
-    _history: "../docs/history.md";
-    _listing: "../docs/listing.md";
-    _sql: "../docs/sql.md";
-    _upgrading: "../docs/upgrading.md";
-}
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/design.md")]
+pub mod _design {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/admission.md")]
+pub mod _admission {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/sensors.md")]
+pub mod _sensors {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/feed.md")]
+pub mod _feed {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/active-runs.md")]
+pub mod _active_runs {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/history.md")]
+pub mod _history {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/listing.md")]
+pub mod _listing {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/sql.md")]
+pub mod _sql {}
+
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/upgrading.md")]
+pub mod _upgrading {}
 
 #[cfg(any(doc, all(doctest, feature = "postgres")))]
 #[doc = include_str!("../docs/postgresql.md")]

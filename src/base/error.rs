@@ -419,12 +419,14 @@ pub struct StoreError {
     message: String,
     #[source]
     source: Option<Box<dyn StdError + Send + Sync>>,
+    /// Whether nobody came between: the store itself asks for the same call again.
+    is_again: bool,
 }
 
 impl StoreError {
     /// Creates an error of this kind. `message` tells the user what happened and what to do.
     pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), source: None, is_again: false }
     }
 
     setters! {
@@ -435,6 +437,17 @@ impl StoreError {
     /// Creates an error for a conditional write that found a different state from the one it was decided on.
     pub fn conflict(what: impl Into<String>) -> Self {
         Self::new(StoreErrorKind::Conflict, what)
+    }
+
+    /// Creates a conflict of a call with how the store made it: it is to be made again, at once.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn again(what: impl Into<String>) -> Self {
+        Self { is_again: true, ..Self::conflict(what) }
+    }
+
+    /// Returns true for a call that is to be made again although nobody came between.
+    pub(crate) fn is_again(&self) -> bool {
+        self.is_again
     }
 
     /// Returns what the failure means to the caller.

@@ -12,7 +12,7 @@ use super::answer::html;
 use super::page::{self, changed};
 use super::params::Params;
 use super::routes::App;
-use super::tasks::{Tasks, Verb};
+use super::tasks::{Tasks, Verb, numbered};
 use super::trouble::Trouble;
 use super::{Change, Dashboard};
 use crate::admission::{Drain, Subject};
@@ -57,13 +57,23 @@ async fn do_it(app: &Arc<App>, request: Request) -> Result<(Order, Vec<Outcome>)
         let done = order.apply(&shared.board, &who);
         // Also after a failure: it may have been committed.
         shared.cache.clear();
-        let outcomes = done?;
-        for Outcome { subject, result, .. } in &outcomes {
-            let (subject, result) = (subject.clone(), result.clone());
-            // Here, because the requester may be gone by now.
+        // Here, because the requester may be gone by now.
+        let told = |subject, result| {
             tell(&shared.board, &Change { who: who.clone(), verb: order.verb(), subject, result });
+        };
+        match &done {
+            Ok(outcomes) => {
+                outcomes.iter().for_each(|done| told(done.subject.clone(), done.result.clone()));
+            }
+            Err(trouble) if trouble.is_unknown => {
+                order
+                    .subjects()
+                    .into_iter()
+                    .for_each(|subject| told(subject, "may have taken effect".into()));
+            }
+            Err(_) => (),
         }
-        Ok((order, outcomes))
+        done.map(|outcomes| (order, outcomes))
     })
     .await
 }
@@ -132,6 +142,15 @@ impl Order {
         }
     }
 
+    /// Names what it is about.
+    fn subjects(&self) -> Vec<String> {
+        match self {
+            Self::Tasks(_, Tasks::One(key)) => vec![format!("task {key}")],
+            Self::Tasks(_, Tasks::Selected(numbers, _)) => numbers.iter().map(numbered).collect(),
+            Self::Pause(subject) | Self::Resume(subject) => vec![subject.to_string()],
+        }
+    }
+
     /// Does it, and returns what became of each.
     fn apply(&self, board: &Dashboard, who: &str) -> Result<Vec<Outcome>, Trouble> {
         let store = board.store.as_ref();
@@ -141,13 +160,15 @@ impl Order {
                 let subjects = std::slice::from_ref(subject);
                 let done = store.write(|tx| tx.pause(subjects))?;
                 // After the commit: a pause waits for the ticks before it, so this sees what they granted.
-                let drains = store.read(|tx| tx.drain(subjects))?;
+                let drains = store.read(|tx| tx.drain(subjects));
                 let is_new = done.first() == Some(&true);
                 let was = if is_new { "paused" } else { "was paused before" };
-                let result = match drains.first() {
-                    Some(Drain::Draining { leases: 1 }) => format!("{was}; 1 lease goes on"),
-                    Some(Drain::Draining { leases }) => format!("{was}; {leases} leases go on"),
-                    _ => format!("{was}; nothing of it runs"),
+                let result = match drains.as_deref().map(<[Drain]>::first) {
+                    // It is paused all the same, and who did that is logged.
+                    Err(_) => format!("{was}; what of it runs could not be read"),
+                    Ok(Some(Drain::Draining { leases: 1 })) => format!("{was}; 1 lease goes on"),
+                    Ok(Some(Drain::Draining { leases })) => format!("{was}; {leases} leases go on"),
+                    Ok(_) => format!("{was}; nothing of it runs"),
                 };
                 (subject, is_new, result)
             }

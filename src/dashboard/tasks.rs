@@ -90,9 +90,7 @@ impl Tasks {
                 let (is_done, result) = key.as_ref().and_then(|_| done.next()).unwrap_or_else(unknown);
                 let subject = match (key, self) {
                     (Some(key), _) => format!("task {key}"),
-                    (None, Self::Selected(numbers, _)) => {
-                        format!("task number {}", numbers.get(at).map_or(0, |number| number.0))
-                    }
+                    (None, Self::Selected(numbers, _)) => numbers.get(at).map(numbered).unwrap_or_default(),
                     (None, Self::One(key)) => format!("task {key}"),
                 };
                 Outcome { subject, is_done, result }
@@ -101,6 +99,10 @@ impl Tasks {
         })?;
         Ok(outcomes)
     }
+}
+
+pub(super) fn numbered(number: &TaskId) -> String {
+    format!("task number {}", number.0)
 }
 
 fn unknown() -> Done {

@@ -9,11 +9,13 @@ use crate::error::{Error, Invalid};
 pub(super) struct Trouble {
     pub(super) status: StatusCode,
     pub(super) text: String,
+    /// Whether a change may have taken effect all the same.
+    pub(super) is_unknown: bool,
 }
 
 impl Trouble {
     pub(super) fn new(status: StatusCode, text: impl Into<String>) -> Self {
-        Self { status, text: text.into() }
+        Self { status, text: text.into(), is_unknown: false }
     }
 
     pub(super) fn bad(text: impl Into<String>) -> Self {
@@ -32,7 +34,11 @@ impl From<Error> for Trouble {
             error if error.is_retryable() => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("The store cannot be used now: {error}"))
             }
-            error => Self::new(StatusCode::INTERNAL_SERVER_ERROR, format!("The store failed: {error}")),
+            error => {
+                let text = format!("The store failed: {error}");
+                let trouble = Self::new(StatusCode::INTERNAL_SERVER_ERROR, text);
+                Self { is_unknown: error.is_indeterminate(), ..trouble }
+            }
         }
     }
 }

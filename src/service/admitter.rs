@@ -179,8 +179,9 @@ impl Admitter {
             return Ok(idle);
         }
         let answer = self.store.write(|tx| {
-            *runs += 1;
-            tx.last(|tx| tx.admit(now, &order))
+            let admission = tx.last(|tx| tx.admit(now, &order));
+            *runs += usize::from(!matches!(&admission, Err(Error::Store(error)) if error.is_again()));
+            admission
         });
         match answer {
             Ok(admission) => {

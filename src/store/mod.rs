@@ -188,7 +188,9 @@ pub(crate) fn write<T>(
     loop {
         match once(store, TxMode::Write, &mut body) {
             Err(Error::Store(error)) if left > 0 && error.kind() == StoreErrorKind::Conflict => {
-                std::thread::sleep(pause(CONFLICT_RETRIES - left));
+                if !error.is_again() {
+                    std::thread::sleep(pause(CONFLICT_RETRIES - left));
+                }
                 left -= 1;
             }
             other => return other,

@@ -4,7 +4,7 @@ use super::*;
 use stationmaster::shard::{DEFAULT_CODES, code, range};
 use stationmaster::store::contract::{ShardLease, ShardWrite};
 
-fn shard_of(name: &str, shards: NonZeroU32) -> u32 {
+pub(super) fn shard_of(name: &str, shards: NonZeroU32) -> u32 {
     let context = PokeContext::from_json(&format!(r#"{{"target":"{name}"}}"#)).unwrap();
     let request = PokeRequest::new("kind".try_into().unwrap(), context, at(0));
     let code = code(request.fingerprint(), DEFAULT_CODES);

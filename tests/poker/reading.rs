@@ -155,6 +155,43 @@ fn one_due_time_that_no_one_looked_at_is_made_up_for() {
     }
 }
 
+/// Who gets a shard from a worker that could not read it learns since when no one has looked after it.
+#[test]
+fn a_due_time_is_made_up_for_in_a_shard_that_was_given_up_unread() {
+    for kind in kinds() {
+        let store: Arc<dyn Store> = kind.shared();
+        sense(&store, 0, &NAMES, waits(60, 86_400));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let mut first = poker(&store, "first", &asked, PokeOutcome::NotYet);
+        (0..=100).for_each(|now| drop(first.tick(at(now)).unwrap()));
+        first.leave().unwrap();
+        asked.store(0, Ordering::SeqCst);
+
+        let faults = Arc::new(FaultStore::new(store.clone()));
+        faults.refuse(TxMode::Read, u32::MAX);
+        let hindered: Arc<dyn Store> = faults;
+        let mut second = poker(&hindered, "second", &asked, PokeOutcome::NotYet);
+        assert!(second.tick(at(115)).is_err(), "it takes all shards, and reads nothing");
+        let mut third = poker(&store, "third", &asked, PokeOutcome::NotYet);
+        for now in 116..=140 {
+            assert!(second.tick(at(now)).is_err());
+            third.tick(at(now)).unwrap();
+        }
+        let name = "third".try_into().unwrap();
+        let leases = store.read(|tx| Ok(raw(tx).shard_leases()?)).unwrap();
+        let held: Vec<u32> = leases
+            .iter()
+            .filter(|lease| lease.holder.as_ref() == Some(&name))
+            .map(|lease| lease.shard)
+            .collect();
+        let shards = NonZeroU32::new(4).unwrap();
+        let of_third: Vec<&str> =
+            NAMES.into_iter().filter(|name| held.contains(&super::balance::shard_of(name, shards))).collect();
+        assert!(!held.is_empty() && held.len() < 4 && due_once(&of_third, 60, 100, 120) > 0);
+        assert_eq!(asked.load(Ordering::SeqCst), due_once(&of_third, 60, 100, 140), "{}", kind.name);
+    }
+}
+
 /// A sensor that registered while no worker was up was never looked at, however long ago that was.
 #[test]
 fn a_sensor_that_registers_while_no_worker_is_up_is_looked_at_when_one_comes() {

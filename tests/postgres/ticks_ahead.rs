@@ -161,6 +161,21 @@ fn a_tick_ahead_is_repeated_by_its_name() {
     assert_eq!(again.granted, first.granted);
 }
 
+/// A lease may last for as long as can be said.
+#[test]
+fn a_tick_ahead_grants_leases_of_any_length() {
+    let side = Side::new();
+    side.enqueue("first", 5, |task| task);
+    for nth in 1..=3 {
+        let order = AdmitRequest::new("h".try_into().unwrap(), request(nth), 1, Duration::MAX).started();
+        let order = order.answered(request(nth - 1));
+        let (admission, trips) =
+            watch_round_trips(|| side.store.write(|tx| tx.last(|tx| tx.admit(at(10), &order))));
+        assert_eq!(admission.unwrap().granted.len(), 1);
+        assert_eq!(trips.len() == 1, nth > 1, "{nth}");
+    }
+}
+
 /// Whoever has a task locked makes no tick wait, and keeps no other task from it.
 #[test]
 fn a_tick_ahead_passes_over_what_is_locked() {

@@ -149,7 +149,7 @@ pub(super) fn asks(look: &Look<'_>, task: &TaskRecord) -> Markup {
     let waiting = |name, value: &str| listed(&[("state", "waiting"), (name, value)], visible(value));
     let typed = visible_json(&typed(key));
     sheet(vec![
-        ("Number", html! { (number(task.id.0)) }),
+        ("Number", html! { (task.id.0) }),
         (
             "Typed as",
             html! {

@@ -16,7 +16,7 @@ use crate::lease::LeaseRef;
 use crate::sensor::claim::moved;
 use crate::sensor::plan::Event;
 use crate::sensor::{
-    Ending, OutageRow, PokerRow, Scope, SensorRecord, SensorState, ShardLease, ShardTake, ShardWrite, life,
+    Ending, OutageRow, PokerRow, Scope, SensorRecord, SensorState, ShardTake, ShardWrite, life,
 };
 use crate::store::Tx;
 use crate::time::Timestamp;
@@ -199,10 +199,8 @@ impl Poker {
             tx.raw().put_outages(rows, now - RECORDS_ARE_KEPT)?;
         }
         mine.retain(|lease| lease.kind.is_none() && now < lease.expires_at);
-        // It has not looked after what it has not read.
-        let unread = |lease: &ShardLease| self.unread.get(&lease.shard)?.left_at;
-        let left: Vec<ShardWrite> =
-            mine.iter().map(|lease| moved(lease, None, unread(lease).unwrap_or(now))).collect();
+        let mut left: Vec<ShardWrite> = mine.iter().map(|lease| moved(lease, None, now)).collect();
+        self.leave_unread_as_found(&mut left);
         if !left.is_empty() {
             tx.raw().put_shards_if_unchanged(&left)?;
         }

@@ -128,7 +128,8 @@ impl Poker {
             live.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             let (loans, leases): (Vec<_>, Vec<_>) =
                 tx.raw().shard_leases()?.into_iter().partition(|lease| lease.kind.is_some());
-            let (writes, left) = claim.writes(&leases, &live);
+            let (mut writes, left) = claim.writes(&leases, &live);
+            self.leave_unread_as_found(&mut writes);
             let written = tx.raw().put_shards_if_unchanged(&writes)?;
             let mut writes = those_written(writes, &written);
             let mine = writes.iter().filter(|write| write.lease.holder.as_ref() == Some(name));
@@ -155,6 +156,15 @@ impl Poker {
             let unclaimed = shards.saturating_sub(claimed);
             Ok(Ok(Holding { shards: held, gained, freed, unclaimed, left, told, found, former }))
         })
+    }
+
+    /// Who takes a shard that this worker gives up unread learns since when no one has looked after it.
+    pub(super) fn leave_unread_as_found(&self, writes: &mut [ShardWrite]) {
+        for ShardWrite { lease, .. } in writes.iter_mut().filter(|write| write.lease.holder.is_none()) {
+            if let Some(left_at) = self.unread.get(&lease.shard).and_then(|reading| reading.left_at) {
+                lease.expires_at = left_at;
+            }
+        }
     }
 
     /// Returns the shards of which this worker looks after more than it does in memory.

@@ -175,6 +175,12 @@ faults! {
     "a tick ahead takes a part of what it noted", "tx/tick/grant_noted.sql":
         "SELECT 1 / ((SELECT count(*) FROM locked) = (SELECT count(*) FROM given))::int = 1 AS is_whole" => "SELECT true AS is_whole",
         "ticks_ahead::a_tick_ahead_passes_over_what_is_locked" says "left";
+    "a tick ahead moves a task from another lane", "tx/tick/grant_noted.sql":
+        "task.no = given.no AND task.lane = nullif(current_setting('stationmaster.lane', true), '')::uuid" => "task.no = given.no",
+        "stepped::ahead::what_changes_between_the_statements_of_a_tick_ahead_is_not_granted" says "left";
+    "a tick ahead grants what is not counted", "migrations/0001_initial/functions/tick_few.sql":
+        "LIMIT least(most, lane_ready)" => "LIMIT most",
+        "stepped::ahead::a_tick_ahead_grants_no_more_than_is_counted" says "left";
     "a tick ahead waits for rows", "tx/tick/grant_noted.sql":
         "FOR UPDATE SKIP LOCKED) ready" => "FOR UPDATE) ready",
         "ticks_ahead::a_tick_ahead_passes_over_what_is_locked" says "Conflict";

@@ -1,10 +1,12 @@
 //! Many lanes: they are filed by their first tasks, and marks keep those asleep that do not fit. What is open, late or
 //! rolled back elsewhere changes neither.
 
-use stationmaster::admission::IfExists;
+use std::time::Duration;
+
 use stationmaster::admission::limits::LimitSpec;
+use stationmaster::admission::{IfExists, Policy};
 use stationmaster::id::LimitKey;
-use stationmaster::ops::{Finish, Mark};
+use stationmaster::ops::{AdmitRequest, Finish, Mark};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::store::PostgresStore;
 use stationmaster::testing::core::naming;
@@ -179,18 +181,27 @@ fn a_group_wakes_when_its_key_has_room() {
 /// With few lanes nothing is filed any more.
 #[test]
 fn few_lanes_are_not_filed() {
-    let scene = scene(8, Slots::Unlimited);
-    assert_eq!(granted(&scene.store, 9), names("t", 8)[1..]);
-    // One tick in a while looks.
-    for _ in 0..200 {
-        assert_eq!(granted(&scene.store, 9).len(), 0);
+    let ticks: [fn(AdmitRequest) -> AdmitRequest; 3] = [
+        |order| order,
+        |order| order.serves(["default".try_into().unwrap()]),
+        |order| order.policy(Policy::Reserve { after: Duration::from_secs(1) }),
+    ];
+    for (nth, with) in ticks.into_iter().enumerate() {
+        let scene = scene(8, Slots::Unlimited);
+        assert_eq!(granted(&scene.store, 9), names("t", 8)[1..]);
+        // One tick in a while looks.
+        for _ in 0..200 {
+            let order = with(naming(order(9), NAMED));
+            assert_eq!(scene.store.write(|tx| tx.last(|tx| tx.admit(now(), &order))).unwrap().granted, []);
+        }
+        assert_eq!(
+            scene.numbers("SELECT count(*) FROM sm.lane_order UNION ALL SELECT count(*) FROM sm.ready_lane"),
+            [0, 0],
+            "{nth}"
+        );
+        assert_eq!(scene.ask("SELECT many FROM sm.tick"), [[Some("f".to_owned())]], "{nth}");
+        scene.audit();
     }
-    assert_eq!(
-        scene.numbers("SELECT count(*) FROM sm.lane_order UNION ALL SELECT count(*) FROM sm.ready_lane"),
-        [0, 0]
-    );
-    assert_eq!(scene.ask("SELECT many FROM sm.tick"), [[Some("f".to_owned())]]);
-    scene.audit();
 }
 
 /// How many lanes leave dead rows behind.

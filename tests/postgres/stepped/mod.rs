@@ -1,5 +1,6 @@
 //! Two or three connections stepped by hand: which of them wait, and what they see.
 
+mod ahead;
 mod beats;
 mod bounds;
 mod cancels;

@@ -143,6 +143,9 @@ impl Order {
             return self.wake_all();
         }
         let Some(open) = now.and_then(|(_, open)| open).filter(|open| *open > 0) else { return };
+        if was.and_then(|(_, open)| open).is_some_and(|was| open <= was) {
+            return;
+        }
         let fits = |closed: &BTreeSet<(u32, i64)>| -> Vec<i64> {
             closed
                 .iter()

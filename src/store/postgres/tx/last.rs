@@ -80,9 +80,8 @@ impl Db<'_> {
         let mut batch = vec![ask!(tick_lock::ENTER)];
         batch.extend(statements);
         batch.push(flush);
-        self.hurries = true;
-        let sent = self.wire.send_last(batch, self.touch, Flush::LastStatement);
-        let sent = sent.map_err(|failure| self.hurried(failure));
+        // It waits for the lock of ticks alone.
+        let sent = self.wire.send_last(batch, self.touch, Flush::LastStatement).map_err(Fault::from);
         let sent = sent.and_then(|mut answers| {
             answers.drain(..1.min(answers.len()));
             answers.truncate(N);
@@ -101,7 +100,7 @@ impl Db<'_> {
             Fault::Server(error) if is_refused(&error) => {
                 self.last = refused;
                 let text = "a verb that was to be the last of its transaction has to go on: call again";
-                Fault::Server(StoreError::conflict(text).with_source(error))
+                Fault::Server(StoreError::again(text).with_source(error))
             }
             fault => fault,
         })

@@ -143,7 +143,8 @@ BEGIN
     INSERT INTO sm_lane_group (class, queue, cause)
         SELECT no, queue, '' FROM sm_lane_class
         WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND also = ''
-            AND NOT EXISTS (SELECT 1 FROM sm_lane_group WHERE class = sm_lane_class.no AND cause = '');
+            AND NOT EXISTS (SELECT 1 FROM sm_lane_group WHERE class = sm_lane_class.no AND cause = '')
+            AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
     INSERT INTO sm_lane (no, pool, slots, limits, queue, grp)
         SELECT value, NEW.pool, NEW.slots, NEW.limits, ifnull(NEW.queue, 'default'), (
             SELECT sm_lane_group.no FROM sm_lane_class JOIN sm_lane_group ON class = sm_lane_class.no AND cause = ''

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::OptionalExtension;
+use rusqlite::{OptionalExtension, Row};
 
 use super::super::error::Outcome;
 use super::Db;
@@ -11,6 +11,9 @@ use crate::id::{LimitKey, PoolName};
 pub(super) const COUNT: &str = "UPDATE sm_lane SET ready = ready + ?2 WHERE no = ?1";
 pub(super) const COUNT_TASKS: &str = "UPDATE sm_lane SET ready = ready + ?2, tasks = tasks + ?3, ended = ended + ?4 WHERE no = ?1 \
      RETURNING tasks, ended";
+/// The same where no ready task came or went. To name `ready` would look for the first one again.
+pub(super) const COUNT_OTHER_TASKS: &str =
+    "UPDATE sm_lane SET tasks = tasks + ?2, ended = ended + ?3 WHERE no = ?1 RETURNING tasks, ended";
 /// `coalesce`, because SQLite 3.40 takes `slots IS NULL` for false in a `RETURNING`, whatever the column
 /// holds.
 pub(super) const COUNT_SLOTS: &str =
@@ -60,6 +63,7 @@ impl LaneChanges {
     pub(super) fn write(self, db: &mut Db<'_>) -> Outcome<bool> {
         let had_room = self.write_capacity(db)?;
         let (mut count, mut count_tasks) = (db.prepare(COUNT)?, db.prepare(COUNT_TASKS)?);
+        let mut count_others = db.prepare(COUNT_OTHER_TASKS)?;
         for (lane, change) in self.0 {
             if (change.tasks, change.ended) == (0, 0) {
                 // Its first task may be another one, though there are as many.
@@ -68,9 +72,15 @@ impl LaneChanges {
                 }
                 continue;
             }
-            let values = (lane, change.ready, change.tasks, change.ended);
-            let (tasks, ended): (i64, i64) =
-                count_tasks.query_row(values, |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let counted = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            let (tasks, ended): (i64, i64) = match change {
+                Change { is_touched: false, tasks, ended, .. } => {
+                    count_others.query_row((lane, tasks, ended), counted)?
+                }
+                Change { ready, tasks, ended, .. } => {
+                    count_tasks.query_row((lane, ready, tasks, ended), counted)?
+                }
+            };
             match (tasks - change.tasks, tasks) {
                 (0, 1..) => db.name_limits(lane)?,
                 (1.., 0) => db.unname_limits(lane)?,

@@ -41,6 +41,7 @@ const HOT: &[(&str, &str)] = &[
     ("lane number", lane::LANE_NO),
     ("count ready tasks of a lane", counters::COUNT),
     ("count tasks of a lane", counters::COUNT_TASKS),
+    ("count other tasks of a lane", counters::COUNT_OTHER_TASKS),
     ("delete lane", lane::DELETE_LANE),
     ("a limit's lane less", lane::UNNAME_LIMIT),
     ("delete unused limit", lane::DELETE_LIMIT),

@@ -4,14 +4,13 @@
 WITH
 filed AS MATERIALIZED (SELECT many FROM sm.tick ORDER BY no DESC LIMIT 1),
 changing AS MATERIALIZED (SELECT DISTINCT lane FROM sm.unfolded),
-heads AS MATERIALIZED (
-  SELECT lane AS digest, min(ARRAY[rank, logical_date, map_index, no]) AS first FROM sm.ready GROUP BY lane
-),
 lanes AS MATERIALIZED (
-  SELECT lane.digest, lane.no, coalesce(lane.queue, 'default') AS queue, heads.first,
+  SELECT lane.digest, lane.no, coalesce(lane.queue, 'default') AS queue, head.first,
     EXISTS (SELECT FROM sm._shares_of(lane.pool, lane.slots, lane.limits)) AS whole
-  FROM sm.lane LEFT JOIN heads ON heads.digest = lane.digest
-  WHERE lane.digest NOT IN (SELECT lane FROM changing)
+  FROM sm.lane LEFT JOIN LATERAL (
+    SELECT ARRAY[rank, logical_date, map_index, no] AS first FROM sm.ready WHERE ready.lane = lane.digest
+    ORDER BY rank, logical_date, map_index, no LIMIT 1) head ON true
+  WHERE (SELECT many FROM filed) AND lane.digest NOT IN (SELECT lane FROM changing)
 ),
 nodes AS MATERIALIZED (
   SELECT node.id, node.parent, node.queue, node.about, node.first, node.from_no, node.sleeps, node.version
@@ -21,10 +20,10 @@ below AS MATERIALIZED (
   SELECT parent AS id, min(first) FILTER (WHERE NOT sleeps) AS first, count(*) AS count FROM nodes GROUP BY parent
 )
 SELECT 'lane ' || lanes.no FROM lanes LEFT JOIN nodes ON nodes.id = lanes.digest
-WHERE (SELECT many FROM filed) AND nodes.first IS DISTINCT FROM CASE WHEN NOT lanes.whole THEN lanes.first END
+WHERE nodes.first IS DISTINCT FROM CASE WHEN NOT lanes.whole THEN lanes.first END
 UNION ALL
 SELECT 'the list of lane ' || lanes.no FROM lanes LEFT JOIN sm.ready_lane listed ON listed.digest = lanes.digest
-WHERE (SELECT many FROM filed) AND (listed.no, listed.queue, listed.whole)
+WHERE (listed.no, listed.queue, listed.whole)
   IS DISTINCT FROM CASE WHEN lanes.first IS NOT NULL THEN (lanes.no, lanes.queue, lanes.whole) END
   AND (listed.no IS NOT NULL OR lanes.first IS NOT NULL)
 UNION ALL

@@ -15,7 +15,7 @@ use super::super::{Db, Digest, clamp, first, pool, promote, row};
 use super::reach::{Place, Reach};
 use super::survey::{Around, queues, request};
 use super::{NEXT_DUE, NEXT_DUE_FOLDED, REQUEST, reach, share};
-use crate::admission::{Lane, LaneId, Mark, OrderKey};
+use crate::admission::{Lane, LaneId, Mark, NAMED, OrderKey};
 use crate::id::{LimitKey, PoolName};
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{First, LanesBehind, Promote, Survey, SurveyQuery, WhichPools};
@@ -30,9 +30,9 @@ pub(in super::super) const SHARES_IN_USE: &str = statement!("shares_in_use.sql")
 pub(in super::super) const LOOK_FILED: &str = statement!("look_filed.sql");
 pub(in super::super) const NEXT_TOKEN: &str = statement!("next_token.sql");
 pub(in super::super) const FILE_ALL: &str = "SELECT sm._file_all($1::bigint = 1)";
-/// For repairs: files all lanes anew, without marks.
-pub(in super::super) const REFILE: &str =
-    "SELECT sm._file_all(many) FROM (SELECT many FROM sm.tick ORDER BY no DESC LIMIT 1) last";
+/// For repairs: files all lanes anew, without marks. Or none, if that takes too long.
+pub(in super::super) const REFILE: &str = "SELECT sm._file_all(many AND (SELECT count(*) <= 100000 FROM (SELECT FROM sm.lane LIMIT 100001) lanes)) \
+     FROM (SELECT many FROM sm.tick ORDER BY no DESC LIMIT 1) last";
 const WAKE_BY: &str = "SELECT sm._wake_by($1::bigint, $2::bigint, $3::text[])";
 const WAKE_NODES: &str = "SELECT sm._wake_nodes($1::uuid[])";
 const MARK: &str = "SELECT sm._mark($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[])";
@@ -40,9 +40,14 @@ const MARK: &str = "SELECT sm._mark($1::uuid[], $2::text[], $3::text[], $4::text
 pub(in super::super) const WAKE_ALL: &str = "SELECT sm._wake_all()";
 
 const COUNT_LANES: &str = "SELECT count(*) FROM (SELECT FROM sm.lane LIMIT $1::bigint) lanes";
+const COUNT_READY_LANES: &str = "SELECT count(*) FROM (SELECT FROM sm.ready_lane LIMIT $1::bigint) lanes";
 
 /// How many lanes are many, for each that a tick reads before it reads in pages, where few have ready tasks.
 const LIVE: usize = 16;
+
+/// The most lanes that are filed at once. One statement files them, while no other tick can be made. More lanes are all
+/// read, as few are; those that were filed when they were fewer stay filed, however many they become.
+const MOST_AT_ONCE: usize = 100_000;
 
 /// What a page or a survey reads of a lane: why, and whether it sleeps.
 const PART: usize = 9;
@@ -198,13 +203,9 @@ impl Db<'_> {
                 }
             }
         }
-        // So few are not worth it: from the next tick on, all are read again.
-        let is_few = named.len().max(whole.len()) < begins.lanes.div_ceil(2) && query.queues.is_none();
-        let is_few = is_few && query.promote.is_some() && self.habits.counts_lanes();
-        if is_few && !self.has_lanes(begins.lanes.saturating_mul(LIVE / 2))? {
-            self.one(ask!(FILE_ALL, 0))?;
-            self.reaches.files_lanes = false;
-            self.habits.file_lanes(false);
+        if query.promote.is_some() {
+            self.stop_filing_if_few(begins.lanes)?;
+            self.habits.file_lanes(self.reaches.files_lanes);
         }
         named.sort_unstable_by_key(|lane| lane.id);
         if named.len() > begins.lanes {
@@ -256,6 +257,20 @@ impl Db<'_> {
         Ok(())
     }
 
+    /// Files lanes no more if there are so few, of all queues, that it is not worth it: from the next tick on, all are read
+    /// again.
+    fn stop_filing_if_few(&mut self, many: usize) -> Outcome<()> {
+        let ready = many.div_ceil(2);
+        if self.habits.counts_lanes()
+            && self.number(ask!(COUNT_READY_LANES, clamp(ready)))? < ready
+            && !self.has_lanes(many.saturating_mul(LIVE / 2))?
+        {
+            self.one(ask!(FILE_ALL, 0))?;
+            self.reaches.files_lanes = false;
+        }
+        Ok(())
+    }
+
     /// Returns whether there are at least so many lanes, with ready tasks or without.
     fn has_lanes(&mut self, most: usize) -> Outcome<bool> {
         Ok(self.number(ask!(COUNT_LANES, clamp(most)))? >= most)
@@ -270,13 +285,17 @@ impl Db<'_> {
         lanes: usize,
         live: usize,
     ) -> Outcome<()> {
+        if query.promote.is_some() && query.first.is_none() && self.reaches.files_lanes {
+            // Ticks that read all lanes have no use for it.
+            self.stop_filing_if_few(NAMED)?;
+        }
         let first = query.first.filter(|_| query.promote.is_some() && !self.reaches.files_lanes);
         let is_many = match first {
             None => false,
             Some(first) if lanes > first.lanes || live >= live_lanes(query) => true,
             Some(_) => self.habits.counts_lanes() && self.has_lanes(live_lanes(query))?,
         };
-        if is_many {
+        if is_many && !self.has_lanes(MOST_AT_ONCE + 1)? {
             self.one(ask!(FILE_ALL, 1))?;
             self.reaches.files_lanes = true;
         }

@@ -1,5 +1,5 @@
 -- The move of the tasks that _tick_few has counted and noted under the name of its tick: the part of grant.sql that moves
--- tasks. It fails (22012) if it cannot grant all of them.
+-- tasks. It fails (22012) if it cannot grant all of them, as they were counted, in their lane.
 -- $1: the name of the tick. $2: holder. $3: expiry. $4: now. $5: 1 to start them.
 WITH
 given AS MATERIALIZED (SELECT unnest(nos) AS no FROM sm.request WHERE id = $1::text),
@@ -7,7 +7,8 @@ locked AS MATERIALIZED (
   SELECT ready.at
   FROM given
   CROSS JOIN LATERAL (
-    SELECT lane, rank, logical_date, map_index FROM sm.task WHERE task.no = given.no OFFSET 0) task
+    SELECT lane, rank, logical_date, map_index FROM sm.task
+    WHERE task.no = given.no AND task.lane = nullif(current_setting('stationmaster.lane', true), '')::uuid OFFSET 0) task
   CROSS JOIN LATERAL (
     SELECT ctid AS at FROM sm.ready
     WHERE ready.lane = task.lane AND ready.rank = task.rank AND ready.logical_date = task.logical_date

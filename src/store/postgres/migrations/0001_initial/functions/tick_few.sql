@@ -24,7 +24,9 @@ DECLARE
 BEGIN
   told := ARRAY(
     SELECT json_build_array(holder, queues, told_at, lease)::text FROM sm.serving
-    WHERE holder = of_holder AND queues = 'null' AND now < told_at + lease AND told_at + 2 * lease <= now + 2 * lasts);
+    -- As numbers without bounds: a lease may last for any time.
+    WHERE holder = of_holder AND queues = 'null' AND now < told_at::numeric + lease
+      AND told_at::numeric + 2 * lease::numeric <= now + 2 * lasts::numeric);
   has_more := told = '{}' OR EXISTS (SELECT FROM sm.request WHERE id = tick_id)
     OR EXISTS (SELECT FROM sm.family) OR EXISTS (SELECT FROM sm.pause)
     OR (SELECT no FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL
@@ -99,7 +101,8 @@ BEGIN
   FROM (
     SELECT rank, logical_date, map_index, no, ready_at, epoch FROM sm.ready
     WHERE ready.lane = lane_digest AND (rank, logical_date, map_index, no) >= (bound[1], bound[2], bound[3], bound[4])
-    ORDER BY rank, logical_date, map_index, no LIMIT most) page;
+    -- What was committed since the fold is not counted yet, and so not planned with.
+    ORDER BY rank, logical_date, map_index, no LIMIT least(most, lane_ready)) page;
   RETURN NEXT;
   granted := coalesce(cardinality(numbers), 0);
   IF granted > 0 THEN
@@ -120,6 +123,8 @@ BEGIN
   END IF;
   DELETE FROM sm.request WHERE id = replaced;
   INSERT INTO sm.request (id, at, nos, epochs) VALUES (tick_id, now, numbers, new_epochs);
+  -- Until they are moved, another transaction may change one of these tasks, and so its lane.
+  PERFORM set_config('stationmaster.lane', lane_digest::text, true);
   IF EXISTS (SELECT FROM sm.request WHERE at < before) THEN
     DELETE FROM sm.request WHERE id = ANY (ARRAY(
       SELECT id FROM sm.request WHERE at < before ORDER BY at, id LIMIT at_most));
