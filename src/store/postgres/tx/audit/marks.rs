@@ -18,6 +18,9 @@ use crate::time::Timestamp;
 
 pub(in super::super) const MISFILED: &str = statement!("misfiled.sql");
 pub(in super::super) const MARKS: &str = statement!("marks.sql");
+/// Whether the other two may find anything.
+pub(super) const IS_FILED: &str = "SELECT coalesce((SELECT many FROM sm.tick ORDER BY no DESC LIMIT 1), false) \
+    OR EXISTS (SELECT FROM sm.lane_order) OR EXISTS (SELECT FROM sm.ready_lane)";
 
 const OWED: usize = 8;
 const QUEUE: usize = 12;

@@ -89,16 +89,14 @@ fn sort(found: &mut [Discrepancy]) {
 
 impl Db<'_> {
     pub(super) fn audit(&mut self) -> Outcome<Vec<Discrepancy>> {
-        let [counters, passed, marks, misfiled, last] = self.all([
-            ask!(COUNTERS),
-            ask!(PASSED_OVER),
-            ask!(marks::MARKS),
-            ask!(marks::MISFILED),
-            ask!(TASK_PAGE, 0, PAGE),
-        ])?;
+        let [counters, passed, filed, last] =
+            self.all([ask!(COUNTERS), ask!(PASSED_OVER), ask!(marks::IS_FILED), ask!(TASK_PAGE, 0, PAGE)])?;
         let mut found = counters.iter().map(counter).collect::<Outcome<Vec<_>>>()?;
         sort(&mut found);
-        found.extend(marks::of_marks(&marks, &misfiled)?);
+        if row::value(first(&filed)?, 0)? {
+            let [marks, misfiled] = self.all([ask!(marks::MARKS), ask!(marks::MISFILED)])?;
+            found.extend(marks::of_marks(&marks, &misfiled)?);
+        }
         for row in &passed {
             found.push(passed_over(row)?);
         }
