@@ -183,7 +183,7 @@ faults! {
         "stepped::ahead::a_tick_ahead_grants_no_more_than_is_counted" says "left";
     "a tick ahead waits for rows", "tx/tick/grant_noted.sql":
         "FOR UPDATE SKIP LOCKED) ready" => "FOR UPDATE) ready",
-        "ticks_ahead::a_tick_ahead_passes_over_what_is_locked" says "Conflict";
+        "ticks_ahead::a_tick_ahead_passes_over_what_is_locked" says "Busy";
     "a second plan waits for rows", "tx/tick/candidates_locked.sql":
         "LIMIT page.most FOR UPDATE SKIP LOCKED) ready" => "LIMIT page.most FOR UPDATE) ready",
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "Conflict";
