@@ -419,7 +419,7 @@ pub struct StoreError {
     message: String,
     #[source]
     source: Option<Box<dyn StdError + Send + Sync>>,
-    /// Whether nobody came between: the store itself asks for the same call again.
+    /// Whether no other transaction is the cause: the store itself asks for the same call again.
     is_again: bool,
 }
 
@@ -445,7 +445,7 @@ impl StoreError {
         Self { is_again: true, ..Self::conflict(what) }
     }
 
-    /// Returns true for a call that is to be made again although nobody came between.
+    /// Returns true for a conflict that no other transaction caused: the call is to be made again at once.
     pub(crate) fn is_again(&self) -> bool {
         self.is_again
     }

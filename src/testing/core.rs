@@ -56,14 +56,14 @@ pub fn plan(
     Ok(Planned { admit, refusals, rates, shares })
 }
 
-/// Makes a tick make at most so many marks.
+/// Makes a tick make at most this many marks.
 #[must_use]
 pub fn marking(mut order: AdmitRequest, marks: usize) -> AdmitRequest {
     order.marks = marks;
     order
 }
 
-/// Makes a tick name at most so many lanes. With more it reads lanes in pages, as far as the store can.
+/// Makes a tick name at most this many lanes. With more it reads lanes in pages, as far as the store can.
 #[must_use]
 pub fn naming(mut order: AdmitRequest, lanes: usize) -> AdmitRequest {
     order.named = lanes;

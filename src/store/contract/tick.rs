@@ -42,7 +42,7 @@ pub struct First {
     pub lanes: usize,
     /// The instant of the tick. Marks that end by themselves are removed from then on.
     pub now: Timestamp,
-    /// At most so many of these, those of the requested queues alone.
+    /// The most of these marks to remove. Only those of the requested queues are removed.
     pub wakes: usize,
 }
 

@@ -207,13 +207,13 @@ impl Lanes {
         self.order.file(&changed);
     }
 
-    /// Returns whether more than so many lanes of these queues have ready tasks.
+    /// Returns whether more than this many lanes of these queues have ready tasks.
     fn are_more_than(&self, queues: Option<&BTreeSet<QueueName>>, lanes: usize) -> bool {
         let of = |queue: &QueueName| self.by_queue.get(queue).map_or(0, BTreeSet::len);
         queues.map_or(self.ready.len(), |queues| queues.iter().map(of).sum()) > lanes
     }
 
-    /// Returns so many lanes of these queues, the first ones by number, and those of the others that every tick reads.
+    /// Returns the first lanes of these queues by number, and those lanes of the others that every tick reads.
     fn first(&self, queues: Option<&BTreeSet<QueueName>>, lanes: usize) -> Vec<Lane> {
         let whole: Vec<LaneId> = match queues {
             None => self.whole.values().flatten().copied().collect(),

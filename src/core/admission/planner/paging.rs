@@ -45,7 +45,7 @@ impl Default for Paging {
 }
 
 impl Planner {
-    /// Names at most so many lanes, the first ones by number. If there is a place, lanes that begin behind it were left
+    /// Names at most this many lanes, the first ones by number. If there is a place, lanes that begin behind it were left
     /// out, and can be asked for.
     #[must_use]
     pub(crate) fn naming(mut self, named: usize, unread: Option<OrderKey>) -> Self {
@@ -53,7 +53,7 @@ impl Planner {
         self
     }
 
-    /// Makes at most so many marks, and ends rather than look at a lane that may need another.
+    /// Makes at most this many marks, and ends rather than look at a lane that may need another.
     #[must_use]
     pub(crate) fn marking(mut self, marks: usize) -> Self {
         self.paging.marks_left = marks;

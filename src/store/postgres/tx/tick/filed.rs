@@ -30,7 +30,7 @@ pub(in super::super) const SHARES_IN_USE: &str = statement!("shares_in_use.sql")
 pub(in super::super) const LOOK_FILED: &str = statement!("look_filed.sql");
 pub(in super::super) const NEXT_TOKEN: &str = statement!("next_token.sql");
 pub(in super::super) const FILE_ALL: &str = "SELECT sm._file_all($1::bigint = 1)";
-/// For repairs: files all lanes anew, without marks. Or none, if that takes too long.
+/// For repairs: files all lanes again, without marks. Files none if there are too many for one statement.
 pub(in super::super) const REFILE: &str = "SELECT sm._file_all(many AND (SELECT count(*) <= 100000 FROM (SELECT FROM sm.lane LIMIT 100001) lanes)) \
      FROM (SELECT many FROM sm.tick ORDER BY no DESC LIMIT 1) last";
 const WAKE_BY: &str = "SELECT sm._wake_by($1::bigint, $2::bigint, $3::text[])";
@@ -271,7 +271,7 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// Returns whether there are at least so many lanes, with ready tasks or without.
+    /// Returns whether there are at least this many lanes, with ready tasks or without.
     fn has_lanes(&mut self, most: usize) -> Outcome<bool> {
         Ok(self.number(ask!(COUNT_LANES, clamp(most)))? >= most)
     }
