@@ -121,8 +121,8 @@
 //! [Start](store::Tx::start) the tasks and run them. Leases last 60 s by default, counted from the grant.
 //! [`service::Keeper`] renews them, including those of tasks that you have not started yet, and tells you which were
 //! lost. Stop the work of those, and [finish](store::Tx::finish) the rest.
-//! [`Finish::given_back`](ops::Finish::given_back) returns a task that you will not run. An `admit` of your own is the
-//! last verb that writes in its transaction.
+//! [`Finish::given_back`](ops::Finish::given_back) returns a task that you will not run. If you call `admit`
+//! yourself, write nothing after it in that transaction.
 //!
 //! ```
 //! # use std::sync::Arc;

@@ -22,7 +22,8 @@ pub enum OnLanded {
     /// It ends as a success, with the landed value.
     #[default]
     Succeed,
-    /// It is scheduled again and runs its next attempt with the landed value available.
+    /// It is scheduled again and runs its next attempt with the landed value available. Land with a value: a task that
+    /// resumes without one cannot tell that it has waited, and registers again.
     Resume,
 }
 
@@ -53,8 +54,8 @@ pub enum OnMissed {
 #[serde(try_from = "Draft")]
 #[non_exhaustive]
 pub struct Settings {
-    /// The time between two pokes, at least one millisecond. No poker goes below its own minimum
-    /// (`Poker::min_interval`, one second by default).
+    /// The time between two pokes, at least one millisecond. Each registration pokes at once, too. No poker goes below
+    /// its own minimum (`Poker::min_interval`, one second by default), which is what bounds the rate of pokes.
     #[serde(rename = "interval_s", with = "seconds")]
     pub interval: Duration,
     /// How long it waits, from its registration; at least one microsecond. A poker then ends it for good.
