@@ -23,7 +23,7 @@ pub(crate) fn registered(sensor: &SensorRecord) -> String {
 
 /// Says which worker pokes a sensor from now on, and for how many others as well, where that is known. While a worker
 /// reads what it took over it is not.
-pub(crate) fn poked_by(worker: &Holder, others: Option<usize>) -> String {
+pub(crate) fn poked_by(worker: &Holder, others: Option<u32>) -> String {
     match others {
         None => format!("poked by {worker}"),
         Some(1) => format!("poked by {worker} together with 1 other"),

@@ -17,14 +17,14 @@ use crate::time::Timestamp;
 
 /// The kinds of a shard that a worker looks after.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum Scope<K> {
     /// All but those that are lent: it holds the shard.
-    Except(BTreeSet<SensorKind>),
+    Except(BTreeSet<K>),
     /// Those that it borrowed.
-    Only(BTreeSet<SensorKind>),
+    Only(BTreeSet<K>),
 }
 
-impl Scope {
+impl<K: Ord> Scope<K> {
     /// Returns the scope of a worker that holds a shard of which nothing is lent.
     #[cfg(test)]
     pub(crate) fn whole() -> Self {
@@ -35,10 +35,17 @@ impl Scope {
         matches!(self, Self::Except(lent) if lent.is_empty())
     }
 
-    pub(crate) fn has(&self, kind: &SensorKind) -> bool {
+    pub(crate) fn has(&self, kind: &K) -> bool {
         match self {
             Self::Except(lent) => !lent.contains(kind),
             Self::Only(borrowed) => borrowed.contains(kind),
+        }
+    }
+
+    /// Returns the kinds that it names.
+    pub(crate) fn named(&self) -> &BTreeSet<K> {
+        match self {
+            Self::Except(kinds) | Self::Only(kinds) => kinds,
         }
     }
 
@@ -48,6 +55,13 @@ impl Scope {
             (Self::Except(_), Self::Only(_)) => true,
             (Self::Except(lent), Self::Except(before)) => !before.is_subset(lent),
             (Self::Only(borrowed), _) => borrowed.iter().any(|kind| !other.has(kind)),
+        }
+    }
+
+    pub(crate) fn map<T: Ord>(&self, to: impl FnMut(&K) -> T) -> Scope<T> {
+        match self {
+            Self::Except(lent) => Scope::Except(lent.iter().map(to).collect()),
+            Self::Only(borrowed) => Scope::Only(borrowed.iter().map(to).collect()),
         }
     }
 }
@@ -134,12 +148,12 @@ impl<'a> Lending<'a> {
     }
 
     /// Returns the kinds that this worker looks after, by shard, once those of the writes that took effect are known.
-    pub(crate) fn scopes(&self, writes: &[ShardWrite], written: &[bool]) -> BTreeMap<u32, Scope> {
+    pub(crate) fn scopes(&self, writes: &[ShardWrite], written: &[bool]) -> BTreeMap<u32, Scope<SensorKind>> {
         let mut lent: BTreeMap<u32, BTreeSet<SensorKind>> = BTreeMap::new();
         for (loan, kind) in self.loans() {
             lent.entry(loan.shard).or_default().insert(kind.clone());
         }
-        let mut scopes: BTreeMap<u32, Scope> = BTreeMap::new();
+        let mut scopes: BTreeMap<u32, Scope<SensorKind>> = BTreeMap::new();
         // A loan whose end did not take effect may have been renewed.
         for (write, written) in writes.iter().zip(written) {
             let Some(kind) = &write.lease.kind else { continue };
@@ -235,7 +249,7 @@ mod tests {
     struct Process {
         row: PokerRow,
         until: Timestamp,
-        scopes: BTreeMap<u32, Scope>,
+        scopes: BTreeMap<u32, Scope<SensorKind>>,
     }
 
     impl Process {
@@ -399,13 +413,13 @@ mod tests {
 
     #[test]
     fn a_scope_exceeds_another_by_the_kinds_that_it_has_more() {
-        let all = |not: &[usize]| Scope::Except(not.iter().copied().map(kind).collect());
-        let only = |kinds: &[usize]| Scope::Only(kinds.iter().copied().map(kind).collect());
+        let all = |not: &[u8]| Scope::Except(not.iter().copied().collect());
+        let only = |kinds: &[u8]| Scope::Only(kinds.iter().copied().collect());
         let scopes = [all(&[]), all(&[1]), all(&[1, 2]), only(&[]), only(&[1]), only(&[1, 2])];
         for one in &scopes {
             for other in &scopes {
                 // Of three kinds, the last is named by none.
-                let exceeds = (1..4).map(kind).any(|kind| one.has(&kind) && !other.has(&kind));
+                let exceeds = (1..4).any(|kind| one.has(&kind) && !other.has(&kind));
                 assert_eq!(one.exceeds(other), exceeds, "{one:?} {other:?}");
             }
         }

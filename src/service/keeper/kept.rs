@@ -18,7 +18,7 @@ pub(super) struct Slot {
     pub(super) lease: LeaseRef,
     /// In microseconds.
     expires_at: AtomicI64,
-    /// Stopped when the holder is told.
+    /// Stopped when the holder is notified of the loss.
     told: LoopHandle,
     /// `None` once they were called.
     calls: Mutex<Option<Vec<Call>>>,
@@ -59,7 +59,7 @@ impl Slot {
         self.told.stop();
         let calls = self.calls.lock().take();
         for call in calls.into_iter().flatten() {
-            // A panic in one holder's callback must not keep others from being told. The panic hook has printed it.
+            // A panic in one holder's callback must not keep others from being notified. The panic hook has printed it.
             let _ = catch_unwind(AssertUnwindSafe(call));
         }
     }
@@ -140,20 +140,20 @@ impl Kept {
         now.into().as_micros() < self.slot.expires_at.load(Ordering::Acquire)
     }
 
-    /// Returns true once the holder was told to stop because the lease was lost or expired, and from then on. See
-    /// [`Keeper`](super::Keeper#when-a-holder-is-told).
+    /// Returns true once the holder must stop, because the lease was lost or expired, and from then on. See
+    /// [`Keeper`](super::Keeper#when-a-holder-is-notified).
     pub fn is_lost(&self) -> bool {
         self.slot.told.is_stopped()
     }
 
-    /// Returns a future that is ready once the holder is told to stop. It needs no runtime and no timer. If the `Kept`
-    /// is dropped before that, it never becomes ready.
+    /// Returns a future that is ready once the holder must stop, because the lease was lost or expired. It needs no
+    /// runtime and no timer. If the `Kept` is dropped before that, it never becomes ready.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         self.slot.told.stopped()
     }
 
     /// Returns the deadline by which the holder must end the task, because someone
-    /// [cancelled](crate::store::Tx::cancel) it. `None` until the holder was told.
+    /// [cancelled](crate::store::Tx::cancel) it. `None` until the holder was notified.
     pub fn cancelled(&self) -> Option<Timestamp> {
         self.slot.cancel.lock().deadline
     }
@@ -168,8 +168,8 @@ impl Kept {
         *self.slot.note.lock() = Some((now.into(), clip_to(MAX_NOTE_BYTES, text.into())));
     }
 
-    /// Calls this once with the deadline when the holder is told that its task was cancelled; at once if it was told
-    /// before. It is called in the same way as [`Self::on_lost`]'s.
+    /// Calls this once with the deadline when the holder is notified that its task was cancelled; at once if it was
+    /// notified before. It is called in the same way as [`Self::on_lost`]'s.
     pub fn on_cancelled(&self, call: impl FnOnce(Timestamp) + Send + 'static) {
         let mut cancel = self.slot.cancel.lock();
         match cancel.deadline {
@@ -181,7 +181,7 @@ impl Kept {
         }
     }
 
-    /// Calls this once when the holder is told to stop; at once if it was told before. It is called by the
+    /// Calls this once when the holder must stop; at once if that was so before. It is called by the
     /// thread that ticks the keeper, so it must not block. A panic in it is caught.
     pub fn on_lost(&self, call: impl FnOnce() + Send + 'static) {
         let mut calls = self.slot.calls.lock();

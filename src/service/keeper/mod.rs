@@ -48,7 +48,7 @@ use crate::time::Timestamp;
 /// It calls the store that it was given, and waits for nothing else. On PostgreSQL its transactions use the connection
 /// that is reserved for renewals.
 ///
-/// # When a holder is told
+/// # When a holder is notified
 ///
 /// * *Lost*: the store says so. The task ended, or another holder may have it.
 /// * *Expired*: the lease was not confirmed in time, although the store was asked. Another holder may be given the task
@@ -57,14 +57,14 @@ use crate::time::Timestamp;
 ///   end.
 ///
 /// * *Cancelled*: someone [cancelled](crate::store::Tx::cancel) the task. The holder gets the deadline, which the lease
-///   does not outlast. It keeps the task and its slots until it ends the task, or until the deadline. Then it is told
+///   does not outlast. It keeps the task and its slots until it ends the task, or until the deadline. Then it is notified
 ///   that the lease expired.
 ///
 /// A keeper that was delayed for longer than a lease, for example because the machine slept, asks the store first.
 /// Upkeep that was delayed as well gives it a [grace](super::Upkeep#grace) for that. If the lease is confirmed, no one
 /// else had the task, and the work goes on.
 ///
-/// While a store call hangs, no holder is told anything. So before a holder acts on the outside world, it should ask
+/// While a store call hangs, no holder is notified. So before a holder acts on the outside world, it should ask
 /// [`Kept::holds`].
 ///
 /// # Examples

@@ -19,13 +19,13 @@ pub struct KeepReport {
     pub busy: usize,
     /// The leases that the store said were lost, and that were not forgotten before.
     pub lost: Vec<LeaseRef>,
-    /// The leases whose holders were told that their tasks were cancelled.
+    /// The leases whose holders were notified that their tasks were cancelled.
     pub cancelled: Vec<LeaseRef>,
-    /// The leases whose holders were told that they expired. The keeper still tries to renew them.
+    /// The leases whose holders were notified that they expired. The keeper still tries to renew them.
     pub expired: Vec<LeaseRef>,
     /// Why it renewed nothing, if the store failed. It tries again soon.
     pub error: Option<Error>,
-    /// When the next renewal is due, or a holder must be told. `None` if there are no leases.
+    /// When the next renewal is due, or a holder must be notified. `None` if there are no leases.
     pub next_due: Option<Timestamp>,
 }
 

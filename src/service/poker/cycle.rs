@@ -9,7 +9,7 @@ use super::report::PokeReport;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::sensor::Scope;
-use crate::sensor::plan::{Due, GroupRef, Outcome};
+use crate::sensor::plan::{Due, GroupRef, Outcome, Rules};
 use crate::service::driver::{LoopHandle, Service};
 use crate::service::observer::{Tick, spans};
 use crate::time::Timestamp;
@@ -27,23 +27,38 @@ const MOST_SHARDS: NonZeroU32 = NonZeroU32::MIN.saturating_add(65_535);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 impl Poker {
+    pub(super) fn rules(&self) -> Rules {
+        let Options { min_interval, max_pause, lease, shard_codes, shards, .. } = self.options;
+        Rules {
+            min_interval,
+            max_pause,
+            window: self.options.retry_window,
+            usual_timeout: self.options.poke_timeout,
+            max_timeout: self.options.max_poke_timeout,
+            lease,
+            codes: shard_codes,
+            shards,
+        }
+    }
+
     /// Takes back pokes that no sensor waits for any more and that have not begun.
     pub(super) fn withdraw(&mut self) {
         if !self.plan.has_deserted() {
             return;
         }
-        let plan = &mut self.plan;
+        let (rules, plan) = (self.rules(), &mut self.plan);
         let mut withdrawn = self.kinds.withdraw(|group| !plan.is_deserted(group));
         withdrawn.extend(self.engine.withdraw(|job| !plan.is_deserted(job.group)));
-        withdrawn.into_iter().for_each(|group| plan.put_back(group));
+        withdrawn.into_iter().for_each(|group| plan.put_back(group, rules));
     }
 
     /// Sorts overdue groups: those to poke, those that hang, and those that this worker does not serve.
     fn take_due(&mut self, now: Timestamp, report: &mut PokeReport) {
+        let rules = self.rules();
         let mut passed_over: Vec<(GroupRef, Outcome)> = Vec::new();
-        while let Some(Due { group, kind, hangs }) = self.plan.due(now) {
+        while let Some(Due { group, kind, hangs }) = self.plan.due(now, rules) {
             report.due += 1;
-            match self.kinds.get_mut(&kind) {
+            match self.kinds.get_mut(kind).filter(|kind| kind.probe.is_some()) {
                 _ if hangs => passed_over.push((group, Outcome::StillHangs)),
                 Some(kind) => kind.due.push_back(group),
                 None => passed_over.push((group, Outcome::NotServed)),
@@ -55,22 +70,24 @@ impl Poker {
     /// Queues the groups to poke, as far as there is room for them, except those of kinds of which too many calls
     /// hang: they count as unreachable. Returns how many jobs it queued, and how many of this tick it took back.
     fn queue(&mut self, now: Timestamp, report: &mut PokeReport) -> (usize, usize) {
+        let rules = self.rules();
         let (mut held_back, mut queued, mut taken_back) = (Vec::new(), 0, 0);
-        for (kind, due) in self.kinds.due() {
-            if let Some(jobs) = self.engine.hold_back(kind) {
+        for number in self.kinds.served() {
+            let Some(kind) = self.kinds.get_mut(number) else { continue };
+            if let Some(jobs) = self.engine.hold_back(number) {
                 taken_back += jobs.iter().filter(|job| job.turn == self.plan.turn()).count();
-                held_back.extend(jobs.into_iter().map(|job| job.group).chain(due.drain(..)));
+                held_back.extend(jobs.into_iter().map(|job| job.group).chain(kind.due.drain(..)));
                 continue;
             }
-            let room = if due.is_empty() { 0 } else { self.engine.room(kind) };
-            let mut jobs = Vec::with_capacity(room.min(due.len()));
+            let room = if kind.due.is_empty() { 0 } else { self.engine.room(number) };
+            let mut jobs = Vec::with_capacity(room.min(kind.due.len()));
             while jobs.len() < room {
-                let Some(group) = due.pop_front() else { break };
-                jobs.extend(self.plan.job(group, now));
+                let Some(group) = kind.due.pop_front() else { break };
+                jobs.extend(self.plan.job(group, now, rules));
             }
             queued += jobs.len();
             if !jobs.is_empty() {
-                self.engine.queue(kind, jobs);
+                self.engine.queue(number, jobs);
             }
         }
         held_back.into_iter().for_each(|group| self.pass_over(group, Outcome::KindHangs, now, report));
@@ -81,7 +98,7 @@ impl Poker {
     /// certainly last.
     fn set_engine(&self, now: Timestamp, began: Instant) {
         let until = self.plan.held().values().map(|share| share.until).min().unwrap_or(now);
-        let length = until.saturating_duration_since(now).saturating_sub(self.plan.rules.lease / 6);
+        let length = until.saturating_duration_since(now).saturating_sub(self.options.lease / 6);
         let Options { threads, max_hung, .. } = self.options;
         let until = began.checked_add(length);
         self.engine.set(Setting { threads, max_hung, knew: self.plan.turn(), until });
@@ -143,7 +160,7 @@ impl Poker {
     fn due_next(&self, now: Timestamp, standing: Standing, waiting: usize) -> Option<Timestamp> {
         // A worker whose name is taken has nothing to follow.
         let follow = self.name_taken_until.is_none().then(|| now + self.options.refresh_every);
-        let planned = self.plan.next_due(now);
+        let planned = self.plan.next_due(now, self.rules());
         let time = Instant::now();
         let again = !self.plan.held().is_empty() && !standing.may_begin(time);
         let begin = (waiting > 0).then(|| if again { now } else { now + LOOK_AGAIN });
@@ -157,10 +174,10 @@ impl Poker {
 impl Poker {
     /// Runs one tick, up to where it fails.
     fn cycle(&mut self, now: Timestamp, report: &mut PokeReport) -> Result<()> {
-        if self.plan.rules.lease < Duration::from_millis(10) {
+        if self.options.lease < Duration::from_millis(10) {
             return Err(Invalid::Duration { what: "a worker's lease", expected: "at least 10 ms" }.into());
         }
-        if self.plan.rules.shards > MOST_SHARDS {
+        if self.options.shards > MOST_SHARDS {
             return Err(Invalid::Duration { what: "the number of shards", expected: "at most 65536" }.into());
         }
         let began = Instant::now();
@@ -170,11 +187,12 @@ impl Poker {
         }
         report.gained = self.hold_shards(now)?;
         report.loaded = self.follow(now)?;
+        self.kinds.sweep(|| self.plan.kinds());
         self.withdraw();
         self.take_due(now, report);
         self.poke(now, began, report);
         self.take_back();
-        self.plan.end_overdue(now);
+        self.plan.end_overdue(now, self.rules());
         let stored = self.store_ends(now, report);
         report.log_panics += std::mem::take(&mut self.log_panics);
         stored?;

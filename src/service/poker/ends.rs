@@ -20,7 +20,7 @@ impl Poker {
         for answer in collected.answers.drain(..) {
             report.poked += 1;
             report.overran += usize::from(matches!(answer.outcome, Outcome::Overran { .. }));
-            let kind = self.plan.kind(answer.group).cloned();
+            let kind = self.plan.kind(answer.group).and_then(|kind| self.kinds.name(kind)).cloned();
             if let (Some(kind), Some(took)) = (&kind, answer.took) {
                 self.emitter.seconds(&POKE_SECONDS, &[("kind", kind.as_str())], took);
             }
@@ -61,7 +61,7 @@ impl Poker {
 
     /// Applies one answer, and logs it for each sensor that it reaches. Returns how many sensors share its group.
     fn apply(&mut self, answer: Answer, now: Timestamp, report: &mut PokeReport) -> usize {
-        let panics = &mut report.log_panics;
+        let (rules, panics) = (self.rules(), &mut report.log_panics);
         // A faulty log must not delay the sensors.
         let mut log = self.log.as_deref().map(|log| {
             move |sensor: &SensorRecord, event: Event<'_>| {
@@ -70,7 +70,7 @@ impl Poker {
             }
         });
         let log = log.as_mut().map(|log| log as &mut Log<'_>);
-        let applied = self.plan.answered(answer, now, log);
+        let applied = self.plan.answered(answer, now, rules, log);
         report.unreachable += usize::from(applied.unreachable);
         applied.sensors
     }

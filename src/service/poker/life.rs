@@ -60,6 +60,7 @@ impl Poker {
     pub(super) fn note_arrival(
         &mut self,
         sensor: &SensorRecord,
+        kind: u32,
         (shard, left_at): (u32, Option<Timestamp>),
         now: Timestamp,
     ) {
@@ -79,7 +80,7 @@ impl Poker {
                 Some(_) => (now, life::taken(&self.name, former)),
                 None => (sensor.registered_at, life::registered(sensor)),
             });
-            let others = former.is_none().then(|| self.plan.sharing(sensor));
+            let others = former.is_none().then(|| self.plan.sharing(sensor, kind));
             lines.push((now, life::poked_by(&self.name, others)));
         }
         for (at, line) in lines {
@@ -96,8 +97,8 @@ impl Poker {
     /// Returns what the store is to be told of outages. Of shards that are unread the worker does not know whether a
     /// sensor still waits for a target.
     fn outages_to_tell(&self, now: Timestamp) -> Vec<OutageRow> {
-        let rules = self.plan.rules;
-        let mut rows = self.plan.outages_to_store(now);
+        let rules = self.rules();
+        let mut rows = self.plan.outages_to_store(now, rules);
         rows.retain(|row| !self.unread.contains_key(&rules.shard(row.fingerprint)));
         rows
     }
@@ -109,7 +110,7 @@ impl Poker {
         writes: &[ShardWrite],
         now: Timestamp,
     ) -> Result<Vec<OutageRow>> {
-        let (rules, leases) = (self.plan.rules, || writes.iter().map(|write| &write.lease));
+        let (rules, leases) = (self.rules(), || writes.iter().map(|write| &write.lease));
         let written: BTreeSet<u32> = leases().map(|lease| lease.shard).collect();
         let free = leases().filter(|lease| lease.holder.is_none());
         let released: BTreeSet<u32> = free.map(|lease| lease.shard).collect();
@@ -139,7 +140,7 @@ impl Poker {
         if changed.gained.is_empty() {
             return Ok(Default::default());
         }
-        let rules = self.plan.rules;
+        let rules = self.rules();
         let mut found = tx.raw().outages(None)?;
         found.retain(|row| changed.gained.contains_key(&rules.shard(row.fingerprint)));
         let (takes, former) = self.takes(tx, me, now, changed)?;
@@ -159,7 +160,7 @@ impl Poker {
     ) -> Result<(Vec<ShardTake>, FormerHolders)> {
         let Changed { writes, held: mine, gained } = changed;
         let (mut last, mut former) = (BTreeMap::new(), FormerHolders::new());
-        let renewed = self.alive_until.map_or(Timestamp::MAX, |until| until - self.plan.rules.lease);
+        let renewed = self.alive_until.map_or(Timestamp::MAX, |until| until - self.options.lease);
         for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains_key(&take.shard)) {
             let of = (take.shard, take.kind.clone());
             // What it was lent since its last renewal, the lender has noted.
@@ -188,7 +189,7 @@ impl Poker {
 
     /// Releases the shards as of the last tick, and tells the store of outages in those that are still this worker's.
     pub(super) fn release(&self, tx: &mut Tx<'_>) -> Result<()> {
-        let (now, rules) = (self.plan.now().unwrap_or(Timestamp::MAX), self.plan.rules);
+        let (now, rules) = (self.plan.now().unwrap_or(Timestamp::MAX), self.rules());
         let mut mine = tx.raw().shard_leases()?;
         mine.retain(|lease| lease.holder.as_ref() == Some(&self.name));
         let shards: BTreeSet<u32> = mine.iter().map(|lease| lease.shard).collect();

@@ -48,25 +48,34 @@ impl PokeReport {
 impl Poker {
     /// Completes the numbers of the kinds that were poked, and names those that no one serves.
     pub(super) fn count_kinds(&self, report: &mut PokeReport) {
-        let unserved = self.plan.by_kind().iter().filter(|(kind, _)| !self.kinds.serves(kind));
-        report.unserved = unserved.map(|(kind, (sensors, _))| (kind.clone(), *sensors)).collect();
-        for (kind, own) in &mut report.by_kind {
-            (own.sensors, own.groups) = self.plan.by_kind().get(kind).copied().unwrap_or_default();
+        for number in self.plan.by_kind().keys().filter(|kind| !self.kinds.serves(**kind)) {
+            let (sensors, _) = self.plan.by_kind().get(number).copied().unwrap_or_default();
+            report.unserved.extend(self.kinds.name(*number).map(|name| (name.clone(), sensors)));
+        }
+        if report.by_kind.is_empty() {
+            return;
+        }
+        for (kind, (sensors, groups)) in self.plan.by_kind() {
+            let name = self.kinds.name(*kind);
+            if let Some(own) = name.and_then(|name| report.by_kind.get_mut(name)) {
+                (own.sensors, own.groups) = (*sensors, *groups);
+            }
         }
     }
 
     /// Emits the sensors and groups of each kind for which they changed.
     pub(super) fn emit_kinds(&mut self) {
-        let now = self.plan.by_kind();
-        if !self.emitter.has_observer() || self.told_kinds == *now {
+        if !self.emitter.has_observer() {
             return;
         }
+        let now = |kind: u32| Some((self.kinds.name(kind)?.clone(), *self.plan.by_kind().get(&kind)?));
+        let now: ToldKinds = self.plan.by_kind().keys().filter_map(|kind| now(*kind)).collect();
         let gone = self.told_kinds.keys().filter(|kind| !now.contains_key(*kind)).map(|kind| (kind, &(0, 0)));
         let changed = now.iter().filter(|(kind, count)| self.told_kinds.get(*kind) != Some(*count));
         for (kind, (sensors, groups)) in changed.chain(gone) {
             self.emitter.gauge(&SENSORS, &[("kind", kind.as_str())], *sensors as u64);
             self.emitter.gauge(&POKE_GROUPS, &[("kind", kind.as_str())], *groups as u64);
         }
-        self.told_kinds = now.clone();
+        self.told_kinds = now;
     }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::follow::Reading;
 use super::life::{Changed, FormerHolders, RECORDS_ARE_KEPT};
+use super::options::Options;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
-use crate::sensor::plan::{Rules, Share};
+use crate::sensor::plan::Share;
 use crate::sensor::{
     Claim, Comeback, Left, Lending, OutageRow, PokerRow, Scope, ShardLease, ShardTake, ShardWrite,
 };
@@ -26,7 +27,7 @@ const WORKERS_FORGOTTEN: usize = 100;
 pub(super) type Gained = BTreeMap<u32, Option<Timestamp>>;
 
 /// The kinds that a worker looks after, by shard.
-pub(super) type Scopes = BTreeMap<u32, Scope>;
+pub(super) type Scopes = BTreeMap<u32, Scope<SensorKind>>;
 
 /// Waits for other pokers of this name that renew or leave: each decides by which of them was there last.
 pub(super) fn take_turns(tx: &mut Tx<'_>, name: &Holder) -> Result<()> {
@@ -54,14 +55,14 @@ impl Poker {
     /// Renews its heartbeat and its shards when it is time to, and forgets the sensors of shards it lost. Returns how
     /// many shards it gained.
     pub(super) fn hold_shards(&mut self, now: Timestamp) -> Result<usize> {
-        if self.plan.expire(now) {
+        if self.plan.expire(now, self.rules()) {
             // Others may hold them now, whether or not the store accepts the renewal.
             self.forget_lost();
         } else if self.name_taken_until.is_none() && self.renew_at.is_some_and(|at| now < at) {
             // A worker whose name is taken asks each time, because its predecessor may have left.
             return Ok(0);
         }
-        let lease = self.plan.rules.lease;
+        let lease = self.options.lease;
         let comeback = self.comeback.filter(|comeback| comeback.goes_on(now, lease));
         let comeback = comeback.or_else(|| Comeback::of(self.alive_until, now, lease));
         let holding = match self.renew(now, comeback)? {
@@ -78,8 +79,12 @@ impl Poker {
         (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(until), holding.unclaimed);
         self.left = holding.left;
         self.plan.outages_stored(&holding.told);
-        let held = holding.shards.into_iter().map(|(shard, scope)| (shard, Share { until, scope }));
-        self.hold(held.collect());
+        let held = holding
+            .shards
+            .into_iter()
+            .map(|(shard, scope)| (shard, Share { until, scope: scope.map(|kind| self.kinds.number(kind)) }));
+        let held = held.collect();
+        self.hold(held);
         self.plan.learn_outages(&holding.found);
         self.former_holders.extend(holding.former);
         let gained = holding.gained.len();
@@ -100,16 +105,19 @@ impl Poker {
         now: Timestamp,
         comeback: Option<Comeback>,
     ) -> Result<std::result::Result<Holding, Timestamp>> {
-        let (name, Rules { lease: ttl, shard_codes, shards, .. }) = (&self.name, self.plan.rules);
-        let me = PokerRow::new(name.clone(), shard_codes, shards, now + ttl).incarnation(self.incarnation);
-        let me = me.kinds(self.kinds.served().cloned().collect()).most_shards(self.options.most_shards);
-        let mut loads = self.plan.loads(now, |kind| self.kinds.serves(kind));
+        let (name, options) = (&self.name, &self.options);
+        let expires_at = now + options.lease;
+        let me = PokerRow::new(name.clone(), options.shard_codes, options.shards, expires_at);
+        let me = me.incarnation(self.incarnation).kinds(self.kinds.served_names());
+        let me = PokerRow { most_shards: options.most_shards, ..me };
+        let mut loads = self.plan.loads(now, self.rules(), |kind| self.kinds.serves(kind));
         loads.retain(|shard, _| !self.unread.contains_key(shard));
-        let claim = Claim { me: &me, now, ttl, comeback, loads: &loads, left: &self.left };
+        let shards = options.shards.get();
+        let claim = Claim { me: &me, now, ttl: options.lease, comeback, loads: &loads, left: &self.left };
         self.store.write(|tx| {
             take_turns(tx, &self.name)?;
             let mut live = tx.raw().live_workers(now)?;
-            agree(&me, &live)?;
+            agree(name, options, &live)?;
             tx.raw().forget_workers(now - WORKERS_ARE_KEPT, WORKERS_FORGOTTEN)?;
             if let Some(until) = me.twin(&live) {
                 return Ok(Err(until));
@@ -126,8 +134,15 @@ impl Poker {
             let mut writes = those_written(writes, &written);
             let mine = writes.iter().filter(|write| write.lease.holder.as_ref() == Some(name));
             let mine: BTreeSet<u32> = mine.map(|write| write.lease.shard).collect();
-            let lending =
-                Lending { me: &me, now, ttl, live: &live, leases: &leases, loans: &loans, held: &mine };
+            let lending = Lending {
+                me: &me,
+                now,
+                ttl: options.lease,
+                live: &live,
+                leases: &leases,
+                loans: &loans,
+                held: &mine,
+            };
             let (held, lent) = lend(tx, lending)?;
             writes.extend(lent);
             let gained = self.gained(&held, &leases, now);
@@ -136,9 +151,9 @@ impl Poker {
                 self.take_over(tx, &me, now, Changed { writes: &writes, held: &held, gained: &gained })?;
             let others = |lease: &&ShardLease| lease.holder.as_ref() != Some(name) && !lease.is_free(now);
             let freed = leases.iter().chain(&loans).filter(others).map(|lease| lease.expires_at).min();
-            let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards.get()).count();
+            let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards).count();
             let claimed = u32::try_from(of_others + mine.len()).unwrap_or(u32::MAX);
-            let unclaimed = shards.get().saturating_sub(claimed);
+            let unclaimed = shards.saturating_sub(claimed);
             Ok(Ok(Holding { shards: held, gained, freed, unclaimed, left, told, found, former }))
         })
     }
@@ -157,7 +172,9 @@ impl Poker {
         let mut gained = Gained::new();
         for (shard, scope) in held {
             let before = self.plan.held().get(shard);
-            if before.is_some_and(|before| !scope.exceeds(&before.scope)) {
+            if before.is_some_and(|before| {
+                !scope.map(|kind| self.kinds.known(kind)).exceeds(&before.scope.map(|kind| Some(*kind)))
+            }) {
                 continue;
             }
             let left_at = match (before, scope) {
@@ -167,7 +184,7 @@ impl Poker {
                     lease.map(|lease| lease.expires_at.min(now)).or((!leases.is_empty()).then_some(now))
                 }
                 // A kind that was lent or given back changed hands after the last renewal.
-                _ => Some(self.alive_until.map_or(now, |until| (until - self.plan.rules.lease).min(now))),
+                _ => Some(self.alive_until.map_or(now, |until| (until - self.options.lease).min(now))),
             };
             gained.insert(*shard, left_at);
         }
@@ -176,7 +193,7 @@ impl Poker {
 
     /// Looks after these shards only, and forgets the sensors of the others.
     pub(super) fn hold(&mut self, shards: BTreeMap<u32, Share>) {
-        self.plan.hold(shards);
+        self.plan.hold(shards, self.rules());
         self.forget_lost();
     }
 
@@ -230,9 +247,9 @@ fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite
 }
 
 /// Refuses to share sensors with a worker that splits them otherwise.
-fn agree(me: &PokerRow, live: &[PokerRow]) -> Result<()> {
-    let same = |worker: &&PokerRow| worker.codes == me.codes && worker.shards == me.shards;
-    match live.iter().find(|worker| worker.name != me.name && !same(worker)) {
+fn agree(me: &Holder, options: &Options, live: &[PokerRow]) -> Result<()> {
+    let same = |worker: &&PokerRow| worker.codes == options.shard_codes && worker.shards == options.shards;
+    match live.iter().find(|worker| worker.name != *me && !same(worker)) {
         None => Ok(()),
         Some(PokerRow { name, codes, shards, .. }) => {
             let (codes, shards) = (codes.get(), shards.get());

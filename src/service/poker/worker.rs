@@ -157,9 +157,11 @@ impl fmt::Debug for Poker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Poker")
             .field("name", &self.name)
-            .field("rules", &self.plan.rules)
             .field("options", &self.options)
-            .field("kinds", &self.kinds.served().collect::<Vec<_>>())
+            .field(
+                "kinds",
+                &self.kinds.served().iter().map(|kind| self.kinds.name(*kind)).collect::<Vec<_>>(),
+            )
             .field("shards", self.plan.held())
             .field("groups", &self.plan.groups())
             .finish_non_exhaustive()
@@ -244,11 +246,13 @@ impl Poker {
 
     fn serve(mut self, name: &SensorKind, change: impl FnOnce(&mut Kind)) -> Self {
         self.begin_anew();
-        let kind = self.kinds.of_host(name.clone());
-        change(kind);
-        if let Some(probe) = kind.probe.clone() {
-            let at_once = kind.at_once.map_or_else(|| probe.usual_at_once(), NonZeroUsize::get);
-            self.engine.serve(name, probe, at_once);
+        let number = self.kinds.number(name);
+        if let Some(kind) = self.kinds.get_mut(number) {
+            change(kind);
+            if let Some(probe) = kind.probe.clone() {
+                let at_once = kind.at_once.map_or_else(|| probe.usual_at_once(), NonZeroUsize::get);
+                self.engine.serve(number, name.clone(), probe, at_once);
+            }
         }
         self
     }

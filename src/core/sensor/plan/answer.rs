@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Plan;
 use super::group::GroupRef;
+use super::{Plan, Rules};
 use crate::canonical::PokeContext;
 use crate::sensor::{Ending, Outage, PokeOutcome, SensorRecord, give_up, settle};
 use crate::time::Timestamp;
@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 pub(crate) struct Job {
     pub(crate) group: GroupRef,
     pub(crate) context: PokeContext,
-    pub(crate) sensors: usize,
+    pub(crate) sensors: u32,
     /// The instant of the turn that asks.
     pub(crate) now: Timestamp,
     /// How long the poke may take.
@@ -106,57 +106,63 @@ impl Outcome {
 impl Plan {
     /// Applies one answer, and gives the group its next time. The answer concerns only the members that were
     /// known when its poke began. A log is given each of them that is kept whole, if the target was looked at.
-    pub(crate) fn answered(&mut self, answer: Answer, now: Timestamp, log: Option<&mut Log<'_>>) -> Applied {
+    pub(crate) fn answered(
+        &mut self,
+        answer: Answer,
+        now: Timestamp,
+        rules: Rules,
+        log: Option<&mut Log<'_>>,
+    ) -> Applied {
         let Answer { group, knew, outcome, .. } = answer;
         let served = !matches!(outcome, Outcome::NotServed);
         let hangs = matches!(outcome, Outcome::Overran { hangs: true, .. });
         let poked = outcome.told();
-        let mut applied = Applied { sensors: 0, unreachable: matches!(poked, PokeOutcome::Unreachable(_)) };
-        if let Some(found) = self.groups.get(group).filter(|found| !found.members.is_empty()) {
-            applied.sensors = found.members.len();
-            // If no one looks at the target, nothing is known of it.
-            let outage = if served { Outage::after(found.outage, &poked, now) } else { None };
-            if let Some(log) = log.filter(|_| served) {
-                let turned = match (found.outage, outage) {
-                    (None, Some(_)) => Some(Event::OutageBegan),
-                    (Some(outage), None) => Some(Event::OutageEnded(outage.since)),
-                    _ => None,
-                };
-                let told = self.members_of(found).filter(|member| member.since <= knew);
-                for sensor in told.filter_map(|member| member.record.as_deref()) {
-                    log(sensor, Event::Poked(&poked));
-                    turned.into_iter().for_each(|event| log(sensor, event));
+        let unreachable = matches!(poked, PokeOutcome::Unreachable(_));
+        let mut applied = Applied { sensors: 0, unreachable };
+        if let Some(found) = self.groups.get(group) {
+            applied.sensors = found.members as usize;
+            if served {
+                let outage = Outage::after(found.outage, &poked, now);
+                if let Some(log) = log {
+                    let turned = match (found.outage, outage) {
+                        (None, Some(_)) => Some(Event::OutageBegan),
+                        (Some(outage), None) => Some(Event::OutageEnded(outage.since)),
+                        _ => None,
+                    };
+                    let told = self.groups.members(found).filter(|member| member.since <= knew);
+                    for sensor in told.filter_map(|member| member.record.as_deref()) {
+                        log(sensor, Event::Poked(&poked));
+                        turned.into_iter().for_each(|event| log(sensor, event));
+                    }
                 }
+                self.groups.note(group, outage, now);
+            } else {
+                // No one looks at the target, so nothing is known of it.
+                self.groups.note(group, None, now);
             }
-            if found.outage.is_some() && outage.is_none() {
-                self.stored.is_over(group.fingerprint, now);
-            }
-            self.set_outage(group, outage);
-            self.end_members(group, &poked, knew, now);
+            self.end_members(group, &poked, knew, now, rules);
         }
         match hangs {
-            true => self.hangs(group, now),
-            false => self.rest(group, now),
+            true => self.groups.hangs(group, now, rules),
+            false => self.groups.rest(group, now, rules),
         }
         applied
     }
 
-    /// Decides which members of a group end by the outcome of a poke that knew of what had been read until that turn.
-    fn end_members(&mut self, group: GroupRef, poked: &PokeOutcome, knew: u64, now: Timestamp) {
+    fn end_members(&mut self, group: GroupRef, poked: &PokeOutcome, knew: u64, now: Timestamp, rules: Rules) {
         let Some(found) = self.groups.get(group) else { return };
-        let window = self.rules.retry_window;
+        let given_up = |outage: Outage| now >= outage.since + rules.window;
         let somebody = matches!(poked, PokeOutcome::Landed(_) | PokeOutcome::Failed(_))
-            || now.as_micros() >= found.common.timeout
-            || found.outage.is_some_and(|outage| now >= outage.since + window);
+            || now.as_micros() >= found.timeout
+            || found.outage.is_some_and(given_up);
         if !somebody {
             return;
         }
         let mut last: Option<Arc<Ending>> = None;
-        let members = found.members.iter().filter_map(|id| self.members.get(id));
-        for member in members.filter(|member| member.since <= knew) {
+        for member in self.groups.members(found).filter(|member| member.since <= knew) {
             let mut ending = settle(&member.terms, poked, now);
             if let (None, PokeOutcome::Unreachable(message), Some(outage)) = (&ending, poked, &found.outage) {
-                ending = give_up(&member.terms, outage, message, window, now);
+                ending = give_up(&member.terms, outage, message, rules.window, now);
             }
             let Some(ending) = ending else { continue };
             // Sensors that end alike share the text.

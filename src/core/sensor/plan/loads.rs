@@ -5,8 +5,7 @@
 
 use std::time::Duration;
 
-use super::{GroupRef, Plan};
-use crate::id::SensorKind;
+use super::{GroupRef, Plan, Rules};
 use crate::sensor::{Load, Loads, Scope};
 use crate::time::Timestamp;
 
@@ -23,12 +22,14 @@ impl Plan {
     }
 
     /// Returns the load of each shard that it holds.
-    pub(crate) fn loads(&self, now: Timestamp, serves: impl Fn(&SensorKind) -> bool) -> Loads {
+    pub(crate) fn loads(&self, now: Timestamp, rules: Rules, serves: impl Fn(u32) -> bool) -> Loads {
         let own = self.held.iter().filter(|(_, share)| matches!(share.scope, Scope::Except(_)));
         let mut loads: Loads = own.map(|(shard, _)| (*shard, Load::default())).collect();
-        for group in self.groups.iter().filter(|group| !group.members.is_empty() && serves(&group.kind)) {
-            let Some(load) = loads.get_mut(&self.rules.shard(group.of.fingerprint)) else { continue };
-            let interval = u64::try_from(self.interval(group, now).as_micros()).unwrap_or(u64::MAX);
+        for (_, group) in self.groups.slab.iter().filter(|(_, group)| group.members > 0 && serves(group.kind))
+        {
+            let Some(load) = loads.get_mut(&rules.shard(group.fingerprint)) else { continue };
+            let interval =
+                u64::try_from(self.groups.interval(group, now, rules).as_micros()).unwrap_or(u64::MAX);
             // It is not poked again before its poke has returned.
             let pokes = 1_000_000_000_000 / interval.max(u64::from(group.cost)).max(1);
             if group.cost == 0 {

@@ -5,33 +5,31 @@
 //! which sensors end ([`Plan::ends`]), and when it has something to do next ([`Plan::next_due`]).
 
 mod answer;
-mod due;
 mod group;
+mod groups;
 mod loads;
+mod members;
 mod outages;
-mod sensors;
+mod slab;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
+use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use answer::{Answer, Event, Job, Log, Outcome};
-pub(crate) use due::Due;
-use due::Order;
 pub(crate) use group::GroupRef;
-use group::{Groups, Member};
-use outages::Outages;
+use group::Phase;
+use groups::Groups;
+pub(crate) use slab::Slab;
 
-use super::{Ending, Outage, Scope, SensorRecord};
+use super::{Ending, PokeOutcome, Scope, SensorRecord, settle};
 use crate::fingerprint::Fingerprint;
-use crate::id::SensorKind;
-use crate::lease::{LeaseRef, TaskId};
-use crate::shard::{self, DEFAULT_CODES, code};
+use crate::lease::LeaseRef;
+use crate::shard::{self, code};
 use crate::time::Timestamp;
 
 /// Ends that the store did not accept, or whose tasks other transactions hold, are tried again after this time.
@@ -43,34 +41,23 @@ const ENDS: usize = 10_000;
 /// A transaction takes no further end once its texts exceed this in total.
 const END_BYTES: usize = 64 << 20;
 
-/// The rules by which due times, deadlines and ends are set. The setters of a [`crate::service::Poker`] say what each
-/// means.
+/// The rules by which due times, deadlines and ends are set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
+    /// A target is looked at no more often than this.
     pub(crate) min_interval: Duration,
+    /// The longest pause between looks at an unreachable target whose interval is not longer.
     pub(crate) max_pause: Duration,
-    pub(crate) retry_window: Duration,
+    /// How long a sensor tolerates an outage.
+    pub(crate) window: Duration,
     /// How long a poke may take if no sensor says, and how long a last look may take.
-    pub(crate) poke_timeout: Duration,
-    pub(crate) max_poke_timeout: Duration,
+    pub(crate) usual_timeout: Duration,
+    /// The longest that a poke may take.
+    pub(crate) max_timeout: Duration,
+    /// The length of a lease on a shard.
     pub(crate) lease: Duration,
-    pub(crate) shard_codes: NonZeroU32,
+    pub(crate) codes: NonZeroU32,
     pub(crate) shards: NonZeroU32,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            min_interval: Duration::from_secs(1),
-            max_pause: Duration::from_secs(600),
-            retry_window: Duration::from_secs(130 * 60),
-            poke_timeout: Duration::from_secs(10),
-            max_poke_timeout: Duration::from_secs(600),
-            lease: Duration::from_secs(30),
-            shard_codes: DEFAULT_CODES,
-            shards: NonZeroU32::MIN.saturating_add(15),
-        }
-    }
 }
 
 impl Rules {
@@ -82,7 +69,7 @@ impl Rules {
 
     /// Returns the shard of a target.
     pub(crate) fn shard(&self, target: Fingerprint) -> u32 {
-        shard::of(code(target, self.shard_codes), self.shard_codes, self.shards)
+        shard::of(code(target, self.codes), self.codes, self.shards)
     }
 }
 
@@ -91,13 +78,16 @@ impl Rules {
 pub(crate) struct Share {
     /// Until when its sensors may be poked.
     pub(crate) until: Timestamp,
-    pub(crate) scope: Scope,
+    /// The numbers of the kinds.
+    pub(crate) scope: Scope<u32>,
 }
 
 /// What the store says of one sensor.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) sensor: SensorRecord,
+    /// The number of its kind.
+    pub(crate) kind: u32,
     /// Since when no one has looked after its shard, if the shard was just taken over from a worker.
     pub(crate) left_at: Option<Timestamp>,
     /// Whether a log needs the whole sensor.
@@ -106,25 +96,19 @@ pub(crate) struct Arrival {
     pub(crate) served: bool,
 }
 
+/// A group whose time has come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Due {
+    pub(crate) group: GroupRef,
+    pub(crate) kind: u32,
+    /// Its last poke has not returned. It must not be poked.
+    pub(crate) hangs: bool,
+}
+
 /// The sensors of a worker's shards, and all that is decided about them.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    pub(crate) rules: Rules,
     groups: Groups,
-    members: HashMap<TaskId, Box<Member>>,
-    /// Groups that are not asked, by when they are due.
-    due: Order,
-    /// Groups that are asked, by [`group::Group::overdue`].
-    overdue: Order,
-    /// When targets were last looked at whose sensors have all left since. One that comes soon waits as if they had stayed.
-    looks: HashMap<Fingerprint, Timestamp>,
-    /// Groups whose target was unreachable last time.
-    outages: usize,
-    stored: Outages,
-    /// The sensors and the groups of each kind that has any.
-    by_kind: BTreeMap<SensorKind, (usize, usize)>,
-    /// Groups that are asked and that no sensor waits for any more.
-    unwanted: usize,
     /// What it looks after, by shard.
     held: BTreeMap<u32, Share>,
     /// Ends that the store has not recorded yet.
@@ -141,9 +125,11 @@ impl Plan {
     pub(crate) fn begin(&mut self, now: Timestamp) -> bool {
         let forward = self.now.is_none_or(|last| last <= now);
         if !forward {
-            self.hold(BTreeMap::new());
+            self.held.clear();
             self.endings.clear();
-            self.looks.clear();
+            self.groups.clear();
+            self.groups.looks.clear();
+            self.groups.stored.clear();
         }
         self.now = Some(now);
         self.turn += 1;
@@ -160,37 +146,43 @@ impl Plan {
     }
 
     pub(crate) fn sensors(&self) -> usize {
-        self.members.len()
+        self.groups.members.len()
     }
 
     /// Returns the number of targets.
     pub(crate) fn groups(&self) -> usize {
-        self.by_kind.values().map(|(_, groups)| groups).sum()
+        self.groups.len()
     }
 
     /// Returns the number of targets that were unreachable last time.
     pub(crate) fn outages(&self) -> usize {
-        self.outages
+        self.groups.outages
     }
 
-    /// Returns the number of sensors and of targets of each kind that has any.
-    pub(crate) fn by_kind(&self) -> &BTreeMap<SensorKind, (usize, usize)> {
-        &self.by_kind
+    /// Returns the numbers of the kinds of its groups, and of those that are lent or borrowed.
+    pub(crate) fn kinds(&self) -> HashSet<u32> {
+        let of_shards = self.held.values().flat_map(|share| share.scope.named()).copied();
+        self.groups.slab.iter().map(|(_, group)| group.kind).chain(of_shards).collect()
+    }
+
+    /// Returns the number of sensors and of targets of each kind that has any, by the kind's number.
+    pub(crate) fn by_kind(&self) -> &BTreeMap<u32, (usize, usize)> {
+        self.groups.by_kind()
     }
 
     /// Returns the kind of a group.
-    pub(crate) fn kind(&self, group: GroupRef) -> Option<&SensorKind> {
-        self.groups.get(group).map(|found| &found.kind)
+    pub(crate) fn kind(&self, group: GroupRef) -> Option<u32> {
+        self.groups.get(group).map(|found| found.kind)
     }
 
     /// Returns true if a group waits for its answer that no sensor waits for.
     pub(crate) fn has_deserted(&self) -> bool {
-        self.unwanted > 0
+        self.groups.unwanted > 0
     }
 
     /// Returns true if no sensor waits for this group.
     pub(crate) fn is_deserted(&self, group: GroupRef) -> bool {
-        self.groups.get(group).is_none_or(|found| found.members.is_empty())
+        self.groups.get(group).is_none_or(|found| found.members == 0)
     }
 
     /// Returns what it looks after, by shard.
@@ -199,52 +191,135 @@ impl Plan {
     }
 
     /// Gives up the shards whose lease has ended. Returns true if there are any.
-    pub(crate) fn expire(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn expire(&mut self, now: Timestamp, rules: Rules) -> bool {
         let held_before = self.held.len();
         self.held.retain(|_, share| now < share.until);
         let expired = self.held.len() < held_before;
         if expired {
-            self.forget_lost();
+            self.forget_lost(rules);
         }
         expired
     }
 
     /// Looks after this from now on. Forgets the sensors of all others, but not the pokes that run: a target
     /// that comes back meanwhile must not be poked twice at a time.
-    pub(crate) fn hold(&mut self, held: BTreeMap<u32, Share>) {
+    pub(crate) fn hold(&mut self, held: BTreeMap<u32, Share>, rules: Rules) {
         let keeps = |(shard, share): (&u32, &Share)| {
             held.get(shard).is_some_and(|next| !share.scope.exceeds(&next.scope))
         };
         let lost = !self.held.iter().all(keeps);
         self.held = held;
         if lost {
-            self.forget_lost();
+            self.forget_lost(rules);
         }
     }
 
-    fn forget_lost(&mut self) {
-        let lost = self.groups.iter().filter(|group| !self.is_mine(group.of.fingerprint, &group.kind));
-        let lost: Vec<TaskId> = lost.flat_map(|group| group.members.iter().copied()).collect();
-        lost.into_iter().for_each(|id| self.remove(id));
+    fn forget_lost(&mut self, rules: Rules) {
+        let share = |target| self.held.get(&rules.shard(target));
+        self.groups.retain(|target, kind| share(target).is_some_and(|share| share.scope.has(&kind)));
+        let groups = &mut self.groups;
         // Of a shard that it does not hold as a whole, those of other kinds are not its own.
-        let (held, rules, groups) = (&self.held, self.rules, &self.groups);
-        self.stored.retain(|target| {
-            let share = held.get(&rules.shard(target));
-            share.is_some_and(|share| share.scope.is_whole() || !groups.with(target).is_empty())
+        groups.stored.retain(|target| {
+            share(target).is_some_and(|share| share.scope.is_whole() || groups.by_print.contains_key(&target))
         });
     }
 
     /// Returns true if it looks after sensors of this kind with this target.
-    pub(crate) fn is_mine(&self, target: Fingerprint, kind: &SensorKind) -> bool {
-        self.held.get(&self.rules.shard(target)).is_some_and(|share| share.scope.has(kind))
+    pub(crate) fn is_mine(&self, target: Fingerprint, kind: u32, rules: Rules) -> bool {
+        self.held.get(&rules.shard(target)).is_some_and(|share| share.scope.has(&kind))
+    }
+
+    /// Applies a sensor's state in the store: adds, replaces or removes it.
+    pub(crate) fn learn(&mut self, arrival: Arrival, now: Timestamp, rules: Rules) {
+        self.groups.learn(arrival, self.turn, now, rules);
+    }
+
+    /// Returns true if this registration is in memory.
+    pub(crate) fn knows(&self, lease: LeaseRef) -> bool {
+        self.groups.knows(lease)
+    }
+
+    /// Returns the whole of this registration, if a log needs it.
+    pub(crate) fn whole(&self, lease: LeaseRef) -> Option<&SensorRecord> {
+        self.groups.members.get(lease.id).filter(|member| member.lease == lease)?.record.as_deref()
+    }
+
+    /// Returns how many sensors share the target of this one, including it once it is known.
+    pub(crate) fn sharing(&self, sensor: &SensorRecord, kind: u32) -> u32 {
+        self.groups.sharing(sensor, kind)
+    }
+
+    /// Doubts the sensors of these shards, until they are found waiting again.
+    pub(crate) fn doubt(&mut self, of: impl Fn(u32) -> bool, rules: Rules) {
+        self.groups.doubt(|target| of(rules.shard(target)));
+    }
+
+    /// Returns the sensors of these shards that were doubted and not found waiting since.
+    pub(crate) fn doubted(&self, of: impl Fn(u32) -> bool, rules: Rules) -> Vec<LeaseRef> {
+        let doubted = self.groups.of(|target| of(rules.shard(target))).filter(|member| member.doubted);
+        doubted.map(|member| member.lease).collect()
+    }
+
+    /// Returns the next group whose time has come. It must be answered ([`Self::answered`]), or put back
+    /// ([`Self::put_back`]).
+    pub(crate) fn due(&mut self, now: Timestamp, rules: Rules) -> Option<Due> {
+        let group = self.groups.next_due(now, rules)?;
+        let found = self.groups.get(group)?;
+        Some(Due { group, kind: found.kind, hangs: found.phase == Phase::Hung })
+    }
+
+    /// Returns what to poke for a group that was due. If no sensor waits for it any more, it is put back.
+    pub(crate) fn job(&mut self, group: GroupRef, now: Timestamp, rules: Rules) -> Option<Job> {
+        let Some(found) = self.groups.get(group).filter(|found| found.members > 0) else {
+            self.groups.rest(group, now, rules);
+            return None;
+        };
+        // A sensor that timed out while no one looked still gets its last look.
+        let last_look = found.last_timeout.max(now.as_micros());
+        let usual = i64::try_from(rules.usual_timeout.as_micros()).unwrap_or(i64::MAX);
+        Some(Job {
+            group,
+            context: found.context.clone(),
+            sensors: found.members,
+            now,
+            timeout: found.poke_timeout.map_or(rules.usual_timeout, |own| own.min(rules.max_timeout)),
+            of_use_until: last_look.saturating_add(usual),
+            turn: self.turn,
+        })
+    }
+
+    /// Gives a group that was due its next time, because its poke will not be made.
+    pub(crate) fn put_back(&mut self, group: GroupRef, rules: Rules) {
+        self.groups.rest(group, self.now.unwrap_or(Timestamp::UNIX_EPOCH), rules);
+    }
+
+    /// Notes that a poke that hung has returned. Its group may be poked again.
+    pub(crate) fn returned(&mut self, group: GroupRef) {
+        self.groups.returned(group);
+    }
+
+    /// Ends the sensors that have timed out and whose last look has not come in the usual time. Either no thread
+    /// was free for it, or the poke takes longer than they can wait. The poke goes on for the other sensors of
+    /// its group.
+    pub(crate) fn end_overdue(&mut self, now: Timestamp, rules: Rules) {
+        self.groups.forget_looks(now, rules);
+        let before = now - rules.usual_timeout;
+        while let Some(group) = self.groups.next_overdue(before) {
+            let Some(found) = self.groups.get(group) else { continue };
+            for member in self.groups.members(found).filter(|member| member.terms.times_out_at <= before) {
+                if let Some(ending) = settle(&member.terms, &PokeOutcome::NotYet, now) {
+                    self.endings.entry(member.lease).or_insert_with(|| Arc::new(ending));
+                }
+            }
+        }
     }
 
     /// Returns the ends to record after this one, as many as one transaction takes. They stay until
     /// [`Self::forget`] is called. Ends of sensors that were forgotten or registered again are dropped.
     pub(crate) fn ends(&mut self, after: Option<LeaseRef>) -> Vec<(LeaseRef, Ending)> {
+        let groups = &self.groups;
         if after.is_none() {
-            let known = |lease: &LeaseRef| self.members.get(&lease.id).map(|member| member.lease);
-            self.endings.retain(|lease, _| known(lease) == Some(*lease));
+            self.endings.retain(|lease, _| groups.knows(*lease));
         }
         let mut bytes = 0;
         let mut fits = |ending: &Arc<Ending>| {
@@ -263,29 +338,18 @@ impl Plan {
     /// Forgets a sensor whose end is settled: the store has recorded it, or it no longer waits there.
     pub(crate) fn forget(&mut self, lease: LeaseRef) {
         self.endings.remove(&lease);
-        self.remove(lease.id);
+        self.groups.remove(lease.id);
     }
 
     /// Forgets everything, and the pokes that run as well. None of them may be answered afterwards.
     pub(crate) fn forget_pokes(&mut self) {
-        *self = Self { rules: self.rules, turn: self.turn, now: self.now, ..Self::default() };
+        *self = Self { turn: self.turn, now: self.now, ..Self::default() };
     }
 
     /// Returns when it next has something to do.
-    pub(crate) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
-        let overdue = self.overdue.earliest().map(|since| since + self.rules.poke_timeout);
+    pub(crate) fn next_due(&self, now: Timestamp, rules: Rules) -> Option<Timestamp> {
+        let overdue = self.groups.first_overdue().map(|since| since + rules.usual_timeout);
         let ends = (!self.endings.is_empty()).then(|| now + ENDS_AGAIN);
-        [self.due.earliest(), overdue, ends].into_iter().flatten().min()
-    }
-}
-
-/// Memory for this many values is not worth giving back.
-const FEW: usize = 1_024;
-
-/// Releases memory that a once larger map no longer needs. Called after each removal, it costs little on
-/// average.
-fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
-    if map.capacity() > 4 * map.len().max(FEW) {
-        map.shrink_to(2 * map.len());
+        [self.groups.earliest(), overdue, ends].into_iter().flatten().min()
     }
 }

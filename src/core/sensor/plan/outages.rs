@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{GroupRef, Outage, Plan};
+use super::{Plan, Rules};
 use crate::fingerprint::Fingerprint;
 use crate::sensor::OutageRow;
 use crate::time::Timestamp;
@@ -25,17 +25,9 @@ pub(super) struct Outages {
 }
 
 impl Outages {
-    /// Returns the outage of a target of which a sensor was found, as the store holds it, unless a poke has ended it since,
-    /// or it counts as over since that instant.
-    pub(super) fn found_again(
-        &mut self,
-        target: Fingerprint,
-        over_since: Option<Timestamp>,
-    ) -> Option<Outage> {
-        self.unmatched.remove(&target);
-        over_since.into_iter().for_each(|at| self.is_over(target, at));
-        let since = self.stored.get(&target).filter(|_| !self.over.contains_key(&target)).copied()?;
-        Some(Outage { since })
+    /// Returns the beginning of an outage that the store holds, unless a poke has ended it since.
+    pub(super) fn goes_on(&self, target: Fingerprint) -> Option<Timestamp> {
+        self.stored.get(&target).filter(|_| !self.over.contains_key(&target)).copied()
     }
 
     /// Notes that a poke could look again.
@@ -45,6 +37,11 @@ impl Outages {
         }
     }
 
+    /// Notes that memory may differ from the store.
+    pub(super) fn differs(&mut self, target: Fingerprint) {
+        self.differing.insert(target);
+    }
+
     /// Forgets targets that no longer belong to the worker.
     pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint) -> bool) {
         self.stored.retain(|target, _| mine(*target));
@@ -52,41 +49,23 @@ impl Outages {
         self.differing.retain(|target| mine(*target));
         self.unmatched.retain(|target| mine(*target));
     }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
 }
 
 impl Plan {
-    /// Notes whether the target of a group is unreachable.
-    pub(super) fn set_outage(&mut self, of: GroupRef, outage: Option<Outage>) {
-        let Some(group) = self.groups.get_mut(of) else { return };
-        if group.outage != outage {
-            self.stored.differing.insert(of.fingerprint);
-        }
-        self.outages -= usize::from(group.outage.is_some());
-        group.outage = outage;
-        self.outages += usize::from(outage.is_some());
-    }
-
-    /// Returns since when the target of this fingerprint is unreachable; of several, the earliest.
-    fn unreachable_since(&self, target: Fingerprint) -> Option<Timestamp> {
-        let outages = self.groups.with(target).iter().filter_map(|group| group.outage);
-        outages.map(|outage| outage.since).min()
-    }
-
-    /// Returns true if it holds the shard of this target, and has lent no kind of it.
-    fn holds_all_of(&self, target: Fingerprint) -> bool {
-        self.held.get(&self.rules.shard(target)).is_some_and(|share| share.scope.is_whole())
-    }
-
     /// Learns of outages that go on in shards that were just gained, before it learns of their sensors. The first
     /// look at a target decides whether its outage still goes on.
     pub(crate) fn learn_outages(&mut self, rows: &[OutageRow]) {
-        let (stored, groups) = (&mut self.stored, &self.groups);
+        let (stored, known) = (&mut self.groups.stored, &self.groups.by_print);
         for row in rows.iter().filter(|row| row.until.is_none()) {
             stored.stored.insert(row.fingerprint, row.since);
             stored.over.remove(&row.fingerprint);
             // If no sensor waits for the target any more, the store learns that the outage is over.
             stored.differing.insert(row.fingerprint);
-            if groups.with(row.fingerprint).is_empty() {
+            if !known.contains_key(&row.fingerprint) {
                 stored.unmatched.insert(row.fingerprint);
             }
         }
@@ -95,24 +74,29 @@ impl Plan {
     /// Forgets outages of targets of which no sensor was seen, where a part of their shard is lent: they may be another
     /// worker's, which ends them without this one's knowledge. To be called once the sensors of shards that were gained
     /// are learned.
-    pub(crate) fn forget_outages_of_others(&mut self) {
-        let unmatched = std::mem::take(&mut self.stored.unmatched);
-        let (kept, others): (BTreeSet<Fingerprint>, BTreeSet<Fingerprint>) =
-            unmatched.into_iter().partition(|target| self.holds_all_of(*target));
-        self.stored.unmatched = kept;
+    pub(crate) fn forget_outages_of_others(&mut self, rules: Rules) {
+        let held = &self.held;
+        let is_whole = |target| held.get(&rules.shard(target)).is_some_and(|share| share.scope.is_whole());
+        let outages = &mut self.groups.stored;
+        let (kept, others) =
+            std::mem::take(&mut outages.unmatched).into_iter().partition(|target| is_whole(*target));
+        outages.unmatched = kept;
+        let others: BTreeSet<Fingerprint> = others;
         if !others.is_empty() {
-            self.stored.retain(|target| !others.contains(&target));
+            outages.retain(|target| !others.contains(&target));
         }
     }
 
     /// Returns what the store is to be told of outages: those that it does not know, and the ends of those that are
     /// over. An outage is over for the store as well if no sensor waits for its target.
-    pub(crate) fn outages_to_store(&self, now: Timestamp) -> Vec<OutageRow> {
-        let Outages { stored, over, differing, unmatched } = &self.stored;
+    pub(crate) fn outages_to_store(&self, now: Timestamp, rules: Rules) -> Vec<OutageRow> {
+        let Outages { stored, over, differing, unmatched } = &self.groups.stored;
+        let is_whole =
+            |target| self.held.get(&rules.shard(target)).is_some_and(|share| share.scope.is_whole());
         let mut rows = Vec::new();
         for target in differing {
-            let (known, since) = (stored.get(target).copied(), self.unreachable_since(*target));
-            if known == since || unmatched.contains(target) && !self.holds_all_of(*target) {
+            let (known, since) = (stored.get(target).copied(), self.groups.unreachable_since(*target));
+            if known == since || unmatched.contains(target) && !is_whole(*target) {
                 continue;
             }
             if let Some(known) = known {
@@ -129,14 +113,18 @@ impl Plan {
     /// Notes that the store has accepted these rows. The next renewal sends the others again.
     pub(crate) fn outages_stored(&mut self, rows: &[OutageRow]) {
         for OutageRow { fingerprint, since, until } in rows {
-            self.stored.over.remove(fingerprint);
+            let stored = &mut self.groups.stored;
+            stored.over.remove(fingerprint);
             match until {
-                None => self.stored.stored.insert(*fingerprint, *since),
-                Some(_) => self.stored.stored.remove(fingerprint),
+                None => stored.stored.insert(*fingerprint, *since),
+                Some(_) => stored.stored.remove(fingerprint),
             };
         }
-        let mut differing = std::mem::take(&mut self.stored.differing);
-        differing.retain(|target| self.stored.stored.get(target).copied() != self.unreachable_since(*target));
-        self.stored.differing = differing;
+        let groups = &self.groups;
+        let differs = |target: &Fingerprint| {
+            groups.stored.stored.get(target).copied() != groups.unreachable_since(*target)
+        };
+        let differing = groups.stored.differing.iter().copied().filter(differs).collect();
+        self.groups.stored.differing = differing;
     }
 }

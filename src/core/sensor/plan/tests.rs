@@ -13,8 +13,8 @@ use crate::fingerprint::Fingerprint;
 use crate::id::TaskKey;
 use crate::lease::TaskId;
 use crate::sensor::{
-    EndReason, Load, NewSensor, Outage, OutageRow, PokeOutcome, SensorState, Settings, Terms, backed_off,
-    give_up, interval_at, next_poke, settle,
+    EndReason, Load, NewSensor, Outage, OutageRow, SensorState, Settings, Terms, backed_off, give_up,
+    interval_at, next_poke,
 };
 
 const TASKS: u64 = 24;
@@ -27,11 +27,11 @@ fn rules() -> Rules {
     Rules {
         min_interval: SECOND,
         max_pause: SECOND * 60,
-        retry_window: SECOND * 200,
-        poke_timeout: SECOND * 10,
-        max_poke_timeout: SECOND * 30,
+        window: SECOND * 200,
+        usual_timeout: SECOND * 10,
+        max_timeout: SECOND * 30,
         lease: SECOND * 30,
-        shard_codes: codes,
+        codes,
         shards,
     }
 }
@@ -59,8 +59,8 @@ fn print_of(target: u64) -> Fingerprint {
 }
 
 fn shard_of(target: u64) -> u32 {
-    let code = code(print_of(target), rules().shard_codes);
-    shard::of(code, rules().shard_codes, rules().shards)
+    let code = code(print_of(target), rules().codes);
+    shard::of(code, rules().codes, rules().shards)
 }
 
 /// A registration.
@@ -129,9 +129,7 @@ impl Naive {
         let outage = self.targets[&target].outage;
         let timeouts = self.of(target).map(|sensor| sensor.terms.times_out_at);
         let borne = |outage: Outage| {
-            self.of(target)
-                .map(|sensor| outage.since.max(sensor.terms.registered_at) + rules().retry_window)
-                .min()
+            self.of(target).map(|sensor| outage.since.max(sensor.terms.registered_at) + rules().window).min()
         };
         timeouts.min().into_iter().chain(outage.and_then(borne)).collect()
     }
@@ -186,7 +184,7 @@ impl Naive {
             (Some(looked), Some(outage)) => {
                 let pause = backed_off(interval, outage.age(now), rules().max_pause);
                 next_poke(print_of(target), pause, looked)
-                    .min(outage.since.max(terms.registered_at) + rules().retry_window)
+                    .min(outage.since.max(terms.registered_at) + rules().window)
             }
             (Some(looked), None) if taken_over.is_some() => {
                 let mut missed = vec![next_poke(print_of(target), interval, looked)];
@@ -309,7 +307,7 @@ impl Naive {
             {
                 let given_up = match (poked, &outage) {
                     (PokeOutcome::Unreachable(text), Some(outage)) => {
-                        give_up(&sensor.terms, outage, text, rules().retry_window, now)
+                        give_up(&sensor.terms, outage, text, rules().window, now)
                     }
                     _ => None,
                 };
@@ -334,7 +332,7 @@ impl Naive {
     }
 
     fn end_overdue(&mut self, now: Timestamp) {
-        let before = now - rules().poke_timeout;
+        let before = now - rules().usual_timeout;
         for sensor in &self.sensors {
             let late = self.targets[&sensor.target].asked.is_some_and(|asked| asked <= before);
             if late && sensor.terms.times_out_at <= before {
@@ -399,8 +397,7 @@ impl World {
         };
         for (at, worker) in world.workers.iter_mut().enumerate() {
             let mine = (0..SHARDS).filter(|shard| *shard as usize % 2 == at);
-            worker.plan.rules = rules();
-            worker.plan.hold(mine.map(|shard| (shard, until(Timestamp::MAX))).collect());
+            worker.plan.hold(mine.map(|shard| (shard, until(Timestamp::MAX))).collect(), rules());
         }
         world
     }
@@ -464,8 +461,8 @@ impl World {
             return;
         }
         let whole = sensor.lease.epoch % 2 == 0;
-        let arrival = Arrival { sensor: sensor.record(waits), left_at, whole, served: true };
-        worker.plan.learn(arrival, now);
+        let arrival = Arrival { sensor: sensor.record(waits), kind: 0, left_at, whole, served: true };
+        worker.plan.learn(arrival, now, rules());
         match waits {
             true => {
                 let since = worker.plan.turn();
@@ -492,7 +489,7 @@ impl World {
         let expected = worker.naive.due(now);
         let mut found = BTreeMap::new();
         let mut hung = Vec::new();
-        while let Some(Due { group, hangs, .. }) = worker.plan.due(now) {
+        while let Some(Due { group, hangs, .. }) = worker.plan.due(now, rules()) {
             let context = worker.plan.groups.get(group).unwrap().context.clone();
             let target =
                 (0..TARGETS).find(|target| context.as_str() == format!(r#"{{"target":{target}}}"#)).unwrap();
@@ -502,10 +499,13 @@ impl World {
                 continue;
             }
             assert!(worker.calls.iter().all(|call| call.target != target), "it is poked once at a time");
-            let job = worker.plan.job(group, now).unwrap();
+            let job = worker.plan.job(group, now, rules()).unwrap();
             let last = worker.naive.of(target).map(|sensor| sensor.terms.times_out_at).max().unwrap();
-            assert!(job.of_use_until >= (last.max(now) + rules().poke_timeout).as_micros());
-            assert_eq!((job.sensors, job.turn), (worker.naive.of(target).count(), worker.plan.turn()));
+            assert!(job.of_use_until >= (last.max(now) + rules().usual_timeout).as_micros());
+            assert_eq!(
+                (job.sensors as usize, job.turn),
+                (worker.naive.of(target).count(), worker.plan.turn())
+            );
             worker.calls.push(Call { group, target, turn: job.turn, knew: None, hangs: false });
         }
         assert_eq!(found, expected, "what is due");
@@ -515,7 +515,7 @@ impl World {
             self.workers[at].apply(answer, target, now);
         }
         let worker = &mut self.workers[at];
-        worker.plan.end_overdue(now);
+        worker.plan.end_overdue(now, rules());
         worker.naive.end_overdue(now);
     }
 
@@ -612,7 +612,7 @@ impl World {
     fn renew(&mut self, at: usize) {
         let now = self.now(at);
         let worker = &mut self.workers[at];
-        let rows = worker.plan.outages_to_store(now);
+        let rows = worker.plan.outages_to_store(now, rules());
         assert_eq!(rows, worker.naive.outages_to_store(now));
         if self.dice.roll(5) == 0 {
             return;
@@ -626,7 +626,7 @@ impl World {
                 None => worker.naive.stored.insert(row.fingerprint, (row.since, None)),
             };
         }
-        assert_eq!(worker.plan.outages_to_store(now), [], "it is told once");
+        assert_eq!(worker.plan.outages_to_store(now, rules()), [], "it is told once");
     }
 
     /// What a worker reads with shards that it gains.
@@ -661,8 +661,8 @@ impl World {
         let mut held = self.workers[giver].plan.held().clone();
         held.insert(shard, until(now));
         let worker = &mut self.workers[giver];
-        worker.plan.hold(held);
-        assert!(worker.plan.expire(now) && !worker.plan.expire(now));
+        worker.plan.hold(held, rules());
+        assert!(worker.plan.expire(now, rules()) && !worker.plan.expire(now, rules()));
         worker.naive.keep(|target| shard_of(target) != shard);
         let lost = |print: &Fingerprint| {
             (0..TARGETS).any(|target| print_of(target) == *print && shard_of(target) == shard)
@@ -671,7 +671,7 @@ impl World {
         self.check(giver);
         let mut held = self.workers[taker].plan.held().clone();
         held.insert(shard, until(Timestamp::MAX));
-        self.workers[taker].plan.hold(held);
+        self.workers[taker].plan.hold(held, rules());
         let longest = [20, 20, 20, 500][self.dice.index(4)];
         let since = self.now(taker) - SECOND * self.dice.roll(longest) as u32;
         self.learn_outages(taker, |target| shard_of(target) == shard);
@@ -687,7 +687,7 @@ impl World {
         let now = self.now(at);
         assert!(self.workers[at].plan.begin(now));
         self.workers[at].cursor = self.changes.len();
-        self.workers[at].plan.doubt(|_| true);
+        self.workers[at].plan.doubt(|_| true, rules());
         for sensor in self.store.values().cloned().collect::<Vec<_>>() {
             self.learn(at, &sensor, true, None);
         }
@@ -696,7 +696,7 @@ impl World {
             |sensor: &&Sensor| self.store.get(&sensor.lease.id).is_none_or(|is| is.lease != sensor.lease);
         let gone: BTreeSet<LeaseRef> =
             worker.naive.sensors.iter().filter(gone).map(|sensor| sensor.lease).collect();
-        let doubted = worker.plan.doubted(|_| true);
+        let doubted = worker.plan.doubted(|_| true, rules());
         assert_eq!(doubted.iter().copied().collect::<BTreeSet<_>>(), gone, "who waits no more");
         for lease in doubted {
             self.seen.insert("missed");
@@ -721,7 +721,7 @@ impl World {
         worker.naive.looks.clear();
         self.check(at);
         let worker = &mut self.workers[at];
-        worker.plan.hold(held.clone());
+        worker.plan.hold(held.clone(), rules());
         worker.cursor = self.changes.len();
         self.learn_outages(at, |target| held.contains_key(&shard_of(target)));
         for sensor in self.store.values().cloned().collect::<Vec<_>>() {
@@ -734,25 +734,25 @@ impl World {
         let (now, Worker { plan, naive, .. }) = (self.now(at), &self.workers[at]);
         assert_eq!(plan.sensors(), naive.sensors.len());
         let with = naive.targets.keys().filter(|target| naive.of(**target).next().is_some()).count();
-        assert_eq!((plan.groups(), plan.groups.iter().count()), (with, naive.targets.len()));
+        assert_eq!((plan.groups(), plan.groups.deserted), (with, naive.targets.len() - with));
         let unwanted =
             |(target, found): (&u64, &Target)| found.asked.is_some() && naive.of(*target).next().is_none();
         assert_eq!(plan.has_deserted(), naive.targets.iter().any(unwanted));
-        let count = plan.by_kind().values().next().copied().unwrap_or_default();
+        let count = plan.by_kind().get(&0).copied().unwrap_or_default();
         assert_eq!(count, (naive.sensors.len(), with));
         let outages = naive.targets.values().filter(|target| target.outage.is_some()).count();
         assert_eq!(plan.outages(), outages);
-        assert_eq!(plan.outages_to_store(now), naive.outages_to_store(now));
+        assert_eq!(plan.outages_to_store(now, rules()), naive.outages_to_store(now));
         let due = naive.targets.values().filter_map(|target| target.due).min();
-        assert_eq!(plan.due.earliest(), due, "when something is due");
+        assert_eq!(plan.groups.earliest(), due, "when something is due");
         // A last look that does not come ends its sensors after the usual time.
         let end = |sensor: &Sensor| {
             let asked =
                 naive.targets[&sensor.target].asked.filter(|_| !naive.endings.contains_key(&sensor.lease))?;
-            Some(asked.max(sensor.terms.times_out_at) + rules().poke_timeout)
+            Some(asked.max(sensor.terms.times_out_at) + rules().usual_timeout)
         };
         let end = naive.sensors.iter().filter_map(end).min();
-        assert!(end.is_none_or(|end| plan.next_due(now).is_some_and(|next| next <= end)));
+        assert!(end.is_none_or(|end| plan.next_due(now, rules()).is_some_and(|next| next <= end)));
     }
 }
 
@@ -777,6 +777,7 @@ impl Worker {
         let applied = self.plan.answered(
             answer,
             now,
+            rules(),
             Some(&mut |sensor, event| match event {
                 Event::Poked(_) => {
                     assert!(logged.remove(&sensor.lease_ref()), "only who is concerned is told")
@@ -809,11 +810,11 @@ fn does_what_a_naive_model_does() {
             while let Some(call) = world.workers[at].calls.pop() {
                 match call.hangs {
                     true => world.workers[at].plan.returned(call.group),
-                    false => world.workers[at].plan.put_back(call.group),
+                    false => world.workers[at].plan.put_back(call.group, rules()),
                 }
             }
             let plan = &mut world.workers[at].plan;
-            plan.hold(BTreeMap::new());
+            plan.hold(BTreeMap::new(), rules());
             assert_eq!((plan.groups(), plan.has_deserted(), plan.sensors()), (0, false, 0), "seed {seed}");
         }
         seen.append(&mut world.seen);
@@ -845,21 +846,19 @@ fn does_what_a_naive_model_does() {
 #[test]
 fn an_outage_of_what_is_lent_does_not_go_on_when_it_comes_back() {
     let at = |seconds: u32| Timestamp::UNIX_EPOCH + SECOND * seconds;
-    for (lent, goes_on) in [(vec!["kind"], false), (vec![], true)] {
-        let mut plan = Plan { rules: rules(), ..Plan::default() };
+    for (lent, goes_on) in [(vec![0], false), (vec![], true)] {
+        let mut plan = Plan::default();
         plan.begin(at(10));
-        let share = |lent: Vec<&str>| Share {
-            until: at(99),
-            scope: Scope::Except(lent.into_iter().map(|kind| kind.try_into().unwrap()).collect()),
-        };
-        plan.hold(BTreeMap::from([(shard_of(0), share(lent))]));
+        let share =
+            |lent: Vec<u32>| Share { until: at(99), scope: Scope::Except(lent.into_iter().collect()) };
+        plan.hold(BTreeMap::from([(shard_of(0), share(lent))]), rules());
         plan.learn_outages(&[OutageRow::new(print_of(0), at(1), None)]);
-        plan.forget_outages_of_others();
-        plan.hold(BTreeMap::from([(shard_of(0), share(vec![]))]));
+        plan.forget_outages_of_others(rules());
+        plan.hold(BTreeMap::from([(shard_of(0), share(vec![]))]), rules());
         let terms = Terms::new(Settings::new(SECOND, SECOND * 500).unwrap(), at(5));
         let sensor = Sensor { lease: LeaseRef::new(TaskId(1), 1), target: 0, terms, since: 0 };
         let (sensor, left_at) = (sensor.record(true), Some(at(9)));
-        plan.learn(Arrival { sensor, left_at, whole: false, served: true }, at(10));
+        plan.learn(Arrival { sensor, kind: 0, left_at, whole: false, served: true }, at(10), rules());
         assert_eq!(plan.outages(), usize::from(goes_on));
     }
 }
@@ -870,17 +869,17 @@ fn a_load_is_what_pokes_take_in_a_second_and_one_that_takes_long_is_not_begun_ag
     let millis = Duration::from_millis;
     let cases = [(1, millis(5), 5_100), (10, SECOND * 5, 500_010), (1, SECOND * 300, 999_900)];
     for (interval, took, known) in cases {
-        let mut plan = Plan { rules: rules(), ..Plan::default() };
+        let mut plan = Plan::default();
         plan.begin(at(10));
-        let share = Share { until: at(99), scope: Scope::whole() };
-        plan.hold(BTreeMap::from([(shard_of(0), share)]));
+        let share = Share { until: at(99), scope: Scope::Except(BTreeSet::new().into_iter().collect()) };
+        plan.hold(BTreeMap::from([(shard_of(0), share)]), rules());
         let terms = Terms::new(Settings::new(SECOND * interval, SECOND * 500).unwrap(), at(5));
         let sensor = Sensor { lease: LeaseRef::new(TaskId(1), 1), target: 0, terms, since: 0 };
         let (sensor, left_at) = (sensor.record(true), None);
-        plan.learn(Arrival { sensor, left_at, whole: false, served: true }, at(10));
-        let load = |plan: &Plan, serves| plan.loads(at(10), |_| serves)[&shard_of(0)];
+        plan.learn(Arrival { sensor, kind: 0, left_at, whole: false, served: true }, at(10), rules());
+        let load = |plan: &Plan, serves| plan.loads(at(10), rules(), |_| serves)[&shard_of(0)];
         assert_eq!(load(&plan, true), Load { known: 0, pokes: (0, 1_000_000 / u64::from(interval)) });
-        let Some(Due { group, .. }) = plan.due(at(10)) else { panic!("nothing is due") };
+        let Some(Due { group, .. }) = plan.due(at(10), rules()) else { panic!("nothing is due") };
         plan.note_cost(group, took);
         assert_eq!(load(&plan, true).known, known, "{interval} s, {took:?}");
         assert_eq!(load(&plan, false), Load::default(), "of a kind that it does not serve");

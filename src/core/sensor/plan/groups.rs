@@ -1,0 +1,508 @@
+//! The poke groups of a worker's shards in memory: by target, by due time, by timeout.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use super::group::{Group, GroupRef, Phase};
+use super::members::{Member, Members, NOBODY};
+use super::outages::Outages;
+use super::slab::{Slab, shrink};
+use super::{Arrival, Rules};
+use crate::fingerprint::Fingerprint;
+use crate::lease::{LeaseRef, TaskId};
+use crate::sensor::{Outage, SensorRecord, SensorState, Terms, backed_off, interval_at, next_poke};
+use crate::time::Timestamp;
+
+/// All sensors that this worker is responsible for.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    pub(super) slab: Slab<Group>,
+    pub(super) members: Members,
+    pub(super) by_print: HashMap<Fingerprint, u32>,
+    due: BTreeSet<(i64, u32)>,
+    /// Groups that are asked, by [`Group::overdue`].
+    overdue: BTreeSet<(i64, u32)>,
+    /// When targets were last looked at whose sensors have all left since. One that comes soon waits as if they had stayed.
+    pub(super) looks: HashMap<Fingerprint, Timestamp>,
+    incarnations: u64,
+    /// Groups whose target was unreachable last time.
+    pub(super) outages: usize,
+    pub(super) stored: Outages,
+    /// The sensors and the groups of each kind that has any.
+    by_kind: BTreeMap<u32, (usize, usize)>,
+    /// Groups without members, kept only until their poke returns or is not made.
+    pub(super) deserted: usize,
+    /// How many of those are asked.
+    pub(super) unwanted: usize,
+}
+
+impl Groups {
+    pub(super) fn len(&self) -> usize {
+        self.slab.len() - self.deserted
+    }
+
+    pub(super) fn get(&self, group: GroupRef) -> Option<&Group> {
+        self.slab.get(group.at).filter(|found| found.incarnation == group.incarnation)
+    }
+
+    pub(super) fn get_mut(&mut self, group: GroupRef) -> Option<&mut Group> {
+        self.slab.get_mut(group.at).filter(|found| found.incarnation == group.incarnation)
+    }
+
+    pub(super) fn members(&self, group: &Group) -> impl Iterator<Item = &Member> {
+        self.members.list(group.first)
+    }
+
+    /// Returns true if this registration is in memory.
+    pub(super) fn knows(&self, lease: LeaseRef) -> bool {
+        self.members.get(lease.id).is_some_and(|member| member.lease == lease)
+    }
+
+    /// Returns the number of sensors and of groups of each kind that has any.
+    pub(super) fn by_kind(&self) -> &BTreeMap<u32, (usize, usize)> {
+        &self.by_kind
+    }
+
+    /// Applies a sensor's state in the store: adds, replaces or removes it.
+    ///
+    /// The group is due at once, but no sooner than [`Rules::min_interval`] after its last look. If the
+    /// sensor was taken over, or its target was unreachable last time, the group waits for the next grid
+    /// point.
+    pub(super) fn learn(&mut self, arrival: Arrival, turn: u64, now: Timestamp, rules: Rules) {
+        let Arrival { sensor, kind, left_at, whole, served } = arrival;
+        let lease = sensor.lease_ref();
+        // A registration may be read twice, as a change and with its shard. It keeps the turn that first read
+        // it, because a poke that began since then answers it too.
+        let waits = sensor.state == SensorState::Waiting;
+        if let Some(known) = self.members.get_mut(lease.id).filter(|known| waits && known.lease == lease) {
+            known.doubted = false;
+            return;
+        }
+        self.remove(sensor.id);
+        if !waits {
+            return;
+        }
+        let Some(at) = self.find(&sensor, kind).or_else(|| self.found(&sensor, kind)) else { return };
+        let terms = Terms::from(&sensor);
+        // A sensor that was taken over counts as looked at until its shard was given up, unless it registered later,
+        // or is so young that its first look may be missing. So a restart does not poke all targets at once, and a due
+        // time that came while no one held the shard is not skipped.
+        let is_old =
+            |left: &Timestamp| terms.registered_at < *left && now >= terms.registered_at + rules.lease;
+        let looked_at = left_at.filter(is_old);
+        let mut member = Member::new(lease, terms, turn, at);
+        let Some(group) = self.slab.get_mut(at) else { return };
+        if whole {
+            // All members share one copy of the text.
+            member.record = Some(Box::new(SensorRecord { context: group.context.clone(), ..sensor }));
+        }
+        let Some(first) = self.members.push(member, group.first) else { return };
+        group.first = first;
+        // Without members it counted as deserted, whether it was just created or waits for its poke.
+        if group.members == 0 {
+            self.deserted -= 1;
+            self.unwanted -= usize::from(group.phase == Phase::Asked);
+            let looked = self.looks.get(&group.fingerprint).copied();
+            group.looked_at = looked.filter(|looked| now < *looked + rules.min_interval);
+            self.stored.unmatched.remove(&group.fingerprint);
+            if !served {
+                // No one looks at the target, so nothing is known of it. Who serves the kind next must not find the outage.
+                self.stored.is_over(group.fingerprint, now);
+            } else if let Some(left_at) = left_at.filter(|left_at| now > *left_at + rules.handed_on()) {
+                // Whether it went on meanwhile is not known. The first failed look must not fail sensors at once that
+                // have waited since before.
+                self.stored.is_over(group.fingerprint, left_at);
+            }
+            group.outage = self.stored.goes_on(group.fingerprint).map(|since| Outage { since });
+            self.outages += usize::from(group.outage.is_some());
+        }
+        let of_kind = self.by_kind.entry(kind).or_default();
+        *of_kind = (of_kind.0 + 1, of_kind.1 + usize::from(group.members == 0));
+        group.members += 1;
+        group.looked_at = group.looked_at.max(looked_at);
+        group.joined |= looked_at.is_none();
+        let poke = first_look(group, &terms, looked_at.is_some(), now, rules);
+        group.add(&terms);
+        // The due time only becomes earlier here: other members may wait for an earlier one. A timeout is due
+        // as well, since a sensor that times out is looked at once more first.
+        let last_look = group
+            .looked_at
+            .map_or(terms.times_out_at, |looked| terms.times_out_at.max(looked + rules.min_interval));
+        let due = poke.max(now).min(last_look).as_micros().min(group.due);
+        if let (Phase::Asked, Some(asked)) = (group.phase, group.asked_at) {
+            let overdue = asked.max(terms.times_out_at).as_micros().min(group.overdue);
+            self.set_overdue(at, overdue);
+        }
+        self.set_due(at, due);
+    }
+
+    fn find(&self, sensor: &SensorRecord, kind: u32) -> Option<u32> {
+        let mut at = *self.by_print.get(&sensor.fingerprint)?;
+        loop {
+            let group = self.slab.get(at)?;
+            if group.kind == kind && group.context == sensor.context {
+                return Some(at);
+            }
+            at = group.twin;
+        }
+    }
+
+    pub(super) fn sharing(&self, sensor: &SensorRecord, kind: u32) -> u32 {
+        self.find(sensor, kind).and_then(|at| self.slab.get(at)).map_or(0, |group| group.members)
+    }
+
+    /// Creates a group, without members yet.
+    fn found(&mut self, sensor: &SensorRecord, kind: u32) -> Option<u32> {
+        self.incarnations += 1;
+        let twin = self.by_print.get(&sensor.fingerprint).copied().unwrap_or(NOBODY);
+        let group = Group::new(sensor.fingerprint, kind, sensor.context.clone(), self.incarnations, twin);
+        let at = self.slab.insert(group)?;
+        self.deserted += 1;
+        self.by_print.insert(sensor.fingerprint, at);
+        Some(at)
+    }
+
+    /// Sets when a group is due, unless it is asked: the answer decides then.
+    fn set_due(&mut self, at: u32, due: i64) {
+        let Some(group) = self.slab.get_mut(at).filter(|group| group.phase != Phase::Asked) else { return };
+        let before = std::mem::replace(&mut group.due, due);
+        if before != due {
+            self.due.remove(&(before, at));
+            self.due.insert((due, at));
+        }
+    }
+
+    /// Sets since when a member of an asked group waits for nothing but its last look.
+    fn set_overdue(&mut self, at: u32, overdue: i64) {
+        let Some(group) = self.slab.get_mut(at) else { return };
+        self.overdue.remove(&(std::mem::replace(&mut group.overdue, overdue), at));
+        if overdue != i64::MAX {
+            self.overdue.insert((overdue, at));
+        }
+    }
+
+    /// Forgets one sensor.
+    pub(super) fn remove(&mut self, id: TaskId) {
+        let Some(at) = self.members.group(id) else { return };
+        let Some(group) = self.slab.get_mut(at) else { return };
+        group.first = self.members.remove(id, group.first);
+        group.members -= 1;
+        group.stale = true;
+        if let Some((sensors, groups)) = self.by_kind.get_mut(&group.kind) {
+            (*sensors, *groups) = (*sensors - 1, *groups - usize::from(group.members == 0));
+            if *sensors == 0 {
+                self.by_kind.remove(&group.kind);
+            }
+        }
+        if group.members == 0 {
+            self.deserted += 1;
+            self.desert(at);
+        }
+    }
+
+    /// Removes a group without members from all orders. Forgets it, unless its poke has not returned.
+    fn desert(&mut self, at: u32) {
+        self.set_outage(at, None);
+        self.set_overdue(at, i64::MAX);
+        let Some(group) = self.slab.get_mut(at) else { return };
+        match group.phase {
+            Phase::Asked => self.unwanted += 1,
+            _ => drop(self.due.remove(&(group.due, at))),
+        }
+        if let Some(looked) = group.looked_at {
+            let known = self.looks.entry(group.fingerprint).or_insert(looked);
+            *known = looked.max(*known);
+        }
+        group.clear();
+        if group.phase == Phase::Resting {
+            self.forget(at);
+        }
+    }
+
+    fn forget(&mut self, at: u32) {
+        let Some(group) = self.slab.remove(at) else { return };
+        self.deserted -= 1;
+        match self.by_print.get(&group.fingerprint).copied() {
+            Some(first) if first == at && group.twin == NOBODY => {
+                self.by_print.remove(&group.fingerprint);
+                shrink(&mut self.by_print);
+            }
+            Some(first) if first == at => {
+                self.by_print.insert(group.fingerprint, group.twin);
+            }
+            Some(mut before) => {
+                while let Some(other) = self.slab.get_mut(before) {
+                    if other.twin == at {
+                        other.twin = group.twin;
+                        break;
+                    }
+                    before = other.twin;
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Returns the members of these targets.
+    pub(super) fn of(&self, mine: impl Fn(Fingerprint) -> bool) -> impl Iterator<Item = &Member> {
+        let groups = self.slab.iter().map(|(_, group)| group).filter(move |group| mine(group.fingerprint));
+        groups.flat_map(move |group| self.members(group))
+    }
+
+    /// Doubts the members of these targets.
+    pub(super) fn doubt(&mut self, mine: impl Fn(Fingerprint) -> bool) {
+        let doubted: Vec<TaskId> = self.of(mine).map(|member| member.lease.id).collect();
+        for id in doubted {
+            if let Some(member) = self.members.get_mut(id) {
+                member.doubted = true;
+            }
+        }
+    }
+
+    /// Forgets the sensors whose fingerprint and kind no longer belong to the worker.
+    pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint, u32) -> bool) {
+        let lost = self.slab.iter().filter(|(_, group)| !mine(group.fingerprint, group.kind));
+        let lost: Vec<TaskId> =
+            lost.flat_map(|(_, group)| self.members(group)).map(|member| member.lease.id).collect();
+        for id in lost {
+            self.remove(id);
+        }
+    }
+
+    /// Forgets all sensors. Groups whose poke has not returned are kept until it does.
+    pub(super) fn clear(&mut self) {
+        self.members.clear();
+        self.by_kind.clear();
+        let all: Vec<(u32, u32)> = self.slab.iter().map(|(at, group)| (at, group.members)).collect();
+        for (at, members) in all {
+            if let Some(group) = self.slab.get_mut(at).filter(|_| members > 0) {
+                group.members = 0;
+                self.deserted += 1;
+                self.desert(at);
+            }
+        }
+    }
+
+    /// Returns the next overdue group. Unless it hangs, it counts as asked from now on. Either way
+    /// [`Self::rest`] must give it a new due time. Groups whose due time has moved back are skipped.
+    pub(super) fn next_due(&mut self, now: Timestamp, rules: Rules) -> Option<GroupRef> {
+        let limit = now.as_micros();
+        // When a member leaves, its group's due time stays and the group is marked stale. So removing a
+        // thousand members costs one pass over the rest, here, instead of a thousand. A stale group is
+        // recomputed when it comes first. If it is then due later, it is put back, and the loop looks at the
+        // next.
+        loop {
+            let (due, at) = *self.due.first().filter(|(due, _)| *due <= limit)?;
+            let Some(stale) = self.slab.get(at).map(|group| group.stale) else {
+                self.due.pop_first();
+                continue;
+            };
+            if stale {
+                self.refresh(at);
+                // It may have been due for a member that has left.
+                let next = self.slab.get(at).map_or(due, |group| {
+                    let since = group.looked_at.unwrap_or(now);
+                    self.wanted(group, since, due, now, rules).max(due)
+                });
+                self.set_due(at, next);
+                continue;
+            }
+            let group = self.slab.get_mut(at)?;
+            let found = GroupRef { at, incarnation: group.incarnation };
+            self.due.pop_first();
+            // While it is asked it is in no order. A group that hangs is returned as well, because each of its
+            // due times counts as one more failed look, but stays hung.
+            (group.due, group.looked_at, group.joined) = (i64::MAX, Some(now), false);
+            if group.phase == Phase::Resting {
+                (group.phase, group.asked_at) = (Phase::Asked, Some(now));
+                let overdue = group.timeout.max(limit);
+                self.set_overdue(at, overdue);
+            }
+            return Some(found);
+        }
+    }
+
+    /// Recomputes what its members have in common.
+    fn refresh(&mut self, at: u32) {
+        let Some(group) = self.slab.get_mut(at) else { return };
+        group.clear();
+        for member in self.members.list(group.first) {
+            group.add(&member.terms);
+        }
+    }
+
+    pub(super) fn interval(&self, group: &Group, now: Timestamp, rules: Rules) -> Duration {
+        let current = |member: &Member| {
+            interval_at(&member.terms.settings, now.saturating_duration_since(member.terms.registered_at))
+        };
+        let interval = match group.grows {
+            true => self.members(group).map(current).min().unwrap_or(group.interval),
+            false => group.interval,
+        };
+        let interval = interval.max(rules.min_interval);
+        group.outage.map_or(interval, |outage| backed_off(interval, outage.age(now), rules.max_pause))
+    }
+
+    /// Gives a group its next due time, after its poke was answered or will not be made.
+    pub(super) fn rest(&mut self, group: GroupRef, now: Timestamp, rules: Rules) {
+        let Some(found) = self.get_mut(group) else { return };
+        let asked = found.phase == Phase::Asked;
+        let members = found.members;
+        if asked {
+            found.phase = Phase::Resting;
+            self.set_overdue(group.at, i64::MAX);
+        }
+        // All members left while it was asked. It was kept until the answer came, so that a newcomer of the
+        // same target found it, and the target was not poked a second time meanwhile.
+        if members == 0 {
+            if asked {
+                self.unwanted -= 1;
+                self.forget(group.at);
+            }
+            return;
+        }
+        let Some(found) = self.get(group) else { return };
+        // If its timeout has passed, the members with that timeout may have ended already. Then another is
+        // the earliest.
+        if found.stale || found.timeout <= now.as_micros() {
+            self.refresh(group.at);
+        }
+        let Some(found) = self.get(group) else { return };
+        // No look comes sooner, not even a last one. An end in the past is one that the store has not accepted yet: the
+        // group must not be due in every tick while the store fails.
+        let soonest = (now + rules.min_interval).as_micros();
+        let due = self.wanted(found, now, soonest, now, rules);
+        self.set_due(group.at, due);
+    }
+
+    /// Returns when the members of a group want it to be due, in microseconds:
+    ///
+    /// * *Grid*: at the first point after `since`. An outage makes it wider.
+    /// * *First look*: members that registered since the last poke began are not concerned by its answer. They
+    ///   do not wait for the grid, unless the target is unreachable.
+    /// * *Last look*: when the first member times out, or has tolerated the outage for long enough, but not before
+    ///   `soonest`. Nothing else would end that member in time.
+    fn wanted(&self, group: &Group, since: Timestamp, soonest: i64, now: Timestamp, rules: Rules) -> i64 {
+        let mut due = next_poke(group.fingerprint, self.interval(group, now, rules), since).as_micros();
+        if group.outage.is_none() {
+            due = match group.looked_at {
+                None => due.min(now.as_micros()),
+                Some(looked) if group.joined => due.min((looked + rules.min_interval).as_micros()),
+                Some(_) => due,
+            };
+        }
+        let ends = group.outage.and_then(|outage| {
+            let borne = |member: &Member| outage.borne_until(member.terms.registered_at, rules.window);
+            self.members(group).map(borne).min()
+        });
+        for end in ends.map(Timestamp::as_micros).into_iter().chain([group.timeout]) {
+            due = due.min(end.max(soonest));
+        }
+        due
+    }
+
+    /// Marks a group whose poke passed its deadline. It is not poked again until that poke returns.
+    pub(super) fn hangs(&mut self, group: GroupRef, now: Timestamp, rules: Rules) {
+        if self.get(group).is_some_and(|found| found.members > 0) {
+            self.rest(group, now, rules);
+        }
+        if let Some(found) = self.get_mut(group) {
+            // Without members it was not given a rest.
+            let was_asked = std::mem::replace(&mut found.phase, Phase::Hung) == Phase::Asked;
+            self.unwanted -= usize::from(was_asked);
+        }
+    }
+
+    /// Marks a group whose hung poke has returned.
+    pub(super) fn returned(&mut self, group: GroupRef) {
+        let Some(found) = self.get_mut(group).filter(|found| found.phase == Phase::Hung) else { return };
+        found.phase = Phase::Resting;
+        if found.members == 0 {
+            self.forget(group.at);
+        }
+    }
+
+    /// Records what an outcome says about the target.
+    pub(super) fn note(&mut self, group: GroupRef, outage: Option<Outage>, now: Timestamp) {
+        if let Some(found) = self.get(group).filter(|found| found.members > 0) {
+            if found.outage.is_some() && outage.is_none() {
+                self.stored.is_over(found.fingerprint, now);
+            }
+            self.set_outage(group.at, outage);
+        }
+    }
+
+    fn set_outage(&mut self, at: u32, outage: Option<Outage>) {
+        let Some(group) = self.slab.get_mut(at) else { return };
+        if group.outage != outage {
+            self.stored.differs(group.fingerprint);
+        }
+        self.outages -= usize::from(group.outage.is_some());
+        group.outage = outage;
+        self.outages += usize::from(outage.is_some());
+    }
+
+    /// Returns since when the target of this fingerprint is unreachable; of several, the earliest.
+    pub(super) fn unreachable_since(&self, fingerprint: Fingerprint) -> Option<Timestamp> {
+        let first = self.by_print.get(&fingerprint).and_then(|at| self.slab.get(*at));
+        let all = std::iter::successors(first, |group| self.slab.get(group.twin));
+        all.filter_map(|group| group.outage).map(|outage| outage.since).min()
+    }
+
+    /// Returns the next asked group of which a member may wait for nothing but its last look since this instant or
+    /// earlier. It is returned again for the members that time out later.
+    pub(super) fn next_overdue(&mut self, at: Timestamp) -> Option<GroupRef> {
+        let (_, index) = self.overdue.first().copied().filter(|(since, _)| *since <= at.as_micros())?;
+        let later = self.slab.get(index).and_then(|group| {
+            let timeouts = self.members(group).map(|member| member.terms.times_out_at);
+            timeouts.filter(|timeout| *timeout > at).min()
+        });
+        self.set_overdue(index, later.map_or(i64::MAX, Timestamp::as_micros));
+        self.slab.get(index).map(|group| GroupRef { at: index, incarnation: group.incarnation })
+    }
+
+    /// Returns since when a member of an asked group waits for nothing but its last look, or will.
+    pub(super) fn first_overdue(&self) -> Option<Timestamp> {
+        self.overdue.first().map(|(since, _)| Timestamp::from_micros(*since))
+    }
+
+    /// Forgets looks at targets without sensors that are too long ago to matter.
+    pub(super) fn forget_looks(&mut self, now: Timestamp, rules: Rules) {
+        self.looks.retain(|_, looked| now < *looked + rules.min_interval);
+        shrink(&mut self.looks);
+    }
+
+    /// Returns the earliest due time.
+    pub(super) fn earliest(&self) -> Option<Timestamp> {
+        self.due.first().map(|(due, _)| Timestamp::from_micros(*due))
+    }
+}
+
+/// Returns when a newcomer wants the target looked at:
+///
+/// * A target that no one has looked at: now.
+/// * An outage keeps its pause, or each registration would poke a service that is down. But the pause does not
+///   outlast what the sensor tolerates.
+/// * A sensor that was taken over was looked at by its former worker. It waits for the grid, or each takeover would
+///   poke everything at once. If it missed one point of the grid, that is now.
+/// * Any other newcomer gets its own look, which all that join within `min_interval` share.
+fn first_look(group: &Group, terms: &Terms, taken_over: bool, now: Timestamp, rules: Rules) -> Timestamp {
+    let age = now.saturating_duration_since(terms.registered_at);
+    let interval = interval_at(&terms.settings, age).max(rules.min_interval);
+    match (group.looked_at, group.outage) {
+        (None, _) => now,
+        (Some(looked), Some(outage)) => {
+            let pause = backed_off(interval, outage.age(now), rules.max_pause);
+            next_poke(group.fingerprint, pause, looked)
+                .min(outage.borne_until(terms.registered_at, rules.window))
+        }
+        (Some(looked), None) if taken_over => {
+            // Of due times that no one looked at, one is made up for, or a long pause of all workers would make all
+            // targets due at once.
+            let next = |after| next_poke(group.fingerprint, interval, after);
+            let first = next(looked);
+            if next(first) > now { first } else { next(now) }
+        }
+        (Some(looked), None) => looked + rules.min_interval,
+    }
+}

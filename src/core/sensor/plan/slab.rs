@@ -1,0 +1,153 @@
+//! Values by small numbers.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Memory for this many values is not worth giving back.
+const FEW: usize = 1_024;
+
+/// Values at numbers that are reused once they are free. Memory that a peak took is released later: see
+/// [`Self::trim`].
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    places: Vec<Option<T>>,
+    free: Vec<u32>,
+    /// How many values were removed since it last looked for free places at the end.
+    removed: usize,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), free: Vec::new(), removed: 0 }
+    }
+}
+
+impl<T> Slab<T> {
+    /// Stores a value and returns its number; `None` if all numbers are taken.
+    pub(crate) fn insert(&mut self, value: T) -> Option<u32> {
+        if let Some(at) = self.free.pop() {
+            *self.places.get_mut(at as usize)? = Some(value);
+            return Some(at);
+        }
+        let at = u32::try_from(self.places.len()).ok().filter(|at| *at != u32::MAX)?;
+        self.places.push(Some(value));
+        Some(at)
+    }
+
+    pub(crate) fn get(&self, at: u32) -> Option<&T> {
+        self.places.get(at as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        self.places.get_mut(at as usize)?.as_mut()
+    }
+
+    pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
+        let value = self.places.get_mut(at as usize)?.take()?;
+        self.free.push(at);
+        self.removed += 1;
+        if self.removed >= FEW.max(self.places.len() / 4) {
+            self.trim();
+        }
+        Some(value)
+    }
+
+    /// Drops the free places at the end. From then on assigns the lowest ones first, so that the end becomes
+    /// free over time. Values cannot move, because others refer to them by number. It looks at all places
+    /// once in as many removals as a quarter of them, so a removal costs little on average.
+    fn trim(&mut self) {
+        while self.places.pop_if(|place| place.is_none()).is_some() {}
+        let end = self.places.len();
+        self.free.retain(|at| (*at as usize) < end);
+        self.free.sort_unstable_by(|a, b| b.cmp(a));
+        if self.places.capacity() / 2 > end.max(FEW) {
+            self.places.shrink_to_fit();
+            self.free.shrink_to_fit();
+        }
+        self.removed = 0;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0_u32..).zip(&self.places).filter_map(|(at, value)| Some((at, value.as_ref()?)))
+    }
+}
+
+/// Releases memory that a once larger map no longer needs. Called after each removal, it costs little on
+/// average.
+pub(super) fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+    if map.capacity() > 4 * map.len().max(FEW) {
+        map.shrink_to(2 * map.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    impl<T> Slab<T> {
+        /// Returns for how many values memory is reserved.
+        fn capacity(&self) -> usize {
+            self.places.capacity()
+        }
+    }
+
+    #[test]
+    fn what_a_peak_took_is_given_back() {
+        let mut slab = Slab::default();
+        let all: Vec<u32> = (0..100_000).filter_map(|n| slab.insert(n)).collect();
+        // Every thousandth stays, also at the end.
+        for at in all.iter().filter(|at| *at % 1_000 != 999) {
+            slab.remove(*at);
+        }
+        assert_eq!(slab.len(), 100);
+        for at in all.iter().filter(|at| *at % 1_000 == 999) {
+            slab.remove(*at);
+        }
+        // Some come and go as before.
+        for _ in 0..300 {
+            let new: Vec<u32> = (0..100).filter_map(|n| slab.insert(n)).collect();
+            for at in new {
+                slab.remove(at);
+            }
+        }
+        assert!(slab.capacity() < 10_000, "room for {} values", slab.capacity());
+    }
+
+    #[test]
+    fn maps_shrink() {
+        let mut map: HashMap<u32, u32> = (0..100_000).map(|n| (n, n)).collect();
+        for n in 10..100_000 {
+            map.remove(&n);
+            shrink(&mut map);
+        }
+        assert!(map.len() == 10 && map.capacity() < 10_000, "room for {} entries", map.capacity());
+    }
+
+    proptest! {
+        /// Whatever comes and goes: each value stays at its number, and no number has two.
+        #[test]
+        fn values_stay_at_their_numbers(rounds in proptest::collection::vec((0_usize..6_000, 0_usize..6_000, 1_usize..7), 0..8)) {
+            let (mut slab, mut model, mut next) = (Slab::default(), HashMap::new(), 0);
+            for (more, less, step) in rounds {
+                for _ in 0..more {
+                    next += 1;
+                    let at = slab.insert(next).unwrap();
+                    prop_assert_eq!(model.insert(at, next), None);
+                }
+                let mut ats: Vec<u32> = model.keys().copied().collect();
+                ats.sort_unstable();
+                for at in ats.into_iter().step_by(step).take(less) {
+                    prop_assert_eq!(slab.remove(at), model.remove(&at));
+                    prop_assert_eq!(slab.remove(at), None);
+                }
+                prop_assert_eq!(slab.len(), model.len());
+                prop_assert!(slab.iter().all(|(at, value)| model.get(&at) == Some(value)));
+            }
+        }
+    }
+}
