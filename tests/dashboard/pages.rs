@@ -67,14 +67,17 @@ fn every_page_says_what_is_in_the_store() {
             "tasks?state=leased&amp;pool=db\">2</a> of 2",
         ],
     );
-    says("/tasks?state=failed", &["prod/<wbr>nightly/<wbr>2026-01-31/<wbr>fails", " on this page, the last"]);
+    says(
+        "/tasks?state=failed",
+        &["prod/<wbr>nightly/<wbr>2026-01-31/<wbr></span>fails", " on this page, the last"],
+    );
     says("/tasks?state=up_for_retry", &["no route to host"]);
     says("/tasks?state=leased&pool=db", &["state=leased&amp;holder=worker-1", "lease ends"]);
     says(
         "/task?namespace=prod&workflow=nightly&run=2026-01-31&task=load-59",
         &["pool db: 0 open of 2, needs 1", "57 ready tasks"],
     );
-    says(&task_page("retries"), &["no route to host", "up for retry", "not before"]);
+    says(&task_page("retries"), &["no route to host", "up for retry", "not before", "bar life"]);
     // All that stands before it is listed, as data.
     let pauses = [Subject::Queue("default".parse().unwrap()), Subject::Family("ten".parse().unwrap())];
     world.store.write(|tx| tx.pause(&pauses)).unwrap();
@@ -509,6 +512,8 @@ fn what_sharing_saves_is_that_of_the_most_eager_of_each_target() {
     use stationmaster::store::MemoryStore;
     use stationmaster::{NewTask, Timestamp};
 
+    let of_none = Server::new(Dashboard::new(Arc::new(MemoryStore::new())).router()).get("/sensors").body;
+    assert!(of_none.contains("Pokes an hour, as they ask</dt><dd>0</dd>"), "{of_none}");
     let store = MemoryStore::new();
     let now = Timestamp::UNIX_EPOCH;
     // Alone 120, 60 and 60 times an hour; together 120 and 60.

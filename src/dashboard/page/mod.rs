@@ -5,6 +5,7 @@ mod attention;
 mod chart;
 mod facts;
 mod health;
+mod life;
 mod overview;
 mod parts;
 mod reasons;

@@ -19,7 +19,9 @@ pub(in crate::dashboard) fn task_link(key: &TaskKey) -> String {
 
 /// A task's name, which leads to its page.
 pub(super) fn task(key: &TaskKey) -> Markup {
-    html! { a href=(task_link(key)) { (breakable(&visible(key))) } }
+    let (whole, path) = (visible(key), visible(format!("{}/{}/{}/", key.namespace, key.workflow, key.run)));
+    let name = whole.strip_prefix(&path).unwrap_or(&whole);
+    html! { a href=(task_link(key)) { span.path { (breakable(&path)) } (breakable(name)) } }
 }
 
 /// A text of parts, which may be broken between them.
@@ -60,7 +62,7 @@ pub(super) fn reason(reason: &Reason) -> Markup {
 
 /// An instant, relative and absolute.
 pub(super) fn both(at: Timestamp, now: Timestamp) -> Markup {
-    html! { time datetime=(iso(at)) { (relative(at, now)) " · " (absolute(at)) } }
+    html! { time datetime=(iso(at)) { (relative(at, now)) " ·" wbr; " " (absolute(at)) } }
 }
 
 /// Since when a task is in its state, or until when it waits. The instants of its earlier attempts do not count.

@@ -113,7 +113,7 @@ fn sharing(all: u64, sensors: &[SensorRecord]) -> Markup {
             html! { (format!("{:.1}", sensors as f64 / targets.max(1) as f64)) },
         ]
     });
-    let shared: f64 = together.values().sum();
+    let shared = together.values().fold(0.0, |sum, hourly| sum + hourly);
     html! {
         (sheet(vec![
             ("Waiting", html! { (number(all)) }),

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::facts::{asks, now_of};
+use super::life::bar_of;
 use super::parts::{both, cancel_fields, holder, payload, section, sheet, state, table, text};
 use super::{Look, Page};
 use crate::dashboard::key::Named;
@@ -67,7 +68,7 @@ fn of_key(look: &Look<'_>, key: &TaskKey) -> Result<Page, Trouble> {
     };
     let main = html! {
         (actions(look, &life.task))
-        (section("facts", "Now", &now_of(look, &life)))
+        (section("facts", "Now", &html! { (bar_of(&life.task, &life.attempts, look.now)) (now_of(look, &life)) }))
         (section("asks", "What it asks for", &asks(look, &life.task)))
         (section("attempts", "Attempts that ended", &attempts(look, &life.attempts)))
         @if let Some(sensor) = &life.sensor { (section("sensor", "Sensor", &sensor_of(look, sensor, &life.sensor_log))) }

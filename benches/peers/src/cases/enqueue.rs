@@ -1,5 +1,8 @@
 //! How many tasks a second are enqueued.
 
+use std::thread;
+use std::time::Duration;
+
 use crate::bars::{Bar, Sample};
 use crate::cases::throughput::workers;
 use crate::programs::Program;
@@ -8,7 +11,11 @@ use crate::{Bench, Outcome, Scene, words};
 const ALONE: usize = 2_000;
 const BY_MANY: usize = 6_000;
 const BULK: usize = 40_000;
+/// So many that the first ticks of admitters that found nothing yet weigh little.
+const BESIDE: usize = 24_000;
 const IDLE: &str = "16";
+/// For how long idle admitters are left alone before the first enqueue: they connect, prepare their statements, and tick.
+const SETTLING: Duration = Duration::from_secs(2);
 
 /// Returns the only figure behind this word.
 fn rate(bench: &Bench, program: Program, url: &str, arguments: &[&str]) -> Outcome<f64> {
@@ -68,12 +75,13 @@ pub fn idle() -> Vec<Scene> {
         bars: vec![Bar::at_least("beside 16 idle admitters, to none", 0.8)],
         rounds: None,
         round: Box::new(move |bench| {
-            let count = BY_MANY.to_string();
+            let count = BESIDE.to_string();
             let url = bench.fresh(Program::Ours, 0, slots)?;
             let alone = rate(bench, Program::Ours, &url, &["enqueue", "8", &count, due])?;
             let url = bench.fresh(Program::Ours, 0, slots)?;
             let mut idlers = workers(bench, Program::Ours, &url, &["idle", IDLE], 1)?;
             idlers.iter_mut().try_for_each(|idler| idler.go())?;
+            thread::sleep(SETTLING);
             let beside = rate(bench, Program::Ours, &url, &["enqueue", "8", &count, due])?;
             Ok(vec![Sample::of(beside, alone)])
         }),
