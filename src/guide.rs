@@ -382,7 +382,7 @@
 //!
 //! A waiting task ends at once. A running task's handler is asked to stop and has a grace to do so. Until then the task
 //! keeps its slots. A [`WakingStore`](crate::service::WakingStore) with the worker's handle notifies the handler at
-//! once. On PostgreSQL `PostgresStore::on_change` does the same for tasks that other processes cancel. Otherwise the
+//! once. On PostgreSQL `LoopHandle::listen` does the same for tasks that other processes cancel. Otherwise the
 //! worker learns of the cancel when it renews, after a third of its lease: choose a longer grace than that.
 //!
 //! ```

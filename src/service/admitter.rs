@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::driver::{Report, Service};
+use super::driver::{LoopHandle, Report, Service};
 use super::incarnation;
 use super::keeper::Keeper;
 use super::observer::metrics::{ADMISSION_CONFLICTS, GRANTED, PROMOTED, REFUSED, WAIT_SECONDS};
 use super::observer::{Emitter, Observer, Reported, Tick, spans};
+use super::wanted::Wanted;
 use crate::admission::{Policy, Reason};
 use crate::base::setters;
 use crate::error::{Error, Invalid, Result};
@@ -237,6 +238,10 @@ impl Admitter {
 
 impl Service for Admitter {
     type Report = Admission;
+
+    fn woken_by(&mut self, handle: &LoopHandle) {
+        handle.wants(Wanted::TASKS);
+    }
 
     /// Runs [`Self::admit`] with the whole budget. Is due again at once if the budget was spent, and at the
     /// latest when it has to tell which queues it serves.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::handle_futures::{Change, Waiters};
+use super::wanted::Wanted;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::time::Timestamp;
@@ -90,6 +91,8 @@ pub(super) struct State {
     pub(super) waiters: Waiters,
     /// The handles that are woken for cancels, too. They may be dropped, and may name this one.
     for_cancels: Vec<Weak<Inner>>,
+    /// What its services look for, as far as is known.
+    pub(super) wanted: Option<Wanted>,
 }
 
 impl State {

@@ -6,13 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::driver::{Report, Service};
+use super::driver::{LoopHandle, Report, Service};
 use super::incarnation;
 use super::numbers::latest_changes;
 use super::observer::metrics::EVENTS;
 #[cfg(feature = "tracing")]
 use super::observer::spans::debug_or_warn;
 use super::observer::{Emitter, Observer, Reported, Tick, spans};
+use super::wanted::Wanted;
 use crate::base::setters;
 use crate::core::feed::turn::{Turn, lost_before, others_until, take};
 use crate::error::Result;
@@ -315,6 +316,10 @@ impl FeedReader {
 
 impl Service for FeedReader {
     type Report = FeedReport;
+
+    fn woken_by(&mut self, handle: &LoopHandle) {
+        handle.wants(Wanted::EVENTS);
+    }
 
     /// Passes the next events to the handler, and moves the consumer's cursor.
     ///

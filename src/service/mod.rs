@@ -35,6 +35,7 @@ mod observer;
 pub(crate) mod poker;
 mod upkeep;
 mod waking_store;
+mod wanted;
 pub(crate) mod worker;
 
 pub use admitter::Admitter;

@@ -9,7 +9,7 @@ use crate::store::{Store, StoreInfo, Tx, TxMode};
 ///
 /// Wrap it around the store that all parts of a process use. The admitter's loop then learns at once what the other
 /// parts do, and a worker or a keeper learns at once which of its tasks were cancelled. What other processes do, they
-/// learn at their next tick. On PostgreSQL, `PostgresStore::on_change` reports that at once, too.
+/// learn at their next tick. On PostgreSQL, `LoopHandle::listen` reports that at once, too.
 ///
 /// # Examples
 ///

@@ -332,7 +332,7 @@ fn a_store_that_is_dropped_at_once_has_told() {
     }
 }
 
-/// The connection breaks when it is asked to tell. It is made anew for that.
+/// The connection breaks when it is asked to tell. That is seen when it is needed next.
 #[test]
 fn what_was_committed_is_told_by_another_connection_if_one_breaks() {
     let pair = Pair::new();
@@ -341,6 +341,7 @@ fn what_was_committed_is_told_by_another_connection_if_one_breaks() {
     let connector = interrupted(b"NOTIFY", move |_, _, _| breaks.store(true, Ordering::SeqCst));
     let store = PostgresStore::open(connector, pair.scratch.options().connections(1)).unwrap();
     store.write(|tx| tx.enqueue(now(), &[task("t")])).unwrap();
+    assert_eq!(pools(&store), 1);
     assert_eq!(pair.told_until(|[ready, ..]| ready), READY);
     assert!(broken.load(Ordering::SeqCst));
 }
@@ -533,8 +534,7 @@ fn a_callback_may_use_the_store_and_end_the_listening() {
 fn a_loop_s_handle_is_woken() {
     let mut pair = Pair::new();
     let handle = LoopHandle::new();
-    let wakes = handle.clone();
-    pair.listening = Some(pair.listener.on_change(move |_| wakes.wake()).unwrap());
+    pair.listening = Some(handle.listen(&pair.listener).unwrap());
     let seen = handle.seen();
     pair.enqueue("t");
     handle.wait_since(seen, LONG);
@@ -556,13 +556,8 @@ fn a_handler_learns_at_once_what_another_process_cancels() {
     for wake in [Wake::Beside, Wake::InTransaction] {
         let pair = Pair::by(wake);
         let handle = LoopHandle::new();
-        let (works, listener) = (handle.clone(), Arc::new(pair.scratch.open(|options| options)));
-        let _listening = listener
-            .on_change(move |change| {
-                change.tasks().then(|| works.wake());
-                change.cancels().then(|| works.wake_for_cancel());
-            })
-            .unwrap();
+        let listener = Arc::new(pair.scratch.open(|options| options));
+        let _listening = handle.listen(&listener).unwrap();
         let (begins, has_begun) = channel();
         let (begins, stop) = (std::sync::Mutex::new(begins), handle.clone());
         let worker = Worker::new(listener, "w".try_into().unwrap()).lease(60 * LONG).handler(

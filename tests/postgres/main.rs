@@ -4,6 +4,7 @@
 
 mod ahead;
 mod bent;
+mod beside;
 mod bounded;
 mod bounds;
 mod connections;

@@ -15,6 +15,7 @@ pub use self::report::KeepReport;
 use self::state::{Note, State};
 use super::driver::{LoopHandle, Service};
 use super::observer::{Emitter, Observer, Tick, spans};
+use super::wanted::Wanted;
 use crate::base::setters;
 use crate::error::{Invalid, Result};
 use crate::lease::{LeaseRef, Renewal};
@@ -248,6 +249,7 @@ impl Service for Keeper {
     }
 
     fn woken_by(&mut self, handle: &LoopHandle) {
+        handle.wants(Wanted::CANCELS);
         // Earlier cancels of the handle may concern a lease that is already kept, so they count, too.
         self.shared.lock().driver = Some(handle.clone());
     }

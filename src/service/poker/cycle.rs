@@ -12,6 +12,7 @@ use crate::sensor::Scope;
 use crate::sensor::plan::{Due, GroupRef, Outcome, Rules};
 use crate::service::driver::{LoopHandle, Service};
 use crate::service::observer::{Tick, spans};
+use crate::service::wanted::Wanted;
 use crate::time::Timestamp;
 
 /// A tick should follow within this time while pokes run and nothing would wake its loop.
@@ -229,6 +230,7 @@ impl Service for Poker {
     }
 
     fn woken_by(&mut self, handle: &LoopHandle) {
+        handle.wants(Wanted::SENSORS);
         self.is_woken = true;
         self.engine.wakes(handle.clone());
     }

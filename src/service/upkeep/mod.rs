@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use self::chores::Chores;
 pub use self::report::UpkeepReport;
 use self::retention::{Forgotten, Retention, forget};
-use super::driver::Service;
+use super::driver::{LoopHandle, Service};
 use super::observer::{Emitter, Observer, Tick, spans};
+use super::wanted::Wanted;
 use crate::base::setters;
 use crate::error::{Invalid, Result};
 use crate::lease::grace::Grace;
@@ -210,6 +211,11 @@ impl Upkeep {
 
 impl Service for Upkeep {
     type Report = UpkeepReport;
+
+    fn woken_by(&mut self, handle: &LoopHandle) {
+        // It ends a cancelled lease at its deadline.
+        handle.wants(Wanted::CANCELS);
+    }
 
     /// Ends expired leases, forgets what is no longer kept, and does the optional parts that are enabled.
     ///

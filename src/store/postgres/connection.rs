@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error as PgError, Statement as Prepared};
 
@@ -16,7 +17,7 @@ use super::host::{execute_script, execute_text};
 use super::liveness::Liveness;
 use super::options::{Beginnings, PostgresOptions};
 use super::pipeline::join_all;
-use super::request::{Opening, Reply, Then};
+use super::request::{Opening, Reply, Then, Untold};
 use super::route::Route;
 use super::seat::look;
 use super::tick_lock::{COMMIT, FLUSH, enter};
@@ -35,7 +36,13 @@ pub(super) struct Connection {
     pub(super) standby_since: Option<Instant>,
     /// The end of the previous transaction, which was sent without waiting for the response.
     ending: Option<Ending>,
+    /// A `NOTIFY` that was sent without waiting for the response.
+    telling: Option<(Ending, Untold)>,
 }
+
+/// How long the next transaction waits for the response to a `NOTIFY`. The server sends one notification at a time, so it
+/// may be behind a commit of another program.
+const TELLING: Duration = Duration::from_millis(50);
 
 /// The pending response to what was sent without waiting.
 type Ending = JoinHandle<Result<(), PgError>>;
@@ -89,6 +96,7 @@ impl Connection {
             driving,
             standby_since,
             ending: None,
+            telling: None,
         }
     }
 
@@ -112,6 +120,25 @@ impl Connection {
         let client = Arc::clone(&self.client);
         self.ending = Some(tokio::spawn(async move { client.batch_execute(&text).await }));
         look().await;
+    }
+
+    /// Sends a text that is a transaction of its own, without waiting for the response.
+    pub(super) async fn tell_beside(&mut self, text: String, untold: Untold) {
+        let client = Arc::clone(&self.client);
+        let telling = tokio::spawn(async move { client.batch_execute(&text).await });
+        self.telling = Some((telling, untold));
+        look().await;
+    }
+
+    /// Waits for the response to [`Self::tell_beside`]. Returns false if it has not come in time, or was an error. Then
+    /// nothing else may be sent.
+    pub(super) async fn has_told(&mut self) -> bool {
+        let Some((telling, Untold(untold))) = self.telling.take() else { return true };
+        let has_told = matches!(timeout(TELLING, telling).await, Ok(Ok(Ok(()))));
+        if !has_told {
+            untold();
+        }
+        has_told
     }
 
     /// Waits for the response to [`Self::end_beside`]. If that failed, no later call can rely on the connection.

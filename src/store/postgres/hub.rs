@@ -22,12 +22,17 @@ use super::request::Request;
 use super::{Connector, PostgresOptions, Timekeeper};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 
-/// What was received for one callback and not delivered yet. It is coalesced into one call.
-#[derive(Debug, Default)]
+/// Who is told of changes.
 pub(super) struct Inbox {
+    /// Called at once, by whoever has the news. Without it, news is kept until a thread asks for it.
+    at_once: Option<Call>,
+    /// What was received and not delivered yet. It is coalesced into one call.
     pending: Mutex<Pending>,
     changed: Condvar,
 }
+
+/// A callback that does not block.
+type Call = Box<dyn Fn(Change) + Send + Sync>;
 
 #[derive(Debug, Default)]
 struct Pending {
@@ -36,7 +41,14 @@ struct Pending {
 }
 
 impl Inbox {
+    fn new(at_once: Option<Call>) -> Arc<Self> {
+        Arc::new(Self { at_once, pending: Mutex::default(), changed: Condvar::new() })
+    }
+
     fn note(&self, news: NewsSet) {
+        if let Some(call) = &self.at_once {
+            return call(Change(news));
+        }
         let mut pending = self.pending.lock();
         pending.news = pending.news.and(news);
         drop(pending);
@@ -125,7 +137,9 @@ impl Hub {
     }
 
     pub(super) fn note(&self, news: NewsSet) {
-        self.state.lock().inboxes.iter().for_each(|inbox| inbox.note(news));
+        // A call wakes futures of the host's, which may end the listening.
+        let inboxes = self.state.lock().inboxes.clone();
+        inboxes.iter().for_each(|inbox| inbox.note(news));
     }
 
     /// Ends one callback, and the listening with the last one.
@@ -145,24 +159,23 @@ impl Hub {
         state.end();
     }
 
+    /// Calls a callback that does not block where the news comes. Returns when the server has the LISTEN.
+    pub(super) fn listen_at_once(
+        self: &Arc<Self>,
+        with: &Listens<'_>,
+        callback: impl Fn(Change) + Send + Sync + 'static,
+    ) -> StoreResult<Listening> {
+        self.add(with, Inbox::new(Some(Box::new(callback))))
+    }
+
     /// Calls on a thread of its own. Returns when the server has the LISTEN.
     pub(super) fn listen(
         self: &Arc<Self>,
         with: &Listens<'_>,
         callback: impl Fn(Change) + Send + 'static,
     ) -> StoreResult<Listening> {
-        let inbox = Arc::new(Inbox::default());
-        let mut listening = Listening { hub: Arc::clone(self), inbox: Arc::clone(&inbox), caller: None };
-        let starting = self.starting.lock();
-        let is_listening = {
-            let mut state = self.state.lock();
-            state.inboxes.push(Arc::clone(&inbox));
-            state.listener.is_some()
-        };
-        if !is_listening {
-            self.start(with)?;
-        }
-        drop(starting);
+        let inbox = Inbox::new(None);
+        let mut listening = self.add(with, Arc::clone(&inbox))?;
         let call = move || {
             while let Some(change) = inbox.next() {
                 // The host's panic is its own concern, and the panic hook has reported it.
@@ -175,6 +188,22 @@ impl Hub {
                 StoreError::new(StoreErrorKind::Io, text).with_source(error)
             })?;
         listening.caller = Some(caller);
+        Ok(listening)
+    }
+
+    /// Adds an inbox, and sees to it that a connection listens.
+    fn add(self: &Arc<Self>, with: &Listens<'_>, inbox: Arc<Inbox>) -> StoreResult<Listening> {
+        let listening = Listening { hub: Arc::clone(self), inbox: Arc::clone(&inbox), caller: None };
+        let starting = self.starting.lock();
+        let is_listening = {
+            let mut state = self.state.lock();
+            state.inboxes.push(inbox);
+            state.listener.is_some()
+        };
+        if !is_listening {
+            self.start(with)?;
+        }
+        drop(starting);
         Ok(listening)
     }
 

@@ -83,6 +83,7 @@ mod wake;
 pub(crate) mod watch;
 mod wire;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,7 +107,7 @@ use folding::Folding;
 use habits::Habits;
 use hub::{Hub, Listens};
 use news::NewsSet;
-use pool::Pool;
+use pool::{Lease, Pool};
 use request::Request;
 use time::{PostgresClock, Timekeeper};
 pub(super) use tx::PostgresBackend;
@@ -261,14 +262,26 @@ impl PostgresStore {
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn on_change(&self, callback: impl Fn(Change) + Send + Sync + 'static) -> Result<Listening> {
-        let with = Listens {
+        Ok(self.hub.listen(&self.listens(), callback)?)
+    }
+
+    /// Calls like [`Self::on_change`], but where the news comes: on the thread that committed, or on the store's own. So the
+    /// callback must not block.
+    pub(crate) fn on_change_at_once(
+        &self,
+        callback: impl Fn(Change) + Send + Sync + 'static,
+    ) -> Result<Listening> {
+        Ok(self.hub.listen_at_once(&self.listens(), callback)?)
+    }
+
+    fn listens(&self) -> Listens<'_> {
+        Listens {
             runtime: self.driver.runtime(),
             connector: &self.connector,
             options: &self.options,
             time: &self.time,
             pool: &self.pool,
-        };
-        Ok(self.hub.listen(&with, callback)?)
+        }
     }
 }
 
@@ -284,9 +297,10 @@ impl Store for PostgresStore {
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
-        let (mut news, mut is_over) = (NewsSet::NONE, false);
+        let (news, mut is_over, is_told) = (Cell::new(NewsSet::NONE), false, Cell::new(false));
         let commits_along = self.habits.commits_along(mode);
-        let done = sessions::transact(&self.pool, &self.options, mode, |wire| {
+        let tell = |lease: &Lease| is_told.set(self.announcer.tell_on(lease, news.get()));
+        let body = |wire: Box<dyn wire::Wire + '_>| {
             let mut tx =
                 PostgresBackend::inside(wire, mode, self.announcer.in_transaction()).own(&self.habits);
             if self.numbers_at_once {
@@ -296,7 +310,8 @@ impl Store for PostgresStore {
                 tx = tx.commits_along();
             }
             let ran = Tx::run(&mut tx, |tx| body(tx));
-            (news, is_over) = (tx.news(), tx.is_over());
+            news.set(tx.news());
+            is_over = tx.is_over();
             if tx.was_too_soon() {
                 self.habits.committed_too_soon();
             }
@@ -307,10 +322,11 @@ impl Store for PostgresStore {
             tx.check_whole().map_err(Error::Store)?;
             tx.conclude()?;
             Ok(PostgresBackend::flushes_after(&tx))
-        });
+        };
+        let done = sessions::transact_then(&self.pool, &self.options, mode, body, tell);
         // A commit with an unknown outcome may have taken effect.
         if is_over || done.as_ref().map_or_else(Error::is_indeterminate, |()| true) {
-            self.announcer.committed(news);
+            self.announcer.committed(news.get(), is_told.get());
         }
         if done.is_ok() && mode == TxMode::Write && serving::is_service() {
             self.folding.attend(&self.pool, &self.options);

@@ -1,5 +1,7 @@
 //! What callers ask of a connection.
 
+use std::fmt;
+
 use super::error::Failure;
 use super::wire::{Answer, Statement, Touch};
 
@@ -20,6 +22,17 @@ pub(super) enum Request {
     RollBack,
     /// Runs this text, a transaction of its own.
     Tell(String),
+    /// Sends it, without waiting for the result. Refused if that may hold up what is asked next.
+    TellBeside(String, Untold),
+}
+
+/// What is called if a text proves not to have been sent.
+pub(super) struct Untold(pub(super) Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Untold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Untold")
+    }
 }
 
 /// What follows statements.

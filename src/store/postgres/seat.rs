@@ -87,11 +87,16 @@ impl SessionHandle {
         Self { seat: None, helpers: None, _alive: mpsc::channel(1).0 }
     }
 
+    /// Returns true if this thread can serve a connection itself. A thread without a runtime may run one. For any other
+    /// thread this is unknown.
+    pub(super) fn serves_here() -> bool {
+        Handle::try_current().is_err()
+    }
+
     /// Makes a request, and waits for its reply.
     pub(super) fn call(&self, request: Request) -> Reply {
         let Some(seat) = &self.seat else { return Err(ended()) };
-        // A thread without a runtime may run one. For any other thread this is unknown.
-        if Handle::try_current().is_err() {
+        if Self::serves_here() {
             return seat.lock().handle(request);
         }
         let (reply, answer) = sync_channel(1);

@@ -13,12 +13,12 @@ use super::error::{Failure, commit_error, is_of_standby, open_commit};
 use super::holder::end_stopped;
 use super::liveness::Liveness;
 use super::pipeline::join_all;
-use super::request::{Opening, Reply, Request, Then};
+use super::request::{Opening, Reply, Request, Then, Untold};
 use super::route::Route;
 use super::seat::look;
 use super::tick_lock::COMMIT;
 use super::wire::{Statement, Touch};
-use crate::error::StoreErrorKind;
+use crate::error::{StoreError, StoreErrorKind};
 
 /// For how long reads stay at a standby before they connect again: by then the address may lead to the
 /// primary.
@@ -28,11 +28,16 @@ pub(super) struct Session {
     dialer: Dialer,
     liveness: Liveness,
     connection: Option<Connection>,
+    /// After how many more commits a `NOTIFY` may be sent beside.
+    tells_in: u32,
 }
+
+/// For how many commits no `NOTIFY` is sent beside after one that was slow.
+const PAUSE: u32 = 64;
 
 impl Session {
     pub(super) fn new(dialer: Dialer) -> Self {
-        Self { dialer, liveness: Liveness::new(), connection: None }
+        Self { dialer, liveness: Liveness::new(), connection: None, tells_in: 0 }
     }
 
     /// Serves a request. A connection that turns out to be lost is given up.
@@ -81,6 +86,7 @@ impl Session {
             Request::Commit(then) => self.commit(then).await,
             Request::RollBack => self.roll_back().await,
             Request::Tell(text) => self.tell(&text).await,
+            Request::TellBeside(text, untold) => self.tell_beside(text, untold).await,
         }
     }
 
@@ -109,6 +115,12 @@ impl Session {
         look().await;
         self.connection
             .take_if(|connection| connection.standby_since.is_some_and(|since| since.elapsed() > STANDBY));
+        if let Some(connection) = &mut self.connection
+            && !connection.has_told().await
+        {
+            self.connection = None;
+            self.tells_in = PAUSE;
+        }
         let was_used = self.connection.as_ref().is_some_and(|connection| !connection.is_lost());
         self.connect(role).await?;
         match self.try_begin(opening, batch, touch, then).await {
@@ -161,6 +173,21 @@ impl Session {
             }
             done => done,
         }
+    }
+
+    /// Behind a pooler, what is sent next might be answered with the result of this. After one that was slow or failed, the
+    /// next ones are for others to send.
+    async fn tell_beside(&mut self, text: String, untold: Untold) -> Reply {
+        let paused = self.tells_in > 0;
+        self.tells_in = self.tells_in.saturating_sub(1);
+        match &mut self.connection {
+            Some(connection) if !paused && connection.route == Route::Direct => connection.tell_beside(text, untold).await,
+            _ => {
+                let text = "nothing is sent beside the transactions of this connection";
+                return Err(Failure::Refused(StoreError::new(StoreErrorKind::Busy, text)));
+            }
+        }
+        Ok(Vec::new())
     }
 
     async fn try_tell(&mut self, text: &str) -> Reply {

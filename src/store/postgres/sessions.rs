@@ -20,11 +20,22 @@ pub(super) fn transact<E: From<StoreError>>(
     mode: TxMode,
     body: impl FnOnce(Box<dyn Wire + '_>) -> Result<bool, E>,
 ) -> Result<(), E> {
+    transact_then(pool, options, mode, body, |_| ())
+}
+
+/// The same. After a commit, `then` may use its connection.
+pub(super) fn transact_then<E: From<StoreError>>(
+    pool: &Arc<Pool>,
+    options: &PostgresOptions,
+    mode: TxMode,
+    body: impl FnOnce(Box<dyn Wire + '_>) -> Result<bool, E>,
+    then: impl FnOnce(&Lease),
+) -> Result<(), E> {
     let entered = pool.enter(mode)?;
     let is_inner = entered.is_inner;
     let mut transaction = Transaction { pool, options, mode, is_inner, lease: None, stage: Stage::Before };
     let flushes = body(Box::new(&mut transaction))? && options.survives_power();
-    Ok(transaction.commit(flushes).map_err(StoreError::from)?)
+    Ok(transaction.commit(flushes, then).map_err(StoreError::from)?)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,14 +131,14 @@ impl Transaction<'_> {
 
     /// Commits. The results of a read are known before its transaction ends, so a reader does not wait for
     /// that.
-    fn commit(mut self, flushes: bool) -> Result<(), Failure> {
-        let Some(lease) = self.lease.as_ref().filter(|_| self.stage == Stage::Open) else { return Ok(()) };
-        if self.mode == TxMode::Read {
-            return Ok(());
+    fn commit(mut self, flushes: bool, then: impl FnOnce(&Lease)) -> Result<(), Failure> {
+        let Some(lease) = self.lease.as_ref().filter(|_| self.mode == TxMode::Write) else { return Ok(()) };
+        if std::mem::replace(&mut self.stage, Stage::Over) == Stage::Open {
+            watch::commit();
+            lease.session().call(Request::Commit(Then::commit(flushes)))?;
         }
-        self.stage = Stage::Over;
-        watch::commit();
-        lease.session().call(Request::Commit(Then::commit(flushes))).map(|_| ())
+        then(lease);
+        Ok(())
     }
 }
 

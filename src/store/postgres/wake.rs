@@ -1,28 +1,29 @@
 //! How a store notifies listeners of its commits.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 use super::hub::Hub;
 use super::news::{Channel, NewsSet};
 use super::places::Purpose;
-use super::pool::Pool;
-use super::request::Request;
+use super::pool::{Lease, Pool};
+use super::request::{Request, Untold};
+use super::seat::SessionHandle;
 
 /// How a store's commits wake listeners ([`super::PostgresStore::on_change`]) of other stores. Its own
 /// listeners are woken directly, unless it is [`Self::Never`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Wake {
-    /// After the commit, from one of the store's connections: at once after a pause, and then one `NOTIFY` for all
-    /// commits within 5 ms, or within up to 20 ms while there is more than one commit per millisecond. The commits do
-    /// not wait for each other. A wake-up may be late by the same time. It waits while hosts' transactions use all of a
-    /// store's one or two connections, and is lost if the process ends at once.
+    /// After the commit, from one of the store's connections: after a pause at once and from the one that committed, and
+    /// then one `NOTIFY` for all commits within 5 ms, or within up to 20 ms while there is more than one commit per
+    /// millisecond. The commits do not wait for each other. A wake-up may be late by the same time. It waits while hosts'
+    /// transactions use all of a store's one or two connections, and is lost if the process ends at once.
     #[default]
     Beside,
     /// By a `NOTIFY` in the transaction. The server makes such commits take turns, over all its databases and
@@ -46,8 +47,11 @@ struct Outbox {
 #[derive(Debug, Default)]
 struct Pending {
     news: NewsSet,
-    /// How many commits brought them.
+    /// How many commits brought some since the last `NOTIFY`.
     commits: u128,
+    /// Until when nothing is sent, and how long that time is.
+    quiet_until: Option<Instant>,
+    gap: Duration,
     /// Once closed, what is left is sent at once.
     is_closed: bool,
 }
@@ -67,30 +71,45 @@ impl Outbox {
         self.came.notify_one();
     }
 
-    fn take(&self) -> NewsSet {
+    /// Takes what is to be sent now, unless it is too early for that.
+    fn take(&self, more: NewsSet, now: Instant) -> Option<NewsSet> {
         let mut pending = self.pending.lock();
-        pending.commits = 0;
-        std::mem::take(&mut pending.news)
+        if !pending.is_closed && pending.quiet_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        pending.commits += u128::from(!more.is_empty());
+        pending.go_on(now);
+        Some(std::mem::take(&mut pending.news).and(more))
     }
 
     /// Keeps what could not be sent, until more comes.
     fn put_back(&self, news: NewsSet) {
         let mut pending = self.pending.lock();
         pending.news = pending.news.and(news);
+        pending.quiet_until = None;
     }
 
-    fn is_empty(&self) -> bool {
-        self.pending.lock().news.is_empty()
+    /// Returns until when nothing is sent, unless this is the end.
+    fn waits_until(&self) -> Option<Instant> {
+        let pending = self.pending.lock();
+        pending.quiet_until.filter(|_| !pending.is_closed)
     }
 
-    /// Returns the least time until the next `NOTIFY` after a gap of this length. It is longer only for many commits: a
-    /// single commit would wait for nothing, and so would the next one after it.
-    fn gap_after(&self, gap: Duration) -> Duration {
-        if self.pending.lock().commits > gap.as_millis() { (gap * 2).min(GAPS.1) } else { GAPS.0 }
+    /// Returns whether there is nothing to send, and whether this is the end.
+    fn is_empty(&self) -> (bool, bool) {
+        let pending = self.pending.lock();
+        (pending.news.is_empty(), pending.is_closed)
     }
+}
 
-    fn is_closed(&self) -> bool {
-        self.pending.lock().is_closed
+impl Pending {
+    /// Begins the time until the next `NOTIFY`. It is longer only for many commits: a single commit would wait for nothing,
+    /// and so would the next one after it.
+    fn go_on(&mut self, now: Instant) {
+        let gap = self.gap.max(GAPS.0);
+        self.gap = if self.commits > gap.as_millis() { (gap * 2).min(GAPS.1) } else { GAPS.0 };
+        self.commits = 0;
+        self.quiet_until = Some(now + self.gap);
     }
 }
 
@@ -117,13 +136,31 @@ impl Announcer {
         (self.wake == Wake::InTransaction).then(|| self.hub.channel())
     }
 
-    /// Announces what was committed, or may have been.
-    pub(super) fn committed(&self, news: NewsSet) {
+    /// Sends a `NOTIFY` on the connection of a commit that brought news, if it is time for one. Returns false if others are
+    /// to send it. So a commit after a pause wakes no thread of its own process before it is heard elsewhere.
+    pub(super) fn tell_on(&self, lease: &Lease, news: NewsSet) -> bool {
+        let Some(outbox) = self.outbox.as_ref().filter(|_| !news.is_empty() && SessionHandle::serves_here())
+        else {
+            return false;
+        };
+        let Some(all) = outbox.take(news, Instant::now()) else { return false };
+        let late = Arc::clone(outbox);
+        let untold = Untold(Box::new(move || late.add(all)));
+        let is_sent =
+            lease.session().call(Request::TellBeside(text(&self.hub.channel(), all), untold)).is_ok();
+        if !is_sent {
+            outbox.put_back(all);
+        }
+        is_sent
+    }
+
+    /// Announces what was committed, or may have been, to this store's own listeners, and to others unless these are told.
+    pub(super) fn committed(&self, news: NewsSet, is_told: bool) {
         if news.is_empty() || self.wake == Wake::Never {
             return;
         }
         self.hub.note(news);
-        if let Some(outbox) = &self.outbox {
+        if let Some(outbox) = self.outbox.as_ref().filter(|_| !is_told) {
             outbox.add(news);
         }
     }
@@ -139,26 +176,23 @@ impl Drop for Announcer {
 
 /// Sends one `NOTIFY` for everything that came meanwhile. What cannot be sent goes with the next.
 async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
-    let mut gap = GAPS.0;
     loop {
         outbox.came.notified().await;
-        let is_last = outbox.is_closed();
-        if is_last && outbox.is_empty() {
-            return;
+        // The end of the store does not wait that long.
+        if let Some(until) = outbox.waits_until() {
+            let _ = timeout_at(until.into(), outbox.closed.notified()).await;
         }
-        if let Ok(lease) = pool.lease_for_task(Purpose::Service).await {
-            let news = outbox.take();
-            if !news.is_empty() && lease.session().ask(Request::Tell(text(&channel, news))).await.is_err() {
-                outbox.put_back(news);
-            }
+        let (is_empty, is_last) = outbox.is_empty();
+        if !is_empty
+            && let Ok(lease) = pool.lease_for_task(Purpose::Service).await
+            && let Some(news) = outbox.take(NewsSet::NONE, Instant::now()).filter(|news| !news.is_empty())
+            && lease.session().ask(Request::Tell(text(&channel, news))).await.is_err()
+        {
+            outbox.put_back(news);
         }
         if is_last {
             return;
         }
-        // The end of the store does not wait that long.
-        let closed = outbox.closed.notified();
-        let _ = timeout(gap, closed).await;
-        gap = outbox.gap_after(gap);
     }
 }
 
@@ -180,13 +214,30 @@ mod tests {
 
     #[test]
     fn a_gap_grows_while_there_are_many_commits_and_not_for_one_that_follows_another() {
-        let gap_after = |commits: u32, gap| {
-            let outbox = Outbox::default();
-            (0..commits).for_each(|_| outbox.add(News::Ready.into()));
-            outbox.gap_after(gap)
+        let gap_after = |commits: u128, gap| {
+            let mut pending = Pending { commits, gap, ..Pending::default() };
+            pending.go_on(Instant::now());
+            pending.gap
         };
         let [least, most] = [GAPS.0, GAPS.1];
         assert_eq!([0, 1, 5, 6].map(|commits| gap_after(commits, least)), [least, least, least, least * 2]);
         assert_eq!([20, 21].map(|commits| gap_after(commits, most)), [least, most]);
+    }
+
+    #[test]
+    fn news_is_taken_once_by_whoever_comes_first_after_the_gap() {
+        let (outbox, began) = (Outbox::default(), Instant::now());
+        let (ready, events) = (NewsSet::from(News::Ready), NewsSet::from(News::Events));
+        assert_eq!(outbox.take(ready, began), Some(ready), "after a pause at once");
+        assert_eq!(outbox.take(events, began), None, "too early");
+        outbox.add(events);
+        let later = began + GAPS.0;
+        assert_eq!(outbox.take(ready, later), Some(ready.and(events)));
+        assert_eq!(outbox.take(NewsSet::NONE, later + GAPS.0), Some(NewsSet::NONE), "nothing is sent twice");
+        outbox.put_back(ready);
+        assert_eq!(outbox.take(NewsSet::NONE, later + GAPS.0), Some(ready), "what failed is sent without a gap");
+        outbox.close();
+        outbox.add(events);
+        assert_eq!(outbox.take(NewsSet::NONE, later + GAPS.0), Some(events), "the end does not wait");
     }
 }

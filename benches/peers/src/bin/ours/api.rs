@@ -15,7 +15,7 @@ use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::service::{Admitter, Attempt, LoopHandle, Upkeep, Worker, drive};
 pub use stationmaster::store::postgres::Wake;
 use stationmaster::store::postgres::tokio_postgres::Transaction;
-use stationmaster::store::postgres::{self, Change, Listening, PostgresOptions, Schema};
+use stationmaster::store::postgres::{self, Listening, PostgresOptions, Schema};
 use stationmaster::store::sqlite::SqliteOptions;
 use stationmaster::store::{Durability, PostgresStore, SqliteStore, Store, Tx};
 use stationmaster::{LeaseRef, NewTask, Renewal, Result, TaskKey, TaskRecord, TaskState};
@@ -62,15 +62,7 @@ impl Ours {
     pub fn worker(lease: Duration) -> Self {
         let store = connect(Wake::default());
         let (idle, clock) = (LoopHandle::new(), Box::new(store.clock()));
-        let woken = idle.clone();
-        let callback = move |change: Change| {
-            if change.capacity() {
-                woken.wake();
-            } else if change.ready() {
-                woken.wake_for_ready();
-            }
-        };
-        let listening = store.on_change(callback).expect("the server listens");
+        let listening = idle.listen(&store).expect("the server listens");
         Self { lease, ..Self::over(Arc::new(store), clock, Some(listening), idle) }
     }
 

@@ -1,0 +1,89 @@
+//! What wakes a loop.
+
+#[cfg(feature = "postgres")]
+use crate::error::Result;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::{Change, Listening, PostgresStore};
+
+use super::driver::LoopHandle;
+
+/// Kinds of changes for which the services behind a handle look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted(u8);
+
+impl Wanted {
+    /// Tasks became ready, or slots or limits came back.
+    pub(super) const TASKS: Self = Self(1);
+    /// Holders of leases were asked to stop.
+    pub(super) const CANCELS: Self = Self(2);
+    /// Sensors were registered or ended.
+    pub(super) const SENSORS: Self = Self(4);
+    /// The feed has more events.
+    pub(super) const EVENTS: Self = Self(8);
+
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    #[cfg(feature = "postgres")]
+    const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl LoopHandle {
+    /// Notes what a service of this handle looks for. A handle of which this is not known wants everything.
+    pub(super) fn wants(&self, more: Wanted) {
+        let mut state = self.state();
+        state.wanted = Some(state.wanted.map_or(more, |wanted| wanted.and(more)));
+    }
+
+    /// Wakes the loops of this handle after each commit, here or on another machine, that may have brought work for the
+    /// services that they drive: for an [`Admitter`](super::Admitter) and a [`Worker`](super::Worker) tasks that became
+    /// ready and capacity that came back, for a worker, a [`Keeper`](super::Keeper) and an [`Upkeep`](super::Upkeep) tasks
+    /// that were cancelled, for a [`Poker`](super::Poker) sensors, and for a [`FeedReader`](super::FeedReader) events. A
+    /// handle that drives none of these is woken for all of this.
+    ///
+    /// It lasts until the result is dropped. It works like [`PostgresStore::on_change`], which is for other wishes: it
+    /// shares the connection that listens, a wake-up is a hint, and a loop still looks by itself from time to time.
+    ///
+    /// # Errors
+    ///
+    /// As [`PostgresStore::on_change`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use stationmaster::service::{LoopHandle, Worker};
+    /// use stationmaster::store::PostgresStore;
+    /// use stationmaster::store::postgres::PostgresOptions;
+    ///
+    /// let store = Arc::new(PostgresStore::connect("postgres://jobs@127.0.0.1/jobs", PostgresOptions::new())?);
+    /// let handle = LoopHandle::new();
+    /// let _listening = handle.listen(&store)?;
+    /// let worker = Worker::new(store, "worker-1".try_into()?).handler(|attempt| println!("{}", attempt.task().key));
+    /// worker.run(&handle)?;
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    #[cfg(feature = "postgres")]
+    pub fn listen(&self, store: &PostgresStore) -> Result<Listening> {
+        let handle = self.clone();
+        store.on_change_at_once(move |change| handle.hear(change))
+    }
+
+    #[cfg(feature = "postgres")]
+    fn hear(&self, change: Change) {
+        let wanted = self.state().wanted;
+        let wants = |what| wanted.is_none_or(|wanted| wanted.has(what));
+        let (tasks, sensors, events) =
+            (wants(Wanted::TASKS), wants(Wanted::SENSORS), wants(Wanted::EVENTS));
+        if change.cancels() && wants(Wanted::CANCELS) {
+            self.wake_for_cancel();
+        } else if tasks && change.capacity() || sensors && change.sensors() || events && change.events() {
+            self.wake();
+        } else if tasks && change.ready() {
+            self.wake_for_ready();
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A commit announces itself on its own connection, and loops are woken for what their services look for.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use stationmaster::service::{Admitter, FeedReader, Keeper, LoopHandle, Poker, Service, Upkeep};
+use stationmaster::store::postgres::PostgresOptions;
+use stationmaster::store::{PostgresStore, Store, Tx};
+use stationmaster::task::Feed;
+use stationmaster::Timestamp;
+
+use crate::postgres_server::{OwnServer, Plain};
+use crate::scratch::Scratch;
+use crate::{put, task};
+
+/// It only ends a test that fails.
+const LONG: Duration = Duration::from_secs(60);
+
+fn enqueue(store: &PostgresStore, name: &str) {
+    store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[task(name)])).unwrap();
+}
+
+/// Who sends a `NOTIFY` from another connection would wait until the second transaction ends.
+#[test]
+fn a_commit_is_heard_while_the_only_connection_is_in_use_again() {
+    let scratch = Scratch::new();
+    let (actor, listener) =
+        (scratch.open(|options| options.connections(1)), scratch.open(|options| options));
+    let (tell, told) = channel();
+    let _listening = listener.on_change(move |change| tell.send(change).unwrap()).unwrap();
+    for round in 0..3 {
+        // Longer than stores wait between two of them.
+        std::thread::sleep(Duration::from_millis(50));
+        enqueue(&actor, &format!("first-{round}"));
+        let heard = actor.write(|tx| {
+            tx.enqueue(Timestamp::UNIX_EPOCH, &[task(&format!("second-{round}"))])?;
+            Ok(told.recv_timeout(LONG))
+        });
+        assert!(heard.unwrap().unwrap().ready());
+        assert!(told.recv_timeout(LONG).unwrap().ready(), "and the second one in its turn");
+    }
+}
+
+/// The server sends one notification at a time. Here one of another program stays in its commit, which waits for a standby
+/// that never comes.
+#[test]
+fn a_notification_that_is_held_up_holds_up_no_transaction() {
+    let Some(server) = OwnServer::start() else { return };
+    let plain = Plain::connect(&server.url());
+    plain.ask("CREATE ROLE jobs LOGIN; GRANT CREATE ON DATABASE postgres TO jobs; CREATE TABLE other (n int)");
+    plain.ask("ALTER ROLE jobs SET synchronous_commit = local");
+    let jobs = server.url().replace("postgres@", "jobs@");
+    let store = PostgresStore::connect(&jobs, PostgresOptions::new().connections(1)).unwrap();
+    put(&store, "before").unwrap();
+    plain.ask("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    plain.ask("SELECT pg_reload_conf()");
+    let stuck = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    std::thread::scope(|scope| {
+        let url = server.url();
+        scope.spawn(move || {
+            let other = Plain::connect(&url);
+            let _ = other.try_ask("INSERT INTO other VALUES (1); NOTIFY something");
+        });
+        while plain.number(stuck) == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for name in ["a", "b", "c"] {
+            std::thread::sleep(Duration::from_millis(50));
+            put(&store, name).unwrap();
+        }
+        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND NOT granted";
+        assert!(plain.number(waits) > 0, "none of its notifications was sent");
+        assert_eq!(plain.number(stuck), 1, "the other program is still in its commit");
+        plain.ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
+    });
+    enqueue(&store, "after");
+}
+
+#[test]
+fn a_handle_is_woken_for_what_its_services_look_for() {
+    let scratch = Scratch::new();
+    let (actor, store) = (scratch.open(|options| options), Arc::new(scratch.open(|options| options)));
+    let name = || "worker".try_into().unwrap();
+    let handle_of = |service: &mut dyn FnMut(&LoopHandle)| {
+        let handle = LoopHandle::new();
+        service(&handle);
+        handle
+    };
+    let shared = || store.clone() as Arc<dyn Store>;
+    let admits = handle_of(&mut |handle| Admitter::new(shared(), name()).woken_by(handle));
+    let keeps = handle_of(&mut |handle| Keeper::new(shared(), LONG).woken_by(handle));
+    let tends = handle_of(&mut |handle| Upkeep::new(shared()).woken_by(handle));
+    let pokes = handle_of(&mut |handle| Poker::new(shared(), name()).woken_by(handle));
+    let reads = handle_of(&mut |handle| FeedReader::new(shared(), name(), |_| Ok(())).woken_by(handle));
+    let own = LoopHandle::new();
+    let all = [&keeps, &tends, &pokes, &reads, &admits, &own];
+    // The last is told last.
+    let listening = all.map(|handle| handle.listen(&store).unwrap());
+    let mut seen = all.map(LoopHandle::seen);
+    let mut woken = |what: &dyn Fn()| {
+        what();
+        own.wait_since(seen[5], LONG);
+        let now = all.map(LoopHandle::seen);
+        let woken: Vec<bool> = now.iter().zip(&seen).map(|(now, before)| now != before).collect();
+        seen = now;
+        woken
+    };
+    assert_eq!(woken(&|| enqueue(&actor, "t")), [false, false, false, false, true, true]);
+    let cancel = || {
+        let cancel = |tx: &mut Tx<'_>| tx.cancel(Timestamp::UNIX_EPOCH, LONG, &[task("fed").key], "by hand");
+        actor.write(cancel).unwrap();
+    };
+    let fed = task("fed").feed(Feed::Ends);
+    assert_eq!(
+        woken(&|| drop(actor.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[fed.clone()])).unwrap())),
+        [false, false, false, false, true, true]
+    );
+    assert_eq!(woken(&cancel), [false, false, false, true, true, true], "the end is in the feed");
+    drop(listening);
+    let before = own.seen();
+    enqueue(&actor, "unheard");
+    own.wait_since(before, Duration::from_millis(50));
+    assert_eq!(own.seen(), before, "the listening has ended");
+}
