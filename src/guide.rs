@@ -547,8 +547,9 @@
 //!
 //! A worker's handler registers its task in the same way and then calls
 //! [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere). With
-//! [`OnLanded::Resume`](crate::sensor::OnLanded::Resume) the task runs again when its condition is met, and finds the
-//! result in [`TaskRecord::value`](crate::TaskRecord::value). `examples/web_service` does both.
+//! [`OnLanded::Resume`](crate::sensor::OnLanded::Resume) the task runs again when its condition is met.
+//! [`Attempt::landed`](crate::service::Attempt::landed) tells this attempt from the first, and returns the landed value.
+//! `examples/web_service` does both.
 //!
 //! # Call back when a task ends
 //!

@@ -487,6 +487,42 @@ fn a_landed_sensor_may_resume_its_task_with_the_value() {
 }
 
 #[test]
+fn a_task_tells_by_its_value_that_it_is_resumed_until_its_attempt_fails() {
+    for store in stores() {
+        let retry = RetryPolicy::fixed(secs(5)).max_attempts(2).build().unwrap();
+        let waits = || waits(10, 100).on_landed(OnLanded::Resume);
+        let oracle = Oracle::new(PokeOutcome::Landed(None));
+        let mut poker = poker(&store, "p", &oracle);
+        let mut lands = |now| assert_eq!(poker.tick(at(now)).unwrap().landed, 1);
+        let value = || task(&store, "t").value;
+        let nothing = Some(String::new());
+
+        put(&store, 0, &[NewTask::new(key("t")).retry(retry)]);
+        let first = run(&store, 0);
+        assert_eq!(value(), None, "it has still to wait");
+        register_all(&store, 0, &first, "/a", waits());
+        lands(1);
+        let resumed = run(&store, 1)[0];
+        assert_eq!(value(), nothing, "it landed, without a value");
+        end(&store, 1, Finish::given_back(resumed));
+        run(&store, 2);
+        assert_eq!(value(), nothing, "given back");
+        assert_eq!(at_once(&store).tick(at(20)).unwrap().reaped.len(), 1);
+        let again = run(&store, 20)[0];
+        assert_eq!(value(), nothing, "its lease was lost");
+        assert_eq!(end(&store, 20, Finish::failed(again, "why")), Finished::RetryAt(at(25)));
+        at_once(&store).tick(at(25)).unwrap();
+        let retried = run(&store, 25);
+        assert_eq!(value(), None, "a retry waits again");
+        register_all(&store, 25, &retried, "/a", waits());
+        lands(26);
+        run(&store, 26);
+        assert_eq!(value(), nothing);
+        audited(&store);
+    }
+}
+
+#[test]
 fn a_pool_may_let_sensing_tasks_keep_their_slots() {
     for store in stores() {
         let pool = PoolSpec::new("licence", Slots::Limited(1)).unwrap().sensing_keeps_slots(true);

@@ -153,7 +153,7 @@ impl Condition for RegionOpen {
 
 /// Publishes a film, once its region is open. Until then it waits without a worker.
 async fn publish(app: &App, attempt: &Attempt) -> Result<Outcome> {
-    if attempt.task().value.is_some() {
+    if attempt.landed().is_some() {
         return end(app, attempt, None).await;
     }
     let region = RegionOpen { region: Film::of(attempt).await?.region };

@@ -143,6 +143,39 @@ impl Attempt {
         &self.0.task
     }
 
+    /// Returns the value that the task's sensor landed with, if the task goes on after that landing
+    /// ([`OnLanded::Resume`](crate::sensor::OnLanded::Resume)). It is empty if the sensor landed without a value. Returns
+    /// `None` if the task has still to wait: register its sensor then.
+    ///
+    /// An attempt that was given back, or was requeued because its lease was lost, finds the same value again. A failed
+    /// attempt does not: its retry begins from the start, and waits again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::clock::{Clock, SystemClock};
+    /// use stationmaster::ops::Fenced;
+    /// use stationmaster::sensor::{OnLanded, Settings};
+    /// use stationmaster::service::Attempt;
+    /// use stationmaster::service::kinds::{Condition, FileExists};
+    ///
+    /// fn load(attempt: &Attempt) -> stationmaster::Result<()> {
+    ///     if attempt.landed().is_some() {
+    ///         return Ok(println!("the file is there")); // the work
+    ///     }
+    ///     let settings = Settings::new(Duration::from_secs(60), Duration::from_secs(3_600))?;
+    ///     let file = FileExists::at("in.csv").sensor(attempt.lease(), settings.on_landed(OnLanded::Resume))?;
+    ///     attempt.store().write(|tx| tx.register(SystemClock.now(), &[file.clone()])?.fenced())?;
+    ///     attempt.ended_elsewhere();
+    ///     Ok(())
+    /// }
+    /// # let _ = load;
+    /// ```
+    pub fn landed(&self) -> Option<&str> {
+        self.0.task.value.as_deref()
+    }
+
     /// Returns the lease, which every call for this attempt names.
     pub fn lease(&self) -> LeaseRef {
         self.0.task.lease_ref()
