@@ -80,6 +80,17 @@ impl Error {
         Self::Aborted(cause.into())
     }
 
+    /// Says in the text during what a store or the system failed.
+    pub(crate) fn during(self, what: &str) -> Self {
+        match self {
+            Self::Store(error) => {
+                Self::Store(StoreError { message: format!("{what}: {}", error.message), ..error })
+            }
+            Self::Refused(error) => Self::Refused(format!("{what}: {error}").into()),
+            other => other,
+        }
+    }
+
     /// Returns true if nothing was committed and the same call may succeed later: see
     /// [`StoreError::is_retryable`].
     pub fn is_retryable(&self) -> bool {

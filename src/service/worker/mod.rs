@@ -179,8 +179,9 @@ impl Worker {
         max_run(length: impl Fn(&TaskRecord) -> Option<Duration> + Send + Sync + 'static) {
             max_run = Some(Arc::new(length))
         }
-        /// Calls this, on one of the worker's threads, with each error after which the worker continues.
-        /// [`Error::LeaseLost`] names each attempt whose lease was lost, once: when its end is refused, or a second after
+        /// Calls this, on one of the worker's threads, with each error after which the worker continues. The text of an
+        /// error of the store begins with what the worker was doing: `renewing leases: …`, `asking for tasks: …`,
+        /// `starting tasks: …` or `storing the ends of attempts: …`. [`Error::LeaseLost`] names each attempt whose lease was lost, once: when its end is refused, or a second after
         /// the loss if its handler still works. A worker that stops within that second does not name it.
         on_error(call: impl Fn(&Error) + Send + Sync + 'static) { on_error = Some(Arc::new(call)) }
         /// Reports what it counts and measures as an [`Admitter`](super::Admitter) and a
