@@ -1,6 +1,7 @@
 //! What a handler is given.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -46,7 +47,8 @@ pub enum Cancelled {
 /// * *By [`Self::end`]*, in one transaction with further operations of this store.
 /// * *In the host's own transaction*, beside its own rows. The handler calls [`finish`](Tx::finish) there with
 ///   [`Self::lease`], or a statement of [`_sql`](crate::_sql), or registers the task as a sensor. After the commit it
-///   calls [`Self::ended_elsewhere`].
+///   calls [`Self::ended_elsewhere`]. A handler that is a future gives the transaction to `Attempt::end_by`, which
+///   repeats it where that helps.
 ///
 /// In the last two cases the worker stores nothing, whatever the handler returns.
 ///
@@ -306,9 +308,7 @@ impl Attempt {
     ) -> Result<()> {
         let turns = self.0.turns.lock().clone();
         let finish = [Finish::new(self.lease(), outcome.into())];
-        let (mut unknown, mut pause) = (None, Duration::from_millis(10));
-        // A lease of an attempt that has ended counts as lost, too. So a loss does not settle an unknown outcome.
-        let mut tries_after_loss = 5;
+        let mut ending = Ending::new(self);
         loop {
             let ended = self.0.store.write(|tx| {
                 if !turns.is_empty() {
@@ -317,37 +317,11 @@ impl Attempt {
                 tx.finish(self.0.clock.now(), &finish)?.fenced()?;
                 body(tx)
             });
-            match ended {
-                // Either the first call was committed and its response lost, or the worker has recorded its own end:
-                // unknown.
-                Err(Error::Repeated { .. }) if unknown.is_some() => match unknown {
-                    Some(unknown) if self.is_given_up() => return Err(unknown),
-                    _ => break,
-                },
-                Err(error) if is_open(&error) && (!self.is_lost() || unknown.is_some()) => {
-                    if error.is_indeterminate() {
-                        unknown = Some(error);
-                    }
-                    if self.is_lost() {
-                        tries_after_loss -= 1;
-                    }
-                    if tries_after_loss == 0
-                        && let Some(unknown) = unknown
-                    {
-                        return Err(unknown);
-                    }
-                    // Ends with the lease, because the keeper reports its loss.
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_secs(1));
-                }
-                ended => {
-                    ended?;
-                    break;
-                }
+            match ending.after(ended) {
+                ControlFlow::Break(ended) => return ended,
+                ControlFlow::Continue(pause) => std::thread::sleep(pause),
             }
         }
-        self.ended_elsewhere();
-        Ok(())
     }
 
     /// Tells the worker that the attempt has ended, in the host's own transaction or as a sensor. Call it after the
@@ -408,6 +382,59 @@ impl Attempt {
 
     fn is_lost(&self) -> bool {
         self.0.kept.lock().as_ref().is_none_or(Kept::is_lost)
+    }
+}
+
+/// The transactions that are to end an attempt, one after the other.
+#[derive(Debug)]
+pub(crate) struct Ending<'a> {
+    attempt: &'a Attempt,
+    /// The error of a commit of unknown outcome.
+    unknown: Option<Error>,
+    tries_after_loss: u32,
+    pause: Duration,
+}
+
+impl<'a> Ending<'a> {
+    pub(crate) fn new(attempt: &'a Attempt) -> Self {
+        // A lease of an attempt that has ended counts as lost, too. So a loss does not settle an unknown outcome.
+        Self { attempt, unknown: None, tries_after_loss: 5, pause: Duration::from_millis(10) }
+    }
+
+    /// Returns what became of the attempt, or how long to wait before the transaction is repeated.
+    pub(crate) fn after(&mut self, ended: Result<()>) -> ControlFlow<Result<()>, Duration> {
+        match ended {
+            // Either the first call was committed and its response lost, or the worker has recorded its own end:
+            // unknown.
+            Err(Error::Repeated { .. }) if self.unknown.is_some() => {
+                if self.attempt.is_given_up()
+                    && let Some(unknown) = self.unknown.take()
+                {
+                    return ControlFlow::Break(Err(unknown));
+                }
+            }
+            Err(error) if is_open(&error) && (!self.attempt.is_lost() || self.unknown.is_some()) => {
+                if error.is_indeterminate() {
+                    self.unknown = Some(error);
+                }
+                if self.attempt.is_lost() {
+                    self.tries_after_loss -= 1;
+                }
+                if self.tries_after_loss == 0
+                    && let Some(unknown) = self.unknown.take()
+                {
+                    return ControlFlow::Break(Err(unknown));
+                }
+                // Ends with the lease, because the keeper reports its loss.
+                let pause = self.pause;
+                self.pause = (pause * 2).min(Duration::from_secs(1));
+                return ControlFlow::Continue(pause);
+            }
+            Err(error) => return ControlFlow::Break(Err(error)),
+            Ok(()) => {}
+        }
+        self.attempt.ended_elsewhere();
+        ControlFlow::Break(Ok(()))
     }
 }
 

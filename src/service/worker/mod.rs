@@ -22,6 +22,8 @@ use crate::ops::Outcome;
 use crate::service::{LoopHandle, Observer};
 use crate::store::Store;
 use crate::task::TaskRecord;
+#[cfg(feature = "tokio")]
+pub(crate) use attempt::Ending;
 pub use attempt::{Attempt, Cancelled};
 use handlers::Handlers;
 #[cfg(feature = "tokio")]

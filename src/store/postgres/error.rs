@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_postgres::Error as PgError;
 use tokio_postgres::error::{Severity, SqlState};
 
-use crate::error::{Invalid, StoreError, StoreErrorKind};
+use crate::error::{Error, Invalid, StoreError, StoreErrorKind};
 use crate::store::sql::codes::UnknownCode;
 use crate::store::sql::row::Damaged;
 
@@ -132,6 +132,30 @@ impl From<Fault> for StoreError {
                 format!("a stored row cannot be read: {what}: restore a backup"),
             ),
         }
+    }
+}
+
+/// Converts an error of a statement of the host's own, so that `?` makes one kind of error of those and of the verbs
+/// beside them. Deadlocks and serialization failures are [`Conflict`](StoreErrorKind::Conflict), also of a commit. A
+/// lost connection is [`Indeterminate`](StoreErrorKind::Indeterminate), because it may have been committing. A
+/// constraint that was violated is [`Backend`](StoreErrorKind::Backend): it would be violated again.
+impl From<PgError> for Error {
+    fn from(error: PgError) -> Self {
+        let code = error.code().map_or("", SqlState::code);
+        let (kind, what) = match code {
+            // Of a connection that is not made.
+            "28P01" | "28000" | "3D000" | "53300" => classify(&error),
+            _ if is_fatal(&error) => (
+                StoreErrorKind::Indeterminate,
+                "the connection to PostgreSQL was lost, and with it the transaction, unless it was being committed",
+            ),
+            // Of the crate's own statements these mean something else: see `classify`.
+            "23505" | "42501" | "42P01" | "3F000" | "42703" | "42883" => {
+                (StoreErrorKind::Backend, "PostgreSQL refused a statement")
+            }
+            _ => classify(&error),
+        };
+        StoreError::new(kind, format!("{what} ({})", text(&error))).with_source(error).into()
     }
 }
 
