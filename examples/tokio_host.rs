@@ -78,8 +78,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (stop, runtime) = (LoopHandle::new(), Handle::current());
     let store = AsyncStore::new(Arc::new(WakingStore::new(MemoryStore::new(), stop.clone())));
     let name = |n: usize| format!("{}-{n}", ["wait", "load"][n % 2]);
-    let keys =
-        (0..200).map(|n| TaskKey::new("ns", "nightly", "r1", name(n))).collect::<Result<Vec<_>, _>>()?;
+    let keys = (0..200).map(|n| TaskKey::new("ns", "nightly", "r1", name(n))).collect::<Result<Vec<_>>>()?;
     store
         .write(|tx| tx.define([PoolSpec::new("default_pool", Slots::Limited(8))?], IfExists::Replace))
         .await?;

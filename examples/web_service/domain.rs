@@ -92,12 +92,11 @@ pub(crate) async fn schedule(app: Arc<App>) {
         seconds.tick().await;
         let now = app.store.clock().now();
         let minute = minute(now);
-        let bill = TaskKey::new("studio", "bill", minute.to_string(), "bill").map(NewTask::new);
-        let bill = bill.and_then(|bill| Ok([bill.queue("cpu".try_into()?)]));
-        let enqueued = match bill {
-            Ok(bill) => app.jobs.write(move |tx| tx.enqueue(now, &bill)).await,
-            Err(error) => Err(error.into()),
-        };
+        let enqueued = app.jobs.write(move |tx| {
+            let bill = NewTask::new(TaskKey::new("studio", "bill", minute.to_string(), "bill")?);
+            tx.enqueue(now, &[bill.queue("cpu".try_into()?)])
+        });
+        let enqueued = enqueued.await;
         enqueued.map_or_else(|error| eprintln!("the bill of minute {minute}: {error}"), drop);
     }
 }

@@ -192,7 +192,7 @@ impl TaskRecord {
 /// use stationmaster::{TaskKey, TaskId, task::attempt_run_id};
 /// let key = TaskKey::new("prod", "nightly", "r1", "load")?.mapped(3);
 /// assert_eq!(attempt_run_id(&key, TaskId(17), 2), "nightly/r1/load[3]#2@17");
-/// # Ok::<(), stationmaster::error::Invalid>(())
+/// # Ok::<(), stationmaster::Error>(())
 /// ```
 pub fn attempt_run_id(key: &TaskKey, id: TaskId, attempt: u32) -> String {
     let TaskKey { workflow, run, task, .. } = key;
