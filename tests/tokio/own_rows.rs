@@ -98,6 +98,65 @@ fn an_end_in_a_hosts_transaction_takes_effect_once_and_costs_no_attempt() {
     assert_eq!(effects, ["deadlock", "lost-after", "lost-before"]);
 }
 
+/// Counts in a row of the run that one of its tasks is done, ends it, and enqueues what follows if both have ended. The
+/// first transaction stays open until the other one waits for that row, or has looked, too.
+async fn end_of_run(schema: &Schema, attempt: &Attempt, looks: &AtomicUsize) -> Result<()> {
+    let mut client = client(schema).await?;
+    let transaction = client.transaction().await?;
+    transaction.batch_execute("UPDATE run_of_host SET done = done + 1").await?;
+    let (end, now) = ([Finish::success(attempt.lease())], SystemClock.now());
+    let ended = postgres::tx(&transaction, schema, move |tx| {
+        tx.finish(now, &end)?.fenced()?;
+        let both = tx.tasks(&[key("left"), key("right")])?;
+        if both.iter().flatten().all(|task| task.state == TaskState::Success) {
+            tx.enqueue(now, &[NewTask::new(key("successor"))])?;
+        }
+        Ok(())
+    });
+    ended.await?;
+    if looks.fetch_add(1, Ordering::SeqCst) == 0 {
+        let waits = format!(
+            "SELECT FROM pg_stat_activity a, pg_locks l WHERE l.pid = a.pid AND a.wait_event_type = 'Lock'
+             AND a.query LIKE 'UPDATE run_of_host%' AND l.relation = '\"{schema}\".run_of_host'::regclass"
+        );
+        let is_open = || looks.load(Ordering::SeqCst) == 1;
+        while is_open() && tokio::task::block_in_place(|| rows(&waits)).is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    Ok(transaction.commit().await?)
+}
+
+#[test]
+fn of_two_that_first_update_a_row_of_their_run_the_second_enqueues_what_follows() {
+    let scratch = ScratchStore::open(|options| options);
+    let schema = scratch.scratch.0.clone();
+    query(&format!("CREATE TABLE \"{schema}\".run_of_host AS SELECT 0 AS done"));
+    let store: Arc<dyn Store> = Arc::new(scratch);
+    let names = ["left", "right", "successor"];
+    let tasks = [0, 1].map(|at| NewTask::new(key(names[at])));
+    store.write(|tx| tx.enqueue(SystemClock.now(), &tasks)).unwrap();
+    let (runtime, handle) = (tokio::runtime::Runtime::new().unwrap(), LoopHandle::new());
+    let (looks, done) = (Arc::new(AtomicUsize::new(0)), handle.clone());
+    let worker = Worker::new(store.clone(), "worker".try_into().unwrap()).places(2);
+    let worker = worker.handler_async(runtime.handle(), move |attempt| {
+        let (schema, looks, done) = (schema.clone(), looks.clone(), done.clone());
+        async move {
+            attempt.end_by(|| end_of_run(&schema, &attempt, &looks)).await?;
+            if looks.load(Ordering::SeqCst) == 2 {
+                done.stop();
+            }
+            Ok::<_, Error>(())
+        }
+    });
+    let own = handle.clone();
+    runtime.block_on(runtime.spawn(async move { worker.run_async(&own).await })).unwrap().unwrap();
+    let tasks = store.read(|tx| tx.tasks(&names.map(key))).unwrap();
+    let states: Vec<_> = tasks.iter().map(|task| task.as_ref().map(|task| task.state)).collect();
+    assert_eq!(states[..2], [Some(TaskState::Success); 2]);
+    assert!(states[2].is_some(), "neither has seen the end of the other");
+}
+
 /// The server's answers to a host's own statements.
 #[test]
 fn errors_of_a_hosts_statements_say_whether_to_repeat_the_transaction() {
