@@ -24,7 +24,7 @@ use stationmaster::{NewTask, Result, TaskKey, TaskState};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-const HOUR: Duration = Duration::from_secs(3600); // seconds, if other processes enqueue: they wake no loop here
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// What some tasks wait for.
 #[derive(Serialize, Deserialize)]
@@ -98,6 +98,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let millis = std::env::args().nth(1).map(|millis| millis.parse()).transpose()?;
     let stops = stop.clone();
     let working = tokio::spawn(async move { worker.run_async(&stops).await });
+    // Both say in their reports when they are due, so they may sleep as long as they like.
     let reap = drive(&mut upkeep, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
     let poke = drive(&mut poker, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
     // Whatever ends first drops the others where they are.

@@ -612,9 +612,9 @@
 //!
 //! # Run something each minute
 //!
-//! Enqueue the task every few seconds, from every process, under a key that contains the minute. Enqueueing a known key
-//! changes nothing, so the task runs once. A minute in which no process ran is missed: if that matters, enqueue the
-//! minutes since the last one.
+//! Put the minute into the task's key, and enqueue it every few seconds from every process. Enqueueing a key that exists
+//! changes nothing, so there is one task for each minute. A minute in which no process runs has none. If it must have
+//! one, also enqueue the minutes since the last one. Keep ended tasks for longer than that, or their keys count as new.
 //!
 //! ```
 //! # use std::time::Duration;

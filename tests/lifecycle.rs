@@ -261,7 +261,7 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         assert_eq!(why("nowhere"), "pool nowhere: does not exist");
         assert_eq!(why("acme-2"), "limit acme: 1 of 1");
         assert_eq!(why("later"), "not before 1970-01-01 00:01:00 UTC");
-        assert_eq!(why("one"), "it does not wait for admission: it is running");
+        assert_eq!(why("one"), "it does not wait to be admitted, because it is running");
         assert_eq!(why("ghost"), "there is no such task");
         let names = ["ghost", "later", "two", "one"];
         let all = store.read(|tx| tx.explain(at(0), &names.map(key))).unwrap();
@@ -288,7 +288,7 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         end(&store, 2, Finish::success(leases[1]));
         assert_eq!(
             why("two"),
-            "it fits; the next tick for its queue admits it, unless tasks before it need what is open"
+            "it fits: the next tick that serves its queue admits it, unless tasks before it take what is open"
         );
         audited(&store);
     }

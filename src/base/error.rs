@@ -34,10 +34,10 @@ pub enum Error {
         /// The number of items in the call.
         of: usize,
     },
-    /// A [`Worker`](crate::service::Worker) lost the lease of an attempt, or found it ended already. Only
-    /// [`on_error`](crate::service::Worker::on_error) gets this. What the handler returned is not stored.
+    /// A [`Worker`](crate::service::Worker) lost the lease of an attempt, or found that it had ended. What the handler
+    /// returns is not stored. Only [`on_error`](crate::service::Worker::on_error) receives this.
     #[error(
-        "the lease of grant {epoch} of task {task} was lost, so another worker may have the task, and what the handler returned is not stored: if it was not taken away on purpose, look whether the process stood still or the database was away for longer than a lease"
+        "the lease of task {task} (grant {epoch}) was lost, so what its handler returns is not stored, and another worker may run the task: unless the lease was ended on purpose, find out why this process stood still, or could not reach the store, for longer than a lease"
     )]
     LeaseLost {
         /// The task.
