@@ -261,7 +261,7 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         assert_eq!(why("nowhere"), "pool nowhere: does not exist");
         assert_eq!(why("acme-2"), "limit acme: 1 of 1");
         assert_eq!(why("later"), "not before 1970-01-01 00:01:00 UTC");
-        assert_eq!(why("one"), "it does not wait to be admitted, because it is running");
+        assert_eq!(why("one"), "it is running, so it does not wait for admission");
         assert_eq!(why("ghost"), "there is no such task");
         let names = ["ghost", "later", "two", "one"];
         let all = store.read(|tx| tx.explain(at(0), &names.map(key))).unwrap();

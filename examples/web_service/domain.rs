@@ -12,12 +12,12 @@ use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{OnLanded, PokeOutcome, Settings};
 use stationmaster::service::kinds::Condition;
 use stationmaster::service::{Attempt, Poker, Worker};
-use stationmaster::store::postgres;
-use stationmaster::store::postgres::tokio_postgres::{GenericClient, Transaction};
+use stationmaster::store::postgres::{self, tokio_postgres};
 use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::time::{interval, sleep};
+use tokio_postgres::{GenericClient, Transaction};
 
 use crate::glue::{App, Result};
 

@@ -6,10 +6,10 @@ use std::thread::{self, JoinHandle};
 
 use stationmaster::service::{LoopHandle, Poker, Service, Upkeep, Worker, drive};
 use stationmaster::store::PostgresStore;
-use stationmaster::store::postgres::tokio_postgres::{Client, Config, NoTls};
-use stationmaster::store::postgres::{PostgresOptions, Schema};
+use stationmaster::store::postgres::{PostgresOptions, Schema, tokio_postgres};
 use stationmaster::tokio::AsyncStore;
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
+use tokio_postgres::{Client, Config, NoTls};
 
 use crate::{domain, web};
 

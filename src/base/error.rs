@@ -84,7 +84,7 @@ impl Error {
     pub(crate) fn during(self, what: &str) -> Self {
         match self {
             Self::Store(error) => {
-                Self::Store(StoreError { message: format!("{what}: {}", error.message), ..error })
+                StoreError { message: format!("{what}: {}", error.message), ..error }.into()
             }
             Self::Refused(error) => Self::Refused(format!("{what}: {error}").into()),
             other => other,

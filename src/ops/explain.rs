@@ -47,9 +47,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let also = match self {
             Self::Unknown => return f.write_str("there is no such task"),
-            Self::NotWaiting(state) => {
-                return write!(f, "it does not wait to be admitted, because it is {state}");
-            }
+            Self::NotWaiting(state) => return write!(f, "it is {state}, so it does not wait for admission"),
             Self::Fits => {
                 return f.write_str(
                     "it fits: the next tick that serves its queue admits it, unless tasks before it take what is open",

@@ -135,7 +135,7 @@ fn a_queue_that_nobody_serves_is_told_of() {
         let served = Some(at(21));
         assert_eq!(seen, [("default", 0, 1, served), ("gpu", 1, 0, None), ("spare", 0, 0, served)]);
         scene.admit(5, &scene.serving("b", &["gpu", "gpu"]));
-        assert_eq!(scene.why_at(24, "g"), "it does not wait to be admitted, because it is queued");
+        assert_eq!(scene.why_at(24, "g"), "it is queued, so it does not wait for admission");
         scene.put(6, &[of("gpu", NewTask::new(key("g2")))]);
         assert_eq!(
             scene.why_at(24, "g2"),

@@ -135,7 +135,7 @@ impl TaskRecord {
     /// Returns [`Invalid::LongName`](crate::error::Invalid::LongName) if the id is too long. Enqueueing checks
     /// that for tasks whose attempts are recorded.
     pub fn attempt_run(&self, attempt: u32) -> crate::Result<RunKey> {
-        Ok(RunKey::new(&self.key.namespace, attempt_run_id(&self.key, self.id, attempt))?)
+        RunKey::new(&self.key.namespace, attempt_run_id(&self.key, self.id, attempt))
     }
 
     /// Returns its position in the order of admission.

@@ -339,10 +339,6 @@ impl Attempt {
         self.0.is_given_up.store(true, Ordering::Release);
     }
 
-    fn is_given_up(&self) -> bool {
-        self.0.is_given_up.load(Ordering::Acquire)
-    }
-
     /// Returns what to tell the host about the loss of the lease; `None` if it was told.
     pub(super) fn loss(&self) -> Option<Error> {
         let was_told = self.0.is_loss_told.swap(true, Ordering::AcqRel);
@@ -403,44 +399,38 @@ impl<'a> Ending<'a> {
 
     /// Returns what became of the attempt, or how long to wait before the transaction is repeated.
     pub(crate) fn after(&mut self, ended: Result<()>) -> ControlFlow<Result<()>, Duration> {
-        match ended {
+        let (attempt, is_lost) = (self.attempt, self.attempt.is_lost());
+        let ended = match ended {
             // Either the first call was committed and its response lost, or the worker has recorded its own end:
             // unknown.
-            Err(Error::Repeated { .. }) if self.unknown.is_some() => {
-                if self.attempt.is_given_up()
-                    && let Some(unknown) = self.unknown.take()
-                {
-                    return ControlFlow::Break(Err(unknown));
-                }
-            }
-            Err(error) if is_open(&error) && (!self.attempt.is_lost() || self.unknown.is_some()) => {
+            Err(Error::Repeated { .. }) if self.unknown.is_some() => self
+                .unknown
+                .take()
+                .filter(|_| attempt.0.is_given_up.load(Ordering::Acquire))
+                .map_or(Ok(()), Err),
+            // A later call may succeed, or may show what became of this one.
+            Err(error)
+                if (error.is_retryable() || error.is_indeterminate())
+                    && (!is_lost || self.unknown.is_some()) =>
+            {
                 if error.is_indeterminate() {
                     self.unknown = Some(error);
                 }
-                if self.attempt.is_lost() {
-                    self.tries_after_loss -= 1;
-                }
-                if self.tries_after_loss == 0
-                    && let Some(unknown) = self.unknown.take()
-                {
-                    return ControlFlow::Break(Err(unknown));
-                }
-                // Ends with the lease, because the keeper reports its loss.
-                let pause = self.pause;
-                self.pause = (pause * 2).min(Duration::from_secs(1));
-                return ControlFlow::Continue(pause);
+                self.tries_after_loss -= u32::from(is_lost);
+                let Some(unknown) = self.unknown.take_if(|_| self.tries_after_loss == 0) else {
+                    // Ends with the lease, because the keeper reports its loss.
+                    let longer = (self.pause * 2).min(Duration::from_secs(1));
+                    return ControlFlow::Continue(std::mem::replace(&mut self.pause, longer));
+                };
+                Err(unknown)
             }
-            Err(error) => return ControlFlow::Break(Err(error)),
-            Ok(()) => {}
+            ended => ended,
+        };
+        if ended.is_ok() {
+            attempt.ended_elsewhere();
         }
-        self.attempt.ended_elsewhere();
-        ControlFlow::Break(Ok(()))
+        ControlFlow::Break(ended)
     }
-}
-
-/// Returns true if a later call may succeed, or may show what became of this one.
-fn is_open(error: &Error) -> bool {
-    error.is_retryable() || error.is_indeterminate()
 }
 
 impl fmt::Debug for Attempt {
