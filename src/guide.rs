@@ -727,7 +727,7 @@
 //! [budget](crate::service::Admitter::budget), whatever your threads are doing: if places are few, call
 //! [`admit`](crate::service::Admitter::admit) with the number of free ones instead.
 //! [`service::drive`](crate::service::drive) ticks it on one of your threads whenever it is due, until its handle is
-//! stopped.
+//! stopped. Its page says [which `longest`](crate::service::drive#which-longest) to give it.
 //!
 //! ```
 //! # use std::sync::Arc;
