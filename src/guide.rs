@@ -90,11 +90,12 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! A handler may run more than once for one task: after a failure, after a lost lease, and after the task was given
-//! back. The task's end takes effect once, and so does everything else in the transaction of that end. To write rows of
-//! your own, call [`finish`](crate::store::Tx::finish) with `.fenced()?` in your transaction, commit, and then call
-//! [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere). On tokio, `Attempt::end_by` does this, and
-//! repeats the transaction where that helps: [*Commit with my own rows*](#commit-with-my-own-rows).
+//! A handler may run more than once for one task: after a failure, after a lost lease, and after the task was
+//! given back. The task's end takes effect once, and so does everything else in the transaction of that end.
+//! To write rows of your own, call [`finish`](crate::store::Tx::finish) with `.fenced()?` in your
+//! transaction, commit, and then call [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere).
+//! On tokio, `Attempt::end_by` does this, and repeats the transaction where that helps: [*Commit with my own
+//! rows*](#commit-with-my-own-rows).
 //!
 //! # Start what follows when its dependencies are done
 //!
@@ -157,8 +158,8 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! A program may define its pools each time it starts. With `IfExists::Replace` its own size applies again. With
-//! `IfExists::Leave` the size that an operator has set meanwhile stays. Neither ends a pause.
+//! A program may define its pools each time it starts. With `IfExists::Replace` its own size applies again.
+//! With `IfExists::Leave` the size that an operator has set meanwhile stays. Neither ends a pause.
 //!
 //! # Limit a tenant to 10
 //!
@@ -552,8 +553,8 @@
 //! A worker's handler registers its task in the same way and then calls
 //! [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere). With
 //! [`OnLanded::Resume`](crate::sensor::OnLanded::Resume) the task runs again when its condition is met.
-//! [`Attempt::landed`](crate::service::Attempt::landed) tells this attempt from the first, and returns the landed value.
-//! `examples/web_service` does both.
+//! [`Attempt::landed`](crate::service::Attempt::landed) tells this attempt from the first, and returns the
+//! landed value. `examples/web_service` does both.
 //!
 //! # Call back when a task ends
 //!
@@ -612,9 +613,10 @@
 //!
 //! # Run something each minute
 //!
-//! Put the minute into the task's key, and enqueue it every few seconds from every process. Enqueueing a key that exists
-//! changes nothing, so there is one task for each minute. A minute in which no process runs has none. If it must have
-//! one, also enqueue the minutes since the last one. Keep ended tasks for longer than that, or their keys count as new.
+//! Put the minute into the task's key, and enqueue it every few seconds from every process. Enqueueing a key
+//! that exists changes nothing, so there is one task for each minute. A minute in which no process runs has
+//! none. If it must have one, also enqueue the minutes since the last one. Keep ended tasks for longer than
+//! that, or their keys count as new.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -694,8 +696,8 @@
 //! ```
 //!
 //! Elsewhere, for example in a route of a web service, `?` turns errors of tokio-postgres into the crate's
-//! [`Error`](crate::Error). If that [`is_retryable`](crate::Error::is_retryable), nothing was committed: begin the
-//! transaction again.
+//! [`Error`](crate::Error). If that [`is_retryable`](crate::Error::is_retryable), nothing was committed:
+//! begin the transaction again.
 //!
 //! # Many machines
 //!
@@ -726,8 +728,8 @@
 //! A service does one step per tick. The tick of an admitter grants up to its
 //! [budget](crate::service::Admitter::budget), whatever your threads are doing: if places are few, call
 //! [`admit`](crate::service::Admitter::admit) with the number of free ones instead.
-//! [`service::drive`](crate::service::drive) ticks it on one of your threads whenever it is due, until its handle is
-//! stopped. Its page says [which `longest`](crate::service::drive#which-longest) to give it.
+//! [`service::drive`](crate::service::drive) ticks it on one of your threads whenever it is due, until its
+//! handle is stopped. Its page says [which `longest`](crate::service::drive#which-longest) to give it.
 //!
 //! ```
 //! # use std::sync::Arc;

@@ -73,7 +73,8 @@ impl Film {
     }
 }
 
-/// Creates what is not there yet. Each process does that when it starts, and leaves what an operator has changed since.
+/// Creates what is not there yet. Each process does that when it starts, and leaves what an operator has
+/// changed since.
 pub(crate) fn define(app: &App) -> Result<()> {
     let gpus = PoolSpec::new("gpus", Slots::Limited(GPUS))?;
     let rate = Rate::new(A_SECOND, Duration::from_secs(1))?.burst(BURST)?;
@@ -187,7 +188,8 @@ async fn is_open(app: &App, region: &str) -> Result<bool> {
     Ok(client.query_opt("SELECT 1 FROM region WHERE name = $1", &[&region]).await?.is_some())
 }
 
-/// Ends an attempt with its effect. If their transaction meets a deadlock, or loses its connection, it is made again.
+/// Ends an attempt with its effect. If their transaction meets a deadlock, or loses its connection, it is
+/// made again.
 async fn end(app: &App, attempt: &Attempt, made: Option<Film>) -> Result<Outcome> {
     attempt.end_by(|| effect(app, attempt, made.clone())).await?;
     Ok(().into())

@@ -1,4 +1,5 @@
-//! What any such host writes: the store, connections for transactions with its own rows, the services, and a clean stop.
+//! What any such host writes: the store, connections for transactions with its own rows, the services, and a
+//! clean stop.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -35,8 +36,8 @@ impl App {
         Ok(Arc::new(Self { store, jobs, schema, config, clients }))
     }
 
-    /// Returns a free connection of the host's own, or waits for the first. A pool such as deadpool's does more: it has each
-    /// caller wait for whichever becomes free.
+    /// Returns a free connection of the host's own, or waits for the first. A pool such as deadpool's does
+    /// more: it has each caller wait for whichever becomes free.
     pub(crate) async fn client(&self) -> stationmaster::Result<MappedMutexGuard<'_, Client>> {
         let free = self.clients.iter().find_map(|client| client.try_lock().ok());
         let mut place = if let Some(free) = free { free } else { self.clients[0].lock().await };

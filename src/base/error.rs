@@ -34,8 +34,8 @@ pub enum Error {
         /// The number of items in the call.
         of: usize,
     },
-    /// A [`Worker`](crate::service::Worker) lost the lease of an attempt, or found that it had ended. What the handler
-    /// returns is not stored. Only [`on_error`](crate::service::Worker::on_error) receives this.
+    /// A [`Worker`](crate::service::Worker) lost the lease of an attempt, or found that it had ended. What
+    /// the handler returns is not stored. Only [`on_error`](crate::service::Worker::on_error) receives this.
     #[error(
         "the lease of task {task} (grant {epoch}) was lost, so what its handler returns is not stored, and another worker may run the task: unless the lease was ended on purpose, find out why this process stood still, or could not reach the store, for longer than a lease"
     )]

@@ -247,13 +247,13 @@ impl LoopHandle {
 /// After each tick it sleeps until the service is due, at most `longest` and at least a millisecond.
 /// [`LoopHandle::wake`] ends the sleep. `each` receives every report and every error.
 ///
-/// If woken ticks find nothing to do ([`Report::is_idle`]), the tick after the next wake comes up to 16 milliseconds
-/// later, and up to 64 after a wake [for ready tasks](LoopHandle::wake_for_ready). So many loops that wait for the same
-/// thing cost each other less.
+/// If woken ticks find nothing to do ([`Report::is_idle`]), the tick after the next wake comes up to 16
+/// milliseconds later, and up to 64 after a wake [for ready tasks](LoopHandle::wake_for_ready). So many loops
+/// that wait for the same thing cost each other less.
 ///
-/// After an error the loop continues, unless `each` breaks. It first pauses for 10 milliseconds, and twice as long after
-/// each further error in a row, at most five seconds and at most `longest`. So after a long failure of the store all
-/// loops are back within seconds.
+/// After an error the loop continues, unless `each` breaks. It first pauses for 10 milliseconds, and twice as
+/// long after each further error in a row, at most five seconds and at most `longest`. So after a long
+/// failure of the store all loops are back within seconds.
 ///
 /// It sleeps in real time, whatever `clock` says. With a [`crate::clock::ManualClock`], call `tick` instead.
 ///

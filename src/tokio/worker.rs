@@ -139,21 +139,23 @@ impl Attempt {
 
     /// Ends the attempt by a transaction of the host's own, and then calls [`Self::ended_elsewhere`].
     ///
-    /// `transaction` begins a transaction, [finishes](Tx::finish) or [registers](Tx::register) the task under
-    /// [`Self::lease`], checks the result with [`fenced`](crate::ops::Fenced::fenced), and commits. This makes it again
-    /// after a pause, which doubles up to a second, if the error [is retryable](crate::Error::is_retryable), or if the
-    /// outcome of the commit [is unknown](crate::Error::is_indeterminate). It stops when the lease is lost. So the
-    /// transaction takes effect once, and neither a deadlock nor a lost connection costs the task an attempt.
+    /// Each call of `transaction` begins a transaction, [finishes](Tx::finish) or [registers](Tx::register)
+    /// the task under [`Self::lease`], checks the result with [`fenced`](crate::ops::Fenced::fenced), and
+    /// commits. It is called again if its error [is retryable](crate::Error::is_retryable), or if the outcome
+    /// of its commit [is unknown](crate::Error::is_indeterminate), after pauses that double up to a second.
+    /// The loss of the lease ends that. So the transaction takes effect once, and neither a deadlock nor a
+    /// lost connection costs the task an attempt.
     ///
-    /// On PostgreSQL, `?` turns errors of tokio-postgres into [`Error`](crate::Error), with the same distinction. Other
-    /// errors of the host end the call: wrap them with [`Error::abort`](crate::Error::abort). If a commit of unknown
-    /// outcome has taken effect, the next transaction learns that from `fenced`. If a unique constraint of the host's
-    /// fails before that, return its error: the worker cannot fail an attempt that has ended.
+    /// On PostgreSQL, `?` turns errors of tokio-postgres into [`Error`](crate::Error), with the same
+    /// distinction. Other errors of the host end the call: wrap them with
+    /// [`Error::abort`](crate::Error::abort). If a commit of unknown outcome has taken effect, the next call
+    /// learns that from `fenced`. A unique constraint of the host's may fail before that. Return such an
+    /// error from the handler: the worker cannot fail an attempt that has ended.
     ///
     /// # Errors
     ///
-    /// Those of [`Attempt::end`], which follows the same rules, with errors of `transaction` in place of the body's. The
-    /// runtime must have its timers enabled, or tokio panics.
+    /// Those of [`Attempt::end`], with the errors of `transaction` in place of those of its body. The runtime
+    /// must have its timers enabled, or tokio panics.
     ///
     /// # Examples
     ///

@@ -31,7 +31,8 @@ async fn client(schema: &Schema) -> Result<Client> {
     Ok(client)
 }
 
-/// Ends a task beside a row of the host's own, and is told something else than what became of it the first time.
+/// Ends a task beside a row of the host's own, and is told something else than what became of it the first
+/// time.
 async fn effect(schema: &Schema, attempt: &Attempt, is_first: bool) -> Result<()> {
     let mut client = client(schema).await?;
     let name = attempt.task().key.task.as_str().to_owned();
@@ -98,8 +99,8 @@ fn an_end_in_a_hosts_transaction_takes_effect_once_and_costs_no_attempt() {
     assert_eq!(effects, ["deadlock", "lost-after", "lost-before"]);
 }
 
-/// Counts in a row of the run that one of its tasks is done, ends it, and enqueues what follows if both have ended. The
-/// first transaction stays open until the other one waits for that row, or has looked, too.
+/// Counts in a row of the run that one of its tasks is done, ends it, and enqueues what follows if both have
+/// ended. The first transaction stays open until the other one waits for that row, or has looked, too.
 async fn end_of_run(schema: &Schema, attempt: &Attempt, looks: &AtomicUsize) -> Result<()> {
     let mut client = client(schema).await?;
     let transaction = client.transaction().await?;

@@ -45,10 +45,10 @@ pub enum Cancelled {
 ///
 /// * *By what the handler returns.* The worker stores it, as often as it takes until the store has answered.
 /// * *By [`Self::end`]*, in one transaction with further operations of this store.
-/// * *In the host's own transaction*, beside its own rows. The handler calls [`finish`](Tx::finish) there with
-///   [`Self::lease`], or a statement of [`_sql`](crate::_sql), or registers the task as a sensor. After the commit it
-///   calls [`Self::ended_elsewhere`]. A handler that is a future gives the transaction to `Attempt::end_by`, which
-///   repeats it where that helps.
+/// * *In the host's own transaction*, beside its own rows. The handler calls [`finish`](Tx::finish) there
+///   with [`Self::lease`], or a statement of [`_sql`](crate::_sql), or registers the task as a sensor. After
+///   the commit it calls [`Self::ended_elsewhere`]. A handler that is a future gives the transaction to
+///   `Attempt::end_by`, which repeats it where that helps.
 ///
 /// In the last two cases the worker stores nothing, whatever the handler returns.
 ///
@@ -146,11 +146,11 @@ impl Attempt {
     }
 
     /// Returns the value that the task's sensor landed with, if the task goes on after that landing
-    /// ([`OnLanded::Resume`](crate::sensor::OnLanded::Resume)). It is empty if the sensor landed without a value. Returns
-    /// `None` if the task has still to wait: register its sensor then.
+    /// ([`OnLanded::Resume`](crate::sensor::OnLanded::Resume)). It is empty if the sensor landed without a
+    /// value. Returns `None` if the task has still to wait: register its sensor then.
     ///
-    /// An attempt that was given back, or was requeued because its lease was lost, finds the same value again. A failed
-    /// attempt does not: its retry begins from the start, and waits again.
+    /// An attempt that was given back, or was requeued because its lease was lost, finds the same value
+    /// again. A failed attempt does not: its retry begins from the start, and waits again.
     ///
     /// # Examples
     ///
@@ -393,7 +393,8 @@ pub(crate) struct Ending<'a> {
 
 impl<'a> Ending<'a> {
     pub(crate) fn new(attempt: &'a Attempt) -> Self {
-        // A lease of an attempt that has ended counts as lost, too. So a loss does not settle an unknown outcome.
+        // A lease of an attempt that has ended counts as lost, too. So a loss does not settle an unknown
+        // outcome.
         Self { attempt, unknown: None, tries_after_loss: 5, pause: Duration::from_millis(10) }
     }
 
@@ -401,8 +402,8 @@ impl<'a> Ending<'a> {
     pub(crate) fn after(&mut self, ended: Result<()>) -> ControlFlow<Result<()>, Duration> {
         let (attempt, is_lost) = (self.attempt, self.attempt.is_lost());
         let ended = match ended {
-            // Either the first call was committed and its response lost, or the worker has recorded its own end:
-            // unknown.
+            // Either the first call was committed and its response lost, or the worker has recorded its own
+            // end: unknown.
             Err(Error::Repeated { .. }) if self.unknown.is_some() => self
                 .unknown
                 .take()

@@ -135,10 +135,11 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// Converts an error of a statement of the host's own, so that `?` makes one kind of error of those and of the verbs
-/// beside them. Deadlocks and serialization failures are [`Conflict`](StoreErrorKind::Conflict), also of a commit. A
-/// lost connection is [`Indeterminate`](StoreErrorKind::Indeterminate), because it may have been committing. A
-/// constraint that was violated is [`Backend`](StoreErrorKind::Backend): it would be violated again.
+/// Converts an error of a statement of the host's own, so that `?` makes one kind of error of those and of
+/// the verbs beside them. Deadlocks and serialization failures are [`Conflict`](StoreErrorKind::Conflict),
+/// also of a commit. A lost connection is [`Indeterminate`](StoreErrorKind::Indeterminate), because it may
+/// have been committing. A constraint that was violated is [`Backend`](StoreErrorKind::Backend): it would be
+/// violated again.
 impl From<PgError> for Error {
     fn from(error: PgError) -> Self {
         let (kind, what) = match error.code().map_or("", SqlState::code) {
