@@ -56,8 +56,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Two tasks are admitted. The first submits the job; both wait for it, and give their slots back.
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let keys = ["train", "watch"].map(|task| TaskKey::new("prod", "models", "2026-01-01", task));
-    let [train, watch] = [keys[0].clone()?, keys[1].clone()?];
+    let [train, watch] = ["train", "watch"].map(|task| TaskKey::new("prod", "models", "2026-01-01", task));
+    let (train, watch) = (train?, watch?);
     let (tasks, now) = ([NewTask::new(train.clone()), NewTask::new(watch)], SystemClock.now());
     store.write(|tx| tx.enqueue(now, &tasks))?;
     let granted = Admitter::new(store.clone(), "host".try_into()?).tick(now)?.granted;

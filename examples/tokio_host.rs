@@ -24,7 +24,7 @@ use stationmaster::{NewTask, Result, TaskKey, TaskState};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-const HOUR: Duration = Duration::from_secs(3600); // seconds, if other processes enqueue: they wake no loop here
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// What some tasks wait for.
 #[derive(Serialize, Deserialize)]
@@ -78,8 +78,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (stop, runtime) = (LoopHandle::new(), Handle::current());
     let store = AsyncStore::new(Arc::new(WakingStore::new(MemoryStore::new(), stop.clone())));
     let name = |n: usize| format!("{}-{n}", ["wait", "load"][n % 2]);
-    let keys =
-        (0..200).map(|n| TaskKey::new("ns", "nightly", "r1", name(n))).collect::<Result<Vec<_>, _>>()?;
+    let keys = (0..200).map(|n| TaskKey::new("ns", "nightly", "r1", name(n))).collect::<Result<Vec<_>>>()?;
     store
         .write(|tx| tx.define([PoolSpec::new("default_pool", Slots::Limited(8))?], IfExists::Replace))
         .await?;
@@ -99,6 +98,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let millis = std::env::args().nth(1).map(|millis| millis.parse()).transpose()?;
     let stops = stop.clone();
     let working = tokio::spawn(async move { worker.run_async(&stops).await });
+    // Both say in their reports when they are due, so they may sleep as long as they like.
     let reap = drive(&mut upkeep, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
     let poke = drive(&mut poker, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
     // Whatever ends first drops the others where they are.

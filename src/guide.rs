@@ -90,10 +90,12 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!
-//! A handler may run more than once for one task: after a failure, after a lost lease, and after the task was given
-//! back. The task's end takes effect once, and so does everything else in the transaction of that end. To write rows of
-//! your own, call [`finish`](crate::store::Tx::finish) with `.fenced()?` in your transaction, commit, and then call
-//! [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere).
+//! A handler may run more than once for one task: after a failure, after a lost lease, and after the task was
+//! given back. The task's end takes effect once, and so does everything else in the transaction of that end.
+//! To write rows of your own, call [`finish`](crate::store::Tx::finish) with `.fenced()?` in your
+//! transaction, commit, and then call [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere).
+//! On tokio, `Attempt::end_by` does this, and repeats the transaction where that helps: [*Commit with my own
+//! rows*](#commit-with-my-own-rows).
 //!
 //! # Start what follows when its dependencies are done
 //!
@@ -155,6 +157,9 @@
 //! assert_eq!(admitter.tick(now)?.granted.len(), 4);
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
+//!
+//! A program may define its pools each time it starts. With `IfExists::Replace` its own size applies again.
+//! With `IfExists::Leave` the size that an operator has set meanwhile stays. Neither ends a pause.
 //!
 //! # Limit a tenant to 10
 //!
@@ -547,8 +552,9 @@
 //!
 //! A worker's handler registers its task in the same way and then calls
 //! [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere). With
-//! [`OnLanded::Resume`](crate::sensor::OnLanded::Resume) the task runs again when its condition is met, and finds the
-//! result in [`TaskRecord::value`](crate::TaskRecord::value). `examples/web_service` does both.
+//! [`OnLanded::Resume`](crate::sensor::OnLanded::Resume) the task runs again when its condition is met.
+//! [`Attempt::landed`](crate::service::Attempt::landed) tells this attempt from the first, and returns the
+//! landed value. `examples/web_service` does both.
 //!
 //! # Call back when a task ends
 //!
@@ -607,9 +613,10 @@
 //!
 //! # Run something each minute
 //!
-//! Enqueue the task every few seconds, from every process, under a key that contains the minute. Enqueueing a known key
-//! changes nothing, so the task runs once. A minute in which no process ran is missed: if that matters, enqueue the
-//! minutes since the last one.
+//! Put the minute into the task's key, and enqueue it every few seconds from every process. Enqueueing a key
+//! that exists changes nothing, so there is one task for each minute. A minute in which no process runs has
+//! none. If it must have one, also enqueue the minutes since the last one. Keep ended tasks for longer than
+//! that, or their keys count as new.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -660,39 +667,37 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! On PostgreSQL, an async handler of a [`Worker`](crate::service::Worker) can commit the task's end together with a
-//! row of yours:
+//! On PostgreSQL, an async handler of a [`Worker`](crate::service::Worker) commits the task's end together with rows of
+//! yours through `Attempt::end_by`. It makes the transaction again after a deadlock, after a serialization failure, and
+//! after a lost connection, until it knows that the transaction took effect. So none of these costs the task an attempt.
+//! Any other error is the handler's: the task's retry policy decides.
 //!
 #![cfg_attr(all(feature = "postgres", feature = "tokio"), doc = "```no_run")]
 #![cfg_attr(not(all(feature = "postgres", feature = "tokio")), doc = "```ignore")]
-//! # use std::time::Duration;
 //! # use stationmaster::clock::Clock;
 //! use stationmaster::ops::{Fenced, Finish};
 //! # use stationmaster::service::Attempt;
 //! # use stationmaster::store::postgres::{self, Schema, tokio_postgres};
+//! # struct Pool;
+//! # impl Pool { async fn get(&self) -> stationmaster::Result<tokio_postgres::Client> { unimplemented!() } }
 //! # async fn send(
-//! #     db: &mut tokio_postgres::Client, schema: &Schema, clock: &impl Clock, attempt: &Attempt,
-//! # ) -> Result<(), Box<dyn std::error::Error>> {
-//! loop {
-//!     // Fails if the connection is lost: the task is then tried again by its retry policy.
-//!     let transaction = db.transaction().await?;
+//! #     pool: &Pool, schema: &Schema, clock: &impl Clock, attempt: &Attempt,
+//! # ) -> stationmaster::Result<()> {
+//! attempt.end_by(|| async {
+//!     let mut client = pool.get().await?; // another one, if the last one was lost
+//!     let transaction = client.transaction().await?;
 //!     transaction.execute("UPDATE invoice SET sent = sent + 1 WHERE id = 17", &[]).await?; // your rows first
 //!     let (now, end) = (clock.now(), [Finish::success(attempt.lease())]);
 //!     // A transaction of a pool, such as deadpool's, is passed as `&*transaction`.
-//!     match postgres::tx(&transaction, schema, move |tx| tx.finish(now, &end)?.fenced().map(drop)).await {
-//!         // Rolled back. As the handler's error it would cost an attempt.
-//!         Err(error) if error.is_retryable() => drop(transaction),
-//!         ended => {
-//!             ended?;
-//!             transaction.commit().await?;
-//!             attempt.ended_elsewhere();
-//!             return Ok(());
-//!         }
-//!     }
-//!     tokio::time::sleep(Duration::from_millis(100)).await;
-//! }
+//!     postgres::tx(&transaction, schema, move |tx| tx.finish(now, &end)?.fenced().map(drop)).await?;
+//!     Ok(transaction.commit().await?)
+//! }).await
 //! # }
 //! ```
+//!
+//! Elsewhere, for example in a route of a web service, `?` turns errors of tokio-postgres into the crate's
+//! [`Error`](crate::Error). If that [`is_retryable`](crate::Error::is_retryable), nothing was committed:
+//! begin the transaction again.
 //!
 //! # Many machines
 //!
@@ -723,8 +728,8 @@
 //! A service does one step per tick. The tick of an admitter grants up to its
 //! [budget](crate::service::Admitter::budget), whatever your threads are doing: if places are few, call
 //! [`admit`](crate::service::Admitter::admit) with the number of free ones instead.
-//! [`service::drive`](crate::service::drive) ticks it on one of your threads whenever it is due, until its handle is
-//! stopped.
+//! [`service::drive`](crate::service::drive) ticks it on one of your threads whenever it is due, until its
+//! handle is stopped. Its page says [which `longest`](crate::service::drive#which-longest) to give it.
 //!
 //! ```
 //! # use std::sync::Arc;

@@ -261,7 +261,7 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         assert_eq!(why("nowhere"), "pool nowhere: does not exist");
         assert_eq!(why("acme-2"), "limit acme: 1 of 1");
         assert_eq!(why("later"), "not before 1970-01-01 00:01:00 UTC");
-        assert_eq!(why("one"), "it does not wait for admission: it is running");
+        assert_eq!(why("one"), "it is running, so it does not wait for admission");
         assert_eq!(why("ghost"), "there is no such task");
         let names = ["ghost", "later", "two", "one"];
         let all = store.read(|tx| tx.explain(at(0), &names.map(key))).unwrap();
@@ -288,7 +288,7 @@ fn pools_and_limits_bound_what_runs_and_say_why() {
         end(&store, 2, Finish::success(leases[1]));
         assert_eq!(
             why("two"),
-            "it fits; the next tick for its queue admits it, unless tasks before it need what is open"
+            "it fits: the next tick that serves its queue admits it, unless tasks before it take what is open"
         );
         audited(&store);
     }
@@ -482,6 +482,42 @@ fn a_landed_sensor_may_resume_its_task_with_the_value() {
         let lease = run(&store, 2)[0];
         assert_eq!(task(&store, "t").attempt, 2);
         assert_eq!(end(&store, 3, Finish::success(lease)), Finished::Ended(TaskState::Success));
+        audited(&store);
+    }
+}
+
+#[test]
+fn a_task_tells_by_its_value_that_it_is_resumed_until_its_attempt_fails() {
+    for store in stores() {
+        let retry = RetryPolicy::fixed(secs(5)).max_attempts(2).build().unwrap();
+        let waits = || waits(10, 100).on_landed(OnLanded::Resume);
+        let oracle = Oracle::new(PokeOutcome::Landed(None));
+        let mut poker = poker(&store, "p", &oracle);
+        let mut lands = |now| assert_eq!(poker.tick(at(now)).unwrap().landed, 1);
+        let value = || task(&store, "t").value;
+        let nothing = Some(String::new());
+
+        put(&store, 0, &[NewTask::new(key("t")).retry(retry)]);
+        let first = run(&store, 0);
+        assert_eq!(value(), None, "it has still to wait");
+        register_all(&store, 0, &first, "/a", waits());
+        lands(1);
+        let resumed = run(&store, 1)[0];
+        assert_eq!(value(), nothing, "it landed, without a value");
+        end(&store, 1, Finish::given_back(resumed));
+        run(&store, 2);
+        assert_eq!(value(), nothing, "given back");
+        assert_eq!(at_once(&store).tick(at(20)).unwrap().reaped.len(), 1);
+        let again = run(&store, 20)[0];
+        assert_eq!(value(), nothing, "its lease was lost");
+        assert_eq!(end(&store, 20, Finish::failed(again, "why")), Finished::RetryAt(at(25)));
+        at_once(&store).tick(at(25)).unwrap();
+        let retried = run(&store, 25);
+        assert_eq!(value(), None, "a retry waits again");
+        register_all(&store, 25, &retried, "/a", waits());
+        lands(26);
+        run(&store, 26);
+        assert_eq!(value(), nothing);
         audited(&store);
     }
 }

@@ -17,11 +17,9 @@ use stationmaster::{NewTask, TaskKey, TaskState, Timestamp};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::time::{interval, sleep};
+use tokio_postgres::{GenericClient, Transaction};
 
 use crate::glue::{App, Result};
-
-/// The server, unless the environment names another one.
-pub(crate) const SERVER: &str = "postgres://postgres@127.0.0.1:5432/test";
 
 /// The host's own tables. Nothing in them keeps an effect from happening twice: the leases do.
 pub(crate) const TABLES: &str = "
@@ -75,14 +73,15 @@ impl Film {
     }
 }
 
-/// Creates what is not there yet. Each process does that when it starts.
+/// Creates what is not there yet. Each process does that when it starts, and leaves what an operator has
+/// changed since.
 pub(crate) fn define(app: &App) -> Result<()> {
     let gpus = PoolSpec::new("gpus", Slots::Limited(GPUS))?;
     let rate = Rate::new(A_SECOND, Duration::from_secs(1))?.burst(BURST)?;
     let customers = LimitSpec::new("customer/".try_into()?, AT_ONCE)?.rate(rate).family();
     app.store.write(|tx| {
-        tx.define([&gpus], IfExists::Replace)?;
-        tx.define([&customers], IfExists::Replace)
+        tx.define([&gpus], IfExists::Leave)?;
+        tx.define([&customers], IfExists::Leave)
     })?;
     Ok(())
 }
@@ -94,12 +93,11 @@ pub(crate) async fn schedule(app: Arc<App>) {
         seconds.tick().await;
         let now = app.store.clock().now();
         let minute = minute(now);
-        let bill = TaskKey::new("studio", "bill", minute.to_string(), "bill").map(NewTask::new);
-        let bill = bill.and_then(|bill| Ok([bill.queue("cpu".try_into()?)]));
-        let enqueued = match bill {
-            Ok(bill) => app.jobs.write(move |tx| tx.enqueue(now, &bill)).await,
-            Err(error) => Err(error.into()),
-        };
+        let enqueued = app.jobs.write(move |tx| {
+            let bill = NewTask::new(TaskKey::new("studio", "bill", minute.to_string(), "bill")?);
+            tx.enqueue(now, &[bill.queue("cpu".try_into()?)])
+        });
+        let enqueued = enqueued.await;
         enqueued.map_or_else(|error| eprintln!("the bill of minute {minute}: {error}"), drop);
     }
 }
@@ -153,7 +151,7 @@ impl Condition for RegionOpen {
 
 /// Publishes a film, once its region is open. Until then it waits without a worker.
 async fn publish(app: &App, attempt: &Attempt) -> Result<Outcome> {
-    if attempt.task().value.is_some() {
+    if attempt.landed().is_some() {
         return end(app, attempt, None).await;
     }
     let region = RegionOpen { region: Film::of(attempt).await?.region };
@@ -190,8 +188,15 @@ async fn is_open(app: &App, region: &str) -> Result<bool> {
     Ok(client.query_opt("SELECT 1 FROM region WHERE name = $1", &[&region]).await?.is_some())
 }
 
-/// Ends an attempt with its effect, in one transaction. Of a film's first two steps the second has it published.
+/// Ends an attempt with its effect. If their transaction meets a deadlock, or loses its connection, it is
+/// made again.
 async fn end(app: &App, attempt: &Attempt, made: Option<Film>) -> Result<Outcome> {
+    attempt.end_by(|| effect(app, attempt, made.clone())).await?;
+    Ok(().into())
+}
+
+/// Of a film's first two steps the second has it published.
+async fn effect(app: &App, attempt: &Attempt, made: Option<Film>) -> stationmaster::Result<()> {
     let mut client = app.client().await?;
     let transaction = client.transaction().await?;
     let key = &attempt.task().key;
@@ -217,12 +222,10 @@ async fn end(app: &App, attempt: &Attempt, made: Option<Film>) -> Result<Outcome
         Ok(())
     })
     .await?;
-    transaction.commit().await?;
-    attempt.ended_elsewhere();
-    Ok(().into())
+    Ok(transaction.commit().await?)
 }
 
-async fn is_cancelled(transaction: &tokio_postgres::Transaction<'_>, id: i64) -> Result<bool> {
+async fn is_cancelled(transaction: &Transaction<'_>, id: i64) -> stationmaster::Result<bool> {
     let row = transaction.query_one("SELECT cancelled FROM film WHERE id = $1 FOR SHARE", &[&id]).await?;
     Ok(row.get(0))
 }
@@ -240,7 +243,7 @@ async fn began(app: &App, attempt: &Attempt) -> Result<()> {
     Ok(())
 }
 
-async fn ended(client: &impl tokio_postgres::GenericClient, attempt: &Attempt) -> Result<()> {
+async fn ended(client: &impl GenericClient, attempt: &Attempt) -> stationmaster::Result<()> {
     let (id, epoch) = (attempt.task().id.0, attempt.task().epoch);
     let now = SystemClock.now().as_micros();
     let row = "UPDATE attempt SET ended = $3 WHERE task = $1 AND epoch = $2";

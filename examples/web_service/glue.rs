@@ -1,4 +1,5 @@
-//! What any such host writes: the store, a connection for transactions with its own rows, the services, and a clean stop.
+//! What any such host writes: the store, connections for transactions with its own rows, the services, and a
+//! clean stop.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use stationmaster::service::{LoopHandle, Poker, Service, Upkeep, Worker, drive};
 use stationmaster::store::PostgresStore;
 use stationmaster::store::postgres::{PostgresOptions, Schema, tokio_postgres};
 use stationmaster::tokio::AsyncStore;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
+use tokio_postgres::{Client, Config, NoTls};
 
 use crate::{domain, web};
 
@@ -19,51 +21,43 @@ pub(crate) struct App {
     pub(crate) store: Arc<PostgresStore>,
     pub(crate) jobs: AsyncStore, // the same store, awaited
     pub(crate) schema: Schema,   // of the store's tables, for transactions of the host's own
-    config: tokio_postgres::Config,
-    client: Mutex<tokio_postgres::Client>,
+    config: Config,
+    clients: [Mutex<Option<Client>>; domain::PLACES + 1], // one for each handler, and one for pokes
 }
 
 impl App {
     /// Opens the store. The host's own tables are in the schema of this name, the store's in one beside it.
-    pub(crate) async fn open(name: &str) -> Result<Arc<Self>> {
-        let url = std::env::var("STATIONMASTER_TEST_POSTGRES").unwrap_or_else(|_| domain::SERVER.into());
+    pub(crate) fn open(url: &str, name: &str) -> Result<Arc<Self>> {
         let schema = Schema::new(format!("{name}_jobs"))?;
-        let store = Arc::new(PostgresStore::connect(&url, PostgresOptions::new().schema(schema.clone()))?);
-        let mut config: tokio_postgres::Config = url.parse()?;
-        let client = Mutex::new(connect(config.options(format!("-c search_path={name}"))).await?);
-        Ok(Arc::new(Self { jobs: AsyncStore::new(store.clone()), store, schema, config, client }))
+        let store = Arc::new(PostgresStore::connect(url, PostgresOptions::new().schema(schema.clone()))?);
+        let mut config: Config = url.parse()?;
+        config.options(format!("-c search_path={name}"));
+        let (jobs, clients) = (AsyncStore::new(store.clone()), Default::default());
+        Ok(Arc::new(Self { store, jobs, schema, config, clients }))
     }
 
-    /// Returns the host's own connection. A program with more to do has a pool of them, such as deadpool's.
-    pub(crate) async fn client(&self) -> Result<MutexGuard<'_, tokio_postgres::Client>> {
-        let mut client = self.client.lock().await;
-        if client.is_closed() {
-            *client = connect(&self.config).await?;
+    /// Returns a free connection of the host's own, or waits for the first. A pool such as deadpool's does
+    /// more: it has each caller wait for whichever becomes free.
+    pub(crate) async fn client(&self) -> stationmaster::Result<MappedMutexGuard<'_, Client>> {
+        let free = self.clients.iter().find_map(|client| client.try_lock().ok());
+        let mut place = if let Some(free) = free { free } else { self.clients[0].lock().await };
+        if place.as_ref().is_none_or(Client::is_closed) {
+            let (client, connection) = self.config.connect(NoTls).await?;
+            tokio::spawn(connection);
+            *place = Some(client);
         }
-        Ok(client)
+        Ok(MutexGuard::map(place, |place| place.as_mut().expect("it was connected")))
     }
-}
-
-async fn connect(config: &tokio_postgres::Config) -> Result<tokio_postgres::Client> {
-    let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
-    tokio::spawn(connection);
-    Ok(client)
 }
 
 /// Runs one process until this handle or a signal stops it.
-pub(crate) fn process(schema: &str, port: u16, role: &str, name: &str, stop: LoopHandle) -> Result<()> {
+pub(crate) fn process(app: Arc<App>, port: u16, role: &str, name: &str, stop: LoopHandle) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
-    let app = runtime.block_on(App::open(schema))?;
     domain::define(&app)?;
     let rest = LoopHandle::new();
-    let (signal, works, pokes) = (stop.clone(), stop.clone(), rest.clone());
-    stop.wakes_for_cancels(&rest);
+    let signal = stop.clone();
     ctrlc::set_handler(move || signal.stop())?;
-    let _listening = app.store.on_change(move |change| {
-        change.tasks().then(|| works.wake());
-        change.cancels().then(|| works.wake_for_cancel());
-        change.sensors().then(|| pokes.wake());
-    })?;
+    let _listening = [stop.listen(&app.store)?, rest.listen(&app.store)?];
     let upkeep = tend(Upkeep::new(app.store.clone()).grace(domain::LEASE / 2), rest.clone(), &app);
     let poker = Poker::new(app.store.clone(), name.try_into()?).lease(domain::LEASE);
     let poker = tend(domain::kinds(poker, &app, runtime.handle())?, rest.clone(), &app);

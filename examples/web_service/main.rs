@@ -13,7 +13,8 @@
 //! at. Each process is also a program of its own, which ends when its standard input does, or by SIGTERM:
 //! `web_service SCHEMA PORT (web|gpu|cpu) NAME`.
 //!
-//! `glue.rs` can be copied as it stands: it needs a `domain` and a `web` of yours, and a `LoopHandle::new()` from your `main`.
+//! `glue.rs` can be copied as it stands: it needs a `domain` and a `web` of yours, and from your `main` the URL of your
+//! server and a `LoopHandle::new()`.
 //!
 //! `glue.rs` and `main.rs` are all that is neither the domain (`domain.rs`: tables, handlers; `web.rs`: routes) nor the trial
 //! (`trial.rs`, `check.rs`). This counts their lines, which are at most 90:
@@ -30,8 +31,9 @@ mod web;
 
 fn main() -> glue::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let app = |schema: &str| glue::App::open(&trial::server(), schema);
     match &arguments[..] {
-        [schema, port, role, name] => glue::process(schema, port.parse()?, role, name, trial::stop()),
+        [schema, port, role, name] => glue::process(app(schema)?, port.parse()?, role, name, trial::stop()),
         _ => trial::run(),
     }
 }

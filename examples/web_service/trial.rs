@@ -22,6 +22,14 @@ const PROCESSES: [(&str, &str); 5] =
     [("web", "web"), ("gpu", "gpu-1"), ("cpu", "cpu-1"), ("gpu", "gpu-2"), ("cpu", "cpu-2")];
 const SECOND: Duration = Duration::from_secs(1);
 
+/// The server, unless the environment names another one.
+const SERVER: &str = "postgres://postgres@127.0.0.1:5432/test";
+
+/// Returns the URL of the server.
+pub(crate) fn server() -> String {
+    std::env::var("STATIONMASTER_TEST_POSTGRES").unwrap_or_else(|_| SERVER.into())
+}
+
 /// Returns a handle that is stopped when the process that started this one ends, however that does.
 pub(crate) fn stop() -> LoopHandle {
     let handle = LoopHandle::new();
@@ -37,7 +45,7 @@ pub(crate) fn stop() -> LoopHandle {
 pub(crate) fn run() -> Result<()> {
     let (began, schema) = (Instant::now(), format!("web_service_{}", std::process::id()));
     let runtime = Runtime::new()?;
-    let app = runtime.block_on(App::open(&schema))?;
+    let app = App::open(&server(), &schema)?;
     let sql = |sql: String| -> Result<()> {
         runtime.block_on(async { Ok(app.client().await?.batch_execute(&sql).await?) })
     };

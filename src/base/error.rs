@@ -34,10 +34,10 @@ pub enum Error {
         /// The number of items in the call.
         of: usize,
     },
-    /// A [`Worker`](crate::service::Worker) lost the lease of an attempt, or found it ended already. Only
-    /// [`on_error`](crate::service::Worker::on_error) gets this. What the handler returned is not stored.
+    /// A [`Worker`](crate::service::Worker) lost the lease of an attempt, or found that it had ended. What
+    /// the handler returns is not stored. Only [`on_error`](crate::service::Worker::on_error) receives this.
     #[error(
-        "the lease of grant {epoch} of task {task} was lost, so another worker may have the task, and what the handler returned is not stored: if it was not taken away on purpose, look whether the process stood still or the database was away for longer than a lease"
+        "the lease of task {task} (grant {epoch}) was lost, so what its handler returns is not stored, and another worker may run the task: unless the lease was ended on purpose, find out why this process stood still, or could not reach the store, for longer than a lease"
     )]
     LeaseLost {
         /// The task.
@@ -78,6 +78,17 @@ impl Error {
     /// Wraps an error of the host, to leave a transaction and roll it back.
     pub fn abort(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::Aborted(cause.into())
+    }
+
+    /// Says in the text during what a store or the system failed.
+    pub(crate) fn during(self, what: &str) -> Self {
+        match self {
+            Self::Store(error) => {
+                StoreError { message: format!("{what}: {}", error.message), ..error }.into()
+            }
+            Self::Refused(error) => Self::Refused(format!("{what}: {error}").into()),
+            other => other,
+        }
     }
 
     /// Returns true if nothing was committed and the same call may succeed later: see

@@ -180,7 +180,7 @@ impl QueueName {
 /// use stationmaster::TaskKey;
 /// let key = TaskKey::new("prod", "nightly", "2026-01-01", "load")?.mapped(3);
 /// assert_eq!(key.to_string(), "prod/nightly/2026-01-01/load[3]");
-/// # Ok::<(), stationmaster::error::Invalid>(())
+/// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -203,13 +203,13 @@ impl TaskKey {
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid`] if one of the names is refused.
+    /// Returns [`Error::Invalid`](crate::Error::Invalid) if one of the names is refused.
     pub fn new(
         namespace: impl AsRef<str>,
         workflow: impl AsRef<str>,
         run: impl AsRef<str>,
         task: impl AsRef<str>,
-    ) -> Result<Self, Invalid> {
+    ) -> crate::Result<Self> {
         Ok(Self {
             namespace: Namespace::new(namespace)?,
             workflow: WorkflowId::new(workflow)?,

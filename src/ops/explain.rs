@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 pub enum Explanation {
     /// There is no such task.
     Unknown,
-    /// It does not wait for admission and is in this state.
+    /// It is in this state, in which a task does not wait to be admitted.
     NotWaiting(TaskState),
     /// It may not start yet.
     NotBefore {
@@ -29,17 +29,17 @@ pub enum Explanation {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         also: Vec<Reason>,
     },
-    /// It is refused regardless of its place in the order.
+    /// It is refused, even if it were the first in the order.
     Refused {
         /// The reason that a tick gives.
         #[serde(flatten)]
         reason: Reason,
-        /// What would refuse it if that were over, in the order of [`Reason`].
+        /// What else would refuse it, in the order of [`Reason`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         also: Vec<Reason>,
     },
-    /// It fits into what is open now. The next tick admits it, unless earlier tasks in the order use that
-    /// capacity first or the tick's policy holds it back.
+    /// It fits into what is open now. The next tick that serves its queue admits it, unless tasks before it
+    /// in the order take that capacity or all places of that tick, or the policy of the tick holds it back.
     Fits,
 }
 
@@ -47,10 +47,10 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let also = match self {
             Self::Unknown => return f.write_str("there is no such task"),
-            Self::NotWaiting(state) => return write!(f, "it does not wait for admission: it is {state}"),
+            Self::NotWaiting(state) => return write!(f, "it is {state}, so it does not wait for admission"),
             Self::Fits => {
                 return f.write_str(
-                    "it fits; the next tick for its queue admits it, unless tasks before it need what is open",
+                    "it fits: the next tick that serves its queue admits it, unless tasks before it take what is open",
                 );
             }
             Self::NotBefore { due, also } => write!(f, "not before {due}").map(|()| also)?,

@@ -140,7 +140,7 @@ impl Tx<'_> {
     /// ([`EndReason::TimedOut`]) is not retried, because it used all its time.
     ///
     /// A task that is resumed did not fail: the attempt that registered does not count against its retry
-    /// policy.
+    /// policy. If its sensor landed without a value, its value is empty, not `None`.
     ///
     /// # Errors
     ///
@@ -268,11 +268,13 @@ fn decide(task: &TaskRecord, ending: &Ending, now: Timestamp) -> Move {
         return leave::failed(task, now, message, RetryAdvice::Policy);
     }
     let goes_on = ending.to == TaskState::Scheduled;
+    // The next attempt tells by the value that the sensor has landed.
+    let no_value = (goes_on && ending.reason == EndReason::Landed).then(String::new);
     Move {
         forgive: u32::from(goes_on),
         keeps_slots: goes_on,
         message: ending.message.clone(),
-        value: ending.value.clone(),
+        value: ending.value.clone().or(no_value),
         ..Move::new(task.lease_ref(), task.state, ending.to)
     }
 }

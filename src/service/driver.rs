@@ -248,14 +248,29 @@ impl LoopHandle {
 /// Ticks a service until its handle is stopped or `each` breaks.
 ///
 /// After each tick it sleeps until the service is due, at most `longest` and at least a millisecond.
-/// [`LoopHandle::wake`] ends the sleep. If woken ticks find nothing to do ([`Report::is_idle`]), the tick after the
-/// next wake comes up to 16 milliseconds later, and up to 64 after a wake [for ready
-/// tasks](LoopHandle::wake_for_ready). So many loops that wait for the same thing cost each other less. `each` receives
-/// every report and every error. After an error the loop continues, unless `each` breaks. It first pauses for 10
-/// milliseconds, and twice as long after each further error in a row, at most five seconds and at most `longest`. So
-/// after a long failure of the store all loops are back within seconds.
+/// [`LoopHandle::wake`] ends the sleep. `each` receives every report and every error.
+///
+/// If woken ticks find nothing to do ([`Report::is_idle`]), the tick after the next wake comes up to 16
+/// milliseconds later, and up to 64 after a wake [for ready tasks](LoopHandle::wake_for_ready). So many loops
+/// that wait for the same thing cost each other less.
+///
+/// After an error the loop continues, unless `each` breaks. It first pauses for 10 milliseconds, and twice as
+/// long after each further error in a row, at most five seconds and at most `longest`. So after a long
+/// failure of the store all loops are back within seconds.
 ///
 /// It sleeps in real time, whatever `clock` says. With a [`crate::clock::ManualClock`], call `tick` instead.
+///
+/// # Which `longest`
+///
+/// Only work that another process brings without waking this handle waits for `longest`.
+///
+/// | service | `longest` |
+/// |---|---|
+/// | [`Admitter`](super::Admitter) | how late tasks may start that others enqueue. Without wake-ups a few seconds; with them a minute, because a wake-up may be missed |
+/// | [`Upkeep`](super::Upkeep), [`Poker`](super::Poker), [`FeedReader`](super::FeedReader), [`Keeper`](super::Keeper) | any, such as an hour: their reports ask for a tick in time, within [`Upkeep::grace`](super::Upkeep::grace), [`Poker::refresh_every`](super::Poker::refresh_every), [`FeedReader::refresh_every`](super::FeedReader::refresh_every) or a third of a lease |
+/// | an `Upkeep` with a grace of zero | at most the shortest lease |
+///
+/// A shorter one does no harm, but each tick is a transaction.
 ///
 /// # Examples
 ///

@@ -1,17 +1,19 @@
 //! Handlers of a worker that are futures, and a worker that is awaited.
 
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ::tokio::runtime::Handle;
+use ::tokio::time::sleep;
 
 use super::blocking::{current, joined};
 use crate::error::Result;
 use crate::id::{QueueName, TaskName, WorkflowId};
 use crate::ops::Outcome;
-use crate::service::worker::{Done, Handler, Tasks, panicked};
+use crate::service::worker::{Done, Ending, Handler, Tasks, panicked};
 use crate::service::{Attempt, LoopHandle, Worker, WorkerReport};
 use crate::store::Tx;
 
@@ -133,6 +135,58 @@ impl Attempt {
     ) -> Result<()> {
         let (attempt, outcome) = (self.clone(), outcome.into());
         joined(current()?.spawn_blocking(move || attempt.end(outcome, body)).await)?
+    }
+
+    /// Ends the attempt by a transaction of the host's own, and then calls [`Self::ended_elsewhere`].
+    ///
+    /// Each call of `transaction` begins a transaction, [finishes](Tx::finish) or [registers](Tx::register)
+    /// the task under [`Self::lease`], checks the result with [`fenced`](crate::ops::Fenced::fenced), and
+    /// commits. It is called again if its error [is retryable](crate::Error::is_retryable), or if the outcome
+    /// of its commit [is unknown](crate::Error::is_indeterminate), after pauses that double up to a second.
+    /// The loss of the lease ends that. So the transaction takes effect once, and neither a deadlock nor a
+    /// lost connection costs the task an attempt.
+    ///
+    /// On PostgreSQL, `?` turns errors of tokio-postgres into [`Error`](crate::Error), with the same
+    /// distinction. Other errors of the host end the call: wrap them with
+    /// [`Error::abort`](crate::Error::abort). If a commit of unknown outcome has taken effect, the next call
+    /// learns that from `fenced`. A unique constraint of the host's may fail before that. Return such an
+    /// error from the handler: the worker cannot fail an attempt that has ended.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Attempt::end`], with the errors of `transaction` in place of those of its body. The runtime
+    /// must have its timers enabled, or tokio panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::clock::{Clock, SystemClock};
+    /// use stationmaster::ops::{Fenced, Finish};
+    /// use stationmaster::service::Attempt;
+    /// use stationmaster::tokio::AsyncStore;
+    ///
+    /// async fn done(jobs: &AsyncStore, attempt: &Attempt) -> stationmaster::Result<()> {
+    ///     let end = [Finish::success(attempt.lease())];
+    ///     let transaction = || {
+    ///         let end = end.clone();
+    ///         // With rows of your own beside the end: see `guide`, *Commit with my own rows*.
+    ///         jobs.write(move |tx| tx.finish(SystemClock.now(), &end)?.fenced().map(drop))
+    ///     };
+    ///     attempt.end_by(transaction).await
+    /// }
+    /// # let _ = done;
+    /// ```
+    pub async fn end_by<F>(&self, mut transaction: impl FnMut() -> F) -> Result<()>
+    where
+        F: Future<Output = Result<()>>,
+    {
+        let mut ending = Ending::new(self);
+        loop {
+            match ending.after(transaction().await) {
+                ControlFlow::Break(ended) => return ended,
+                ControlFlow::Continue(pause) => sleep(pause).await,
+            }
+        }
     }
 }
 

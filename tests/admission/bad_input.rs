@@ -154,7 +154,8 @@ fn a_name_with_a_nul() {
         changes_nothing(scene, || {
             assert!(matches!(PoolName::new("d\0b"), Err(Invalid::NulInName { at: 1, .. })));
             assert!(matches!(LimitKey::new("\0"), Err(Invalid::NulInName { at: 0, .. })));
-            assert!(matches!(TaskKey::new("ns", "w", "r", "t\0"), Err(Invalid::NulInName { at: 1, .. })));
+            let key = TaskKey::new("ns", "w", "r", "t\0");
+            assert!(matches!(key, Err(Error::Invalid(Invalid::NulInName { at: 1, .. }))));
             assert!(matches!(
                 PoolSpec::new("d\0b", Slots::Unlimited),
                 Err(Error::Invalid(Invalid::NulInName { .. }))

@@ -122,7 +122,7 @@ fn a_queue_that_nobody_serves_is_told_of() {
         scene.put(0, &[of("gpu", NewTask::new(key("g"))), NewTask::new(key("d"))]);
         assert_eq!(
             scene.why_at(0, "g"),
-            "it fits; the next tick for its queue admits it, unless tasks before it need what is open",
+            "it fits: the next tick that serves its queue admits it, unless tasks before it take what is open",
             "nobody has told anything"
         );
         scene.admit(1, &scene.serving("a", &["default", "spare"]));
@@ -135,11 +135,11 @@ fn a_queue_that_nobody_serves_is_told_of() {
         let served = Some(at(21));
         assert_eq!(seen, [("default", 0, 1, served), ("gpu", 1, 0, None), ("spare", 0, 0, served)]);
         scene.admit(5, &scene.serving("b", &["gpu", "gpu"]));
-        assert_eq!(scene.why_at(24, "g"), "it does not wait for admission: it is queued");
+        assert_eq!(scene.why_at(24, "g"), "it is queued, so it does not wait for admission");
         scene.put(6, &[of("gpu", NewTask::new(key("g2")))]);
         assert_eq!(
             scene.why_at(24, "g2"),
-            "it fits; the next tick for its queue admits it, unless tasks before it need what is open"
+            "it fits: the next tick that serves its queue admits it, unless tasks before it take what is open"
         );
         assert_eq!(scene.why_at(25, "g2"), "queue gpu: no one serves it; tasks that wait in it: 1");
     });

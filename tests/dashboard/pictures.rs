@@ -34,7 +34,7 @@ const TABLES: [&str; 8] =
     ["orders", "customers", "payments", "stock", "prices", "returns", "clicks", "shipments"];
 
 fn key(workflow: &str, task: &str) -> Result<TaskKey> {
-    Ok(TaskKey::new("shop", workflow, "2026-01-31", task)?)
+    TaskKey::new("shop", workflow, "2026-01-31", task)
 }
 
 fn admit(store: &dyn Store, holder: &str, budget: usize) -> Result<Vec<TaskRecord>> {

@@ -60,7 +60,8 @@ fn a_notification_that_is_held_up_holds_up_no_transaction() {
         let url = server.url();
         scope.spawn(move || {
             let other = Plain::connect(&url);
-            let _ = other.try_ask("INSERT INTO other VALUES (1); NOTIFY something");
+            // Until commits wait, and this one is ended.
+            while other.try_ask("INSERT INTO other VALUES (1); NOTIFY something").is_ok() {}
         });
         while plain.number(stuck) == 0 {
             std::thread::sleep(Duration::from_millis(5));

@@ -348,7 +348,7 @@ fn a_store_has_no_more_connections_than_it_may() {
     let _listening = named.store.on_change(|_| ()).unwrap();
     let of = format!("FROM pg_stat_activity WHERE application_name = '{}'", named.scratch.0);
     let (most, count) = (Arc::new(AtomicUsize::new(0)), format!("SELECT count(*) {of}"));
-    let is_over = AtomicUsize::new(0);
+    let (is_over, plain) = (AtomicUsize::new(0), Plain::connect(&url()));
     std::thread::scope(|scope| {
         for thread in 0..8 {
             let (store, is_over) = (&named.store, &is_over);
@@ -360,7 +360,6 @@ fn a_store_has_no_more_connections_than_it_may() {
                 is_over.fetch_add(1, Ordering::SeqCst);
             });
         }
-        let plain = Plain::connect(&url());
         while is_over.load(Ordering::SeqCst) < 8 {
             let open = usize::try_from(plain.number(&count)).unwrap();
             most.fetch_max(open, Ordering::SeqCst);

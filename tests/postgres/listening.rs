@@ -361,12 +361,16 @@ fn what_could_not_be_told_is_told_with_the_next_commit() {
         interrupted_while(is_away, b"NOTIFY", move |_, _, _| goes_down.store(true, Ordering::SeqCst));
     let store = PostgresStore::open(connector, pair.scratch.options().connections(1)).unwrap();
     store.write(|tx| tx.enqueue(now(), &[task("t")])).unwrap();
-    while refused.load(Ordering::SeqCst) == 0 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    pair.assert_silent("nobody could be told");
-    down.store(false, Ordering::SeqCst);
-    put(&store, "p").unwrap();
+    std::thread::scope(|scope| {
+        // It finds that the connection broke, and waits for the server.
+        let finds = scope.spawn(|| put(&store, "p"));
+        while refused.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        pair.assert_silent("nobody could be told");
+        down.store(false, Ordering::SeqCst);
+        finds.join().unwrap().unwrap();
+    });
     assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), [true, true, false, false]);
 }
 

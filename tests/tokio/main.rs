@@ -9,6 +9,8 @@ mod fleet;
 mod keeper;
 mod operations;
 mod outside;
+#[cfg(feature = "postgres")]
+mod own_rows;
 mod pokes;
 #[allow(dead_code)]
 #[path = "../poke_engine/scene.rs"]

@@ -119,7 +119,8 @@ fn what_a_future_returns_is_how_its_task_ends() {
                 && more.is_some_and(|task| task.state.is_end())
         };
         let report = stopped_when(&runtime, &handle, worker, are_over).unwrap();
-        assert_eq!((report.stored, report.refused), (5, 0), "all but the one that ended itself");
+        let counts = (report.stored, report.ended_elsewhere, report.refused);
+        assert_eq!(counts, (5, 1, 0), "all but the one that ended itself");
         let [ends, fails, panics, before, with_more] = states(&store, names);
         assert_eq!([ends, with_more], [TaskState::Success; 2]);
         assert_eq!([fails, panics, before], [TaskState::Failed; 3]);

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use stationmaster::backoff::RetryPolicy;
+use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::Error;
 use stationmaster::ops::{Fenced, Finish, Outcome};
-use stationmaster::service::{Attempt, LoopHandle};
+use stationmaster::sensor::{NewSensor, OnLanded, PokeOutcome, Settings};
+use stationmaster::service::{Attempt, LoopHandle, PokeRequest, Poker, Service};
 use stationmaster::store::{Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::TaskQuery;
 use stationmaster::{NewTask, Result, TaskState};
@@ -109,7 +111,8 @@ fn a_handler_ends_its_task_with_what_follows_in_one_transaction() {
                 .is_some_and(|task| task.state.is_end())
         });
         let report = running.stop();
-        assert_eq!((report.stored, report.refused), (1, 0), "of the second task alone");
+        let counts = (report.stored, report.ended_elsewhere, report.refused);
+        assert_eq!(counts, (1, 1, 0), "the second task, and the first");
         assert_eq!(
             (state(&store, "first"), state(&store, "second")),
             (TaskState::Success, TaskState::Success)
@@ -137,8 +140,39 @@ fn a_task_that_ended_elsewhere_is_not_ended_again() {
         );
         until("they have ended", || ["a", "b"].iter().all(|name| state(&store, name).is_end()));
         let report = running.stop();
-        assert_eq!((report.stored, report.refused), (0, 0), "the worker has stored nothing");
+        let counts = (report.stored, report.ended_elsewhere, report.refused);
+        assert_eq!(counts, (0, 2, 0), "the worker has stored nothing");
         assert_eq!(record(&store, "a").value.as_deref(), Some("by the host"));
+    }
+}
+
+#[test]
+fn a_handler_knows_that_its_sensor_has_landed() {
+    for (store, handle) in scenes() {
+        enqueue(&store, &[task("waits")]);
+        let running = run(
+            worker(&store).handler(|attempt: &Attempt| {
+                if let Some(value) = attempt.landed() {
+                    assert_eq!((value, attempt.task().attempt), ("", 2), "it landed without a value");
+                    return Ok(());
+                }
+                let settings = Settings::new(MINUTE, HOUR)?.on_landed(OnLanded::Resume);
+                let context = PokeContext::from_json("{}")?;
+                let sensor = [NewSensor::new(attempt.lease(), "it".try_into()?, context, settings)];
+                attempt.store().write(|tx| tx.register(SystemClock.now(), &sensor)?.fenced())?;
+                attempt.ended_elsewhere();
+                Ok::<_, Error>(())
+            }),
+            &handle,
+        );
+        until("it waits", || state(&store, "waits") == TaskState::Sensing);
+        let poker = Poker::new(store.clone(), "poker".try_into().unwrap()).wait_for_answers(MINUTE);
+        let mut poker = poker.kind("it".try_into().unwrap(), |_: &PokeRequest| PokeOutcome::Landed(None));
+        assert_eq!(poker.tick(SystemClock.now()).unwrap().landed, 1);
+        until("it has ended", || state(&store, "waits").is_end());
+        let report = running.stop();
+        assert_eq!((report.stored, report.ended_elsewhere), (1, 1), "it has not registered again");
+        assert_eq!(state(&store, "waits"), TaskState::Success);
     }
 }
 

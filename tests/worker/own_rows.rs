@@ -71,6 +71,7 @@ fn what_is_written_beside_the_end_is_written_once() {
     assert_eq!(times, vec![1; 30]);
     assert_eq!(begun.load(Ordering::SeqCst), 40, "ten of them twice");
     assert_eq!(one.stored + other.stored, 10, "the worker stores what the host did not");
+    assert_eq!(one.ended_elsewhere + other.ended_elsewhere, 30);
     assert_eq!(one.refused + other.refused, 0);
     assert!(store.read(|tx| tx.audit()).unwrap().is_empty());
 }

@@ -142,6 +142,40 @@ fn a_store_that_fails_for_a_while_loses_no_end() {
     }
 }
 
+#[test]
+fn an_error_says_what_the_worker_was_doing() {
+    for store in stores() {
+        let (faults, handle) = (Arc::new(FaultStore::new(store.clone())), LoopHandle::new());
+        enqueue(&store, &[task("renews"), task("ends")]);
+        let (fails, errors) = (faults.clone(), Arc::new(Mutex::new(Vec::new())));
+        let (told, seen) = (errors.clone(), errors.clone());
+        faults.refuse(TxMode::Write, 1);
+        let shared: Arc<dyn Store> = faults.clone();
+        let running = run(
+            worker(&shared)
+                .places(1)
+                .lease(Duration::from_secs(1))
+                .on_error(move |error| told.lock().push(error.to_string()))
+                .handler(move |attempt: &Attempt| {
+                    fails.refuse(TxMode::Write, 1);
+                    if attempt.task().key.task.as_str() == "renews" {
+                        until("the lease was to be renewed", || seen.lock().len() == 2);
+                    }
+                }),
+            &handle,
+        );
+        until("both have ended", || ["renews", "ends"].iter().all(|name| state(&store, name).is_end()));
+        running.stop();
+        let errors = errors.lock();
+        let heads: Vec<&str> = errors.iter().filter_map(|text| text.split(": ").next()).collect();
+        assert_eq!(
+            heads,
+            ["asking for tasks", "renewing leases", "storing the ends of attempts"],
+            "{errors:?}"
+        );
+    }
+}
+
 /// At each call in turn, before and after its effect.
 #[test]
 fn whichever_call_of_the_store_fails_a_task_runs_once_and_ends_once() {

@@ -72,13 +72,13 @@ impl From<&LimitSpec> for Definition {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum IfExists {
-    /// Leaves it as it is.
+    /// Leaves it as it is. For definitions that operators change while the program runs.
     Leave,
     /// Changes the fields that are given, and leaves the others. The slots of a pool are always given. Its
     /// description is given unless it is empty; that sensing tasks keep their slots is given if they do. A maximum,
     /// a rate, a weight or a cap of a limit is given if it is there, and the cap of a queue always.
     Change,
-    /// Makes it exactly what is given.
+    /// Makes it exactly what is given. For definitions that only the program's own code changes.
     Replace,
 }
 

@@ -38,7 +38,7 @@ use crate::time::Timestamp;
 /// use stationmaster::{TaskKey, admission::limits};
 /// let key = TaskKey::new("prod", "nightly", "2026-01-01", "load")?;
 /// assert_eq!(limits::workflow(&key)?.as_str(), "workflow:4:prod7:nightly");
-/// # Ok::<(), stationmaster::error::Invalid>(())
+/// # Ok::<(), stationmaster::Error>(())
 /// ```
 pub fn workflow(key: &TaskKey) -> Result<LimitKey, Invalid> {
     workflow_named(&key.namespace, &key.workflow)

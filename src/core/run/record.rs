@@ -43,8 +43,8 @@ impl RunKey {
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid`] if one of the names is refused.
-    pub fn new(namespace: impl AsRef<str>, id: impl AsRef<str>) -> Result<Self, Invalid> {
+    /// Returns [`Error::Invalid`](crate::Error::Invalid) if one of the names is refused.
+    pub fn new(namespace: impl AsRef<str>, id: impl AsRef<str>) -> crate::Result<Self> {
         Ok(Self { namespace: Namespace::new(namespace)?, id: RunId::new(id)? })
     }
 }
@@ -130,7 +130,7 @@ pub enum StartMethod {
 ///     .closed(Timestamp::from_micros(5), RunStatus::Completed);
 /// assert!(run.is_active(Timestamp::from_micros(5), Timestamp::from_micros(6)), "the stop is inclusive");
 /// assert!(!run.is_active(Timestamp::from_micros(6), Timestamp::from_micros(9)));
-/// # Ok::<(), stationmaster::error::Invalid>(())
+/// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -217,7 +217,7 @@ impl RunRecord {
     /// let run = run.suspend(Timestamp::from_micros(5)).resume(Timestamp::from_micros(9));
     /// assert_eq!(run.status, RunStatus::Running);
     /// assert_eq!(run.suspended[0].to, Some(Timestamp::from_micros(9)));
-    /// # Ok::<(), stationmaster::error::Invalid>(())
+    /// # Ok::<(), stationmaster::Error>(())
     /// ```
     #[must_use]
     pub fn resume(mut self, at: impl Into<Timestamp>) -> Self {
@@ -244,7 +244,7 @@ impl RunRecord {
     ///     .closed(Timestamp::from_micros(5), RunStatus::Killed);
     /// let run = killed.reopened(Timestamp::from_micros(60));
     /// assert_eq!((run.stop, run.heartbeat), (None, Some(Timestamp::from_micros(60))));
-    /// # Ok::<(), stationmaster::error::Invalid>(())
+    /// # Ok::<(), stationmaster::Error>(())
     /// ```
     #[must_use]
     pub fn reopened(mut self, now: impl Into<Timestamp>) -> Self {
@@ -269,7 +269,7 @@ impl RunRecord {
     /// let run = RunRecord::open(RunKey::new("prod", "r")?, start);
     /// let run = run.nodes(start, 4).nodes(Timestamp::from_micros(9), 2);
     /// assert_eq!(run.nodes.values().copied().collect::<Vec<_>>(), [4, 2]);
-    /// # Ok::<(), stationmaster::error::Invalid>(())
+    /// # Ok::<(), stationmaster::Error>(())
     /// ```
     #[must_use]
     pub fn nodes(mut self, since: impl Into<Timestamp>, nodes: u32) -> Self {

@@ -22,8 +22,8 @@ pub enum OnLanded {
     /// It ends as a success, with the landed value.
     #[default]
     Succeed,
-    /// It is scheduled again and runs its next attempt with the landed value available. Land with a value: a task that
-    /// resumes without one cannot tell that it has waited, and registers again.
+    /// It is scheduled again. Its next attempt has the landed value: see
+    /// [`Attempt::landed`](crate::service::Attempt::landed).
     Resume,
 }
 

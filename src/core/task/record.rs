@@ -78,7 +78,9 @@ pub struct TaskRecord {
     pub ended_at: Option<Timestamp>,
     /// Why it last failed or was skipped.
     pub message: Option<String>,
-    /// The value that it ended with, or that its sensor landed with: the host's text.
+    /// The value that it ended with, or that its sensor landed with: the host's text. Of a task that goes on
+    /// after its sensor landed without a value, it is empty. While the task has a lease it is `None` unless a
+    /// landing came before.
     pub value: Option<String>,
     /// The state to which its holder's [`finish`](crate::store::Tx::finish) moved it when its last lease
     /// ended. `None` if something else ended that lease or has moved the task since: upkeep, a mark, a
@@ -134,7 +136,7 @@ impl TaskRecord {
     /// Returns [`Invalid::LongName`](crate::error::Invalid::LongName) if the id is too long. Enqueueing checks
     /// that for tasks whose attempts are recorded.
     pub fn attempt_run(&self, attempt: u32) -> crate::Result<RunKey> {
-        Ok(RunKey::new(&self.key.namespace, attempt_run_id(&self.key, self.id, attempt))?)
+        RunKey::new(&self.key.namespace, attempt_run_id(&self.key, self.id, attempt))
     }
 
     /// Returns its position in the order of admission.
@@ -191,7 +193,7 @@ impl TaskRecord {
 /// use stationmaster::{TaskKey, TaskId, task::attempt_run_id};
 /// let key = TaskKey::new("prod", "nightly", "r1", "load")?.mapped(3);
 /// assert_eq!(attempt_run_id(&key, TaskId(17), 2), "nightly/r1/load[3]#2@17");
-/// # Ok::<(), stationmaster::error::Invalid>(())
+/// # Ok::<(), stationmaster::Error>(())
 /// ```
 pub fn attempt_run_id(key: &TaskKey, id: TaskId, attempt: u32) -> String {
     let TaskKey { workflow, run, task, .. } = key;

@@ -65,7 +65,7 @@ impl Default for LeaseLoss {
 /// // It also needs a licence, and is two of the calls that an API allows at once.
 /// let task = task.also("licence".try_into()?, 1).limit_count("api".try_into()?, 2);
 /// assert_eq!((task.also.len(), task.counts.len()), (1, 1));
-/// # Ok::<(), stationmaster::error::Invalid>(())
+/// # Ok::<(), stationmaster::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]

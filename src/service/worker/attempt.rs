@@ -1,6 +1,7 @@
 //! What a handler is given.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -44,9 +45,10 @@ pub enum Cancelled {
 ///
 /// * *By what the handler returns.* The worker stores it, as often as it takes until the store has answered.
 /// * *By [`Self::end`]*, in one transaction with further operations of this store.
-/// * *In the host's own transaction*, beside its own rows. The handler calls [`finish`](Tx::finish) there with
-///   [`Self::lease`], or a statement of [`_sql`](crate::_sql), or registers the task as a sensor. After the commit it
-///   calls [`Self::ended_elsewhere`].
+/// * *In the host's own transaction*, beside its own rows. The handler calls [`finish`](Tx::finish) there
+///   with [`Self::lease`], or a statement of [`_sql`](crate::_sql), or registers the task as a sensor. After
+///   the commit it calls [`Self::ended_elsewhere`]. A handler that is a future gives the transaction to
+///   `Attempt::end_by`, which repeats it where that helps.
 ///
 /// In the last two cases the worker stores nothing, whatever the handler returns.
 ///
@@ -141,6 +143,39 @@ impl Attempt {
     /// Returns the task as it was when it was granted: key, payload, attempt and the rest.
     pub fn task(&self) -> &TaskRecord {
         &self.0.task
+    }
+
+    /// Returns the value that the task's sensor landed with, if the task goes on after that landing
+    /// ([`OnLanded::Resume`](crate::sensor::OnLanded::Resume)). It is empty if the sensor landed without a
+    /// value. Returns `None` if the task has still to wait: register its sensor then.
+    ///
+    /// An attempt that was given back, or was requeued because its lease was lost, finds the same value
+    /// again. A failed attempt does not: its retry begins from the start, and waits again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::clock::{Clock, SystemClock};
+    /// use stationmaster::ops::Fenced;
+    /// use stationmaster::sensor::{OnLanded, Settings};
+    /// use stationmaster::service::Attempt;
+    /// use stationmaster::service::kinds::{Condition, FileExists};
+    ///
+    /// fn load(attempt: &Attempt) -> stationmaster::Result<()> {
+    ///     if attempt.landed().is_some() {
+    ///         return Ok(println!("the file is there")); // the work
+    ///     }
+    ///     let settings = Settings::new(Duration::from_secs(60), Duration::from_secs(3_600))?;
+    ///     let file = FileExists::at("in.csv").sensor(attempt.lease(), settings.on_landed(OnLanded::Resume))?;
+    ///     attempt.store().write(|tx| tx.register(SystemClock.now(), &[file.clone()])?.fenced())?;
+    ///     attempt.ended_elsewhere();
+    ///     Ok(())
+    /// }
+    /// # let _ = load;
+    /// ```
+    pub fn landed(&self) -> Option<&str> {
+        self.0.task.value.as_deref()
     }
 
     /// Returns the lease, which every call for this attempt names.
@@ -273,9 +308,7 @@ impl Attempt {
     ) -> Result<()> {
         let turns = self.0.turns.lock().clone();
         let finish = [Finish::new(self.lease(), outcome.into())];
-        let (mut unknown, mut pause) = (None, Duration::from_millis(10));
-        // A lease of an attempt that has ended counts as lost, too. So a loss does not settle an unknown outcome.
-        let mut tries_after_loss = 5;
+        let mut ending = Ending::new(self);
         loop {
             let ended = self.0.store.write(|tx| {
                 if !turns.is_empty() {
@@ -284,37 +317,11 @@ impl Attempt {
                 tx.finish(self.0.clock.now(), &finish)?.fenced()?;
                 body(tx)
             });
-            match ended {
-                // Either the first call was committed and its response lost, or the worker has recorded its own end:
-                // unknown.
-                Err(Error::Repeated { .. }) if unknown.is_some() => match unknown {
-                    Some(unknown) if self.is_given_up() => return Err(unknown),
-                    _ => break,
-                },
-                Err(error) if is_open(&error) && (!self.is_lost() || unknown.is_some()) => {
-                    if error.is_indeterminate() {
-                        unknown = Some(error);
-                    }
-                    if self.is_lost() {
-                        tries_after_loss -= 1;
-                    }
-                    if tries_after_loss == 0
-                        && let Some(unknown) = unknown
-                    {
-                        return Err(unknown);
-                    }
-                    // Ends with the lease, because the keeper reports its loss.
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_secs(1));
-                }
-                ended => {
-                    ended?;
-                    break;
-                }
+            match ending.after(ended) {
+                ControlFlow::Break(ended) => return ended,
+                ControlFlow::Continue(pause) => std::thread::sleep(pause),
             }
         }
-        self.ended_elsewhere();
-        Ok(())
     }
 
     /// Tells the worker that the attempt has ended, in the host's own transaction or as a sensor. Call it after the
@@ -330,10 +337,6 @@ impl Attempt {
     /// Notes that the worker records its own end of the attempt.
     pub(super) fn give_up(&self) {
         self.0.is_given_up.store(true, Ordering::Release);
-    }
-
-    fn is_given_up(&self) -> bool {
-        self.0.is_given_up.load(Ordering::Acquire)
     }
 
     /// Returns what to tell the host about the loss of the lease; `None` if it was told.
@@ -378,9 +381,57 @@ impl Attempt {
     }
 }
 
-/// Returns true if a later call may succeed, or may show what became of this one.
-fn is_open(error: &Error) -> bool {
-    error.is_retryable() || error.is_indeterminate()
+/// The transactions that are to end an attempt, one after the other.
+#[derive(Debug)]
+pub(crate) struct Ending<'a> {
+    attempt: &'a Attempt,
+    /// The error of a commit of unknown outcome.
+    unknown: Option<Error>,
+    tries_after_loss: u32,
+    pause: Duration,
+}
+
+impl<'a> Ending<'a> {
+    pub(crate) fn new(attempt: &'a Attempt) -> Self {
+        // A lease of an attempt that has ended counts as lost, too. So a loss does not settle an unknown
+        // outcome.
+        Self { attempt, unknown: None, tries_after_loss: 5, pause: Duration::from_millis(10) }
+    }
+
+    /// Returns what became of the attempt, or how long to wait before the transaction is repeated.
+    pub(crate) fn after(&mut self, ended: Result<()>) -> ControlFlow<Result<()>, Duration> {
+        let (attempt, is_lost) = (self.attempt, self.attempt.is_lost());
+        let ended = match ended {
+            // Either the first call was committed and its response lost, or the worker has recorded its own
+            // end: unknown.
+            Err(Error::Repeated { .. }) if self.unknown.is_some() => self
+                .unknown
+                .take()
+                .filter(|_| attempt.0.is_given_up.load(Ordering::Acquire))
+                .map_or(Ok(()), Err),
+            // A later call may succeed, or may show what became of this one.
+            Err(error)
+                if (error.is_retryable() || error.is_indeterminate())
+                    && (!is_lost || self.unknown.is_some()) =>
+            {
+                if error.is_indeterminate() {
+                    self.unknown = Some(error);
+                }
+                self.tries_after_loss -= u32::from(is_lost);
+                let Some(unknown) = self.unknown.take_if(|_| self.tries_after_loss == 0) else {
+                    // Ends with the lease, because the keeper reports its loss.
+                    let longer = (self.pause * 2).min(Duration::from_secs(1));
+                    return ControlFlow::Continue(std::mem::replace(&mut self.pause, longer));
+                };
+                Err(unknown)
+            }
+            ended => ended,
+        };
+        if ended.is_ok() {
+            attempt.ended_elsewhere();
+        }
+        ControlFlow::Break(ended)
+    }
 }
 
 impl fmt::Debug for Attempt {

@@ -59,7 +59,8 @@ impl AdmitLoop {
             return Ok(());
         }
         let leases: Vec<LeaseRef> = self.queued.iter().map(Attempt::lease).collect();
-        let started = self.shared.store.write(|tx| tx.start(self.shared.clock.now(), &leases))?;
+        let started = self.shared.store.write(|tx| tx.start(self.shared.clock.now(), &leases));
+        let started = started.map_err(|error| error.during("starting tasks"))?;
         let queued = std::mem::take(&mut self.queued).into_iter().zip(started);
         let (begin, stale): (Vec<_>, Vec<_>) = queued.partition(|(_, started)| *started);
         self.shared.begin(begin.into_iter().map(|(attempt, _)| attempt).collect());
@@ -105,7 +106,7 @@ impl Service for AdmitLoop {
                 Ok(admission) => admission,
                 Err(error) => {
                     self.shared.state.lock().machine.not_granted(group);
-                    if let Some(before) = failed.replace(error) {
+                    if let Some(before) = failed.replace(error.during("asking for tasks")) {
                         self.shared.tell(&before);
                     }
                     continue;
@@ -157,7 +158,7 @@ impl Service for EndLoop {
                 // Sends the same ends again: the verb is fenced, and says if the first call took effect.
                 Err(error) => {
                     self.0.not_stored(ends, error.is_indeterminate());
-                    return Err(error);
+                    return Err(error.during("storing the ends of attempts"));
                 }
             }
         }

@@ -22,6 +22,8 @@ use crate::ops::Outcome;
 use crate::service::{LoopHandle, Observer};
 use crate::store::Store;
 use crate::task::TaskRecord;
+#[cfg(feature = "tokio")]
+pub(crate) use attempt::Ending;
 pub use attempt::{Attempt, Cancelled};
 use handlers::Handlers;
 #[cfg(feature = "tokio")]
@@ -58,39 +60,45 @@ use shared::{MaxRun, OnError};
 ///
 /// # How it stops
 ///
-/// [`LoopHandle::stop`] ends [`Self::run`]. The worker asks for no further tasks, gives back those that did not begin,
-/// and tells all handlers to stop. They have as long as the [patience](Self::patience) to return, and their results are
-/// stored. Futures are then dropped, and their tasks given back. `run` returns a second later at the latest, even if
-/// the store hangs. The [`WorkerReport`] lists what is left. Those leases expire and are reaped.
+/// [`LoopHandle::stop`] ends [`Self::run`]. The worker asks for no further tasks, gives back those that did
+/// not begin, and tells all handlers to stop. They have the [patience](Self::patience) to return, and their
+/// results are stored. Futures that have not returned by then are dropped, and their tasks given back. `run`
+/// returns a second later at the latest, even if the store hangs. The [`WorkerReport`] lists what is left.
+/// Those leases expire and are reaped.
 ///
 /// # When it asks for tasks
 ///
-/// It asks when it begins, when a place becomes free and more may be waiting, when a task becomes due, and
-/// when its handle is woken: so wrap the store that enqueues in a [`WakingStore`](super::WakingStore) of that
-/// handle. For what other processes enqueue, it asks after [`Self::longest_wait`] at the latest, and on PostgreSQL at once
-/// if `PostgresStore::on_change` wakes the handle.
+/// * When it begins.
+/// * When a place becomes free, if more tasks may be waiting.
+/// * When a task becomes due.
+/// * When its handle is woken. A [`WakingStore`](super::WakingStore) of that handle wakes it for what this
+///   process enqueues, and on PostgreSQL `PostgresStore::on_change` for what others enqueue.
+/// * After [`Self::longest_wait`] at the latest, for what others have enqueued without waking it.
 ///
-/// While the ends of more attempts are being stored than places are free, it waits for those places, at most 10 ms. One
-/// tick then fills all of them.
+/// If more places are about to become free than are free now, because their ends are being stored, it first
+/// waits for them, at most 10 ms. One tick then fills all of them.
 ///
-/// A tick starts what it grants. Tasks whose attempts are recorded as runs are started by a call that follows it, and the
-/// worker asks for no others until that has returned. On PostgreSQL that call waits for a host's transaction that has
-/// cancelled, marked or locked one of these tasks since the grant, or has its run locked. Keep such transactions short.
+/// A tick also starts the tasks that it grants. Only tasks whose attempts are recorded as runs are started by
+/// a second call. The worker asks for no others until that call has returned. On PostgreSQL it waits for a
+/// host's transaction that has cancelled, marked or locked one of these tasks since the grant, or has locked
+/// its run. Keep such transactions short.
 ///
-/// The handle also wakes it for cancels ([`LoopHandle::wake_for_cancel`]). Otherwise it learns of them when it renews.
+/// It learns that a task was cancelled when it renews the lease, or at once if
+/// [`LoopHandle::wake_for_cancel`] is called on its handle.
 ///
 /// # When its process was killed
 ///
-/// It does not continue what a worker of the same name held before. Those tasks wait until their leases expire, and
-/// then count as lost ([`LeaseLoss`](crate::task::LeaseLoss)). The [`guide`](crate::guide) shows how a process with a
-/// unique name ends them before it runs the worker.
+/// A worker does not continue what an earlier one of the same name held. Those tasks wait until their leases
+/// expire. The leases then count as lost ([`LeaseLoss`](crate::task::LeaseLoss)). The [`guide`](crate::guide)
+/// shows how a process with a unique name ends them before it runs the worker.
 ///
 /// # When ends are stored
 ///
-/// By default ends are stored at once. Ends that arrive while the store is busy with others share the next transaction.
-/// So an idle worker adds no delay, and a busy one needs few transactions. While several handlers are being started, ends
-/// wait until the last of them has begun, at most 2 ms. [`Self::gather_ends`] saves more
-/// transactions, but delays each end, and everything that depends on it, by that time.
+/// By default ends are stored at once. Ends that arrive while the store is busy with others share the next
+/// transaction. So an idle worker adds no delay, and a busy one needs few transactions. While several
+/// handlers are being started, ends wait until the last of them has begun, at most 2 ms.
+/// [`Self::gather_ends`] saves more transactions, but delays each end, and everything that depends on it, by
+/// that time.
 ///
 /// # Examples
 ///
@@ -180,8 +188,13 @@ impl Worker {
             max_run = Some(Arc::new(length))
         }
         /// Calls this, on one of the worker's threads, with each error after which the worker continues.
-        /// [`Error::LeaseLost`] names each attempt whose lease was lost, once: when its end is refused, or a second after
-        /// the loss if its handler still works. A worker that stops within that second does not name it.
+        ///
+        /// The text of a store's error begins with what the worker was doing: `asking for tasks: …`,
+        /// `starting tasks: …`, `renewing leases: …` or `storing the ends of attempts: …`.
+        ///
+        /// [`Error::LeaseLost`] reports each attempt whose lease was lost, once: when its end is refused, or
+        /// a second after the loss if its handler is still working. A worker that stops within that second
+        /// does not report it.
         on_error(call: impl Fn(&Error) + Send + Sync + 'static) { on_error = Some(Arc::new(call)) }
         /// Reports what it counts and measures as an [`Admitter`](super::Admitter) and a
         /// [`Keeper`](super::Keeper) to this observer. If it serves several queues, gauges describe the one that asked

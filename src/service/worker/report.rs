@@ -6,9 +6,12 @@ use crate::lease::LeaseRef;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct WorkerReport {
-    /// How many ends of attempts the store recorded for the worker. Those that handlers recorded themselves
-    /// are not included.
+    /// How many ends of attempts the store recorded for the worker.
     pub stored: u64,
+    /// How many attempts their handlers ended themselves: by [`Attempt::end`](super::Attempt::end), or before
+    /// [`Attempt::ended_elsewhere`](super::Attempt::ended_elsewhere). Those that became sensors are among
+    /// them.
+    pub ended_elsewhere: u64,
     /// How many ends the store refused, because their leases had been lost.
     pub refused: u64,
     /// The attempts whose ends are not known to be stored. Their leases expire if they are not.

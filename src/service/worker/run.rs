@@ -195,7 +195,8 @@ impl Service for Keeping {
     type Report = KeepReport;
 
     fn tick(&mut self, now: Timestamp) -> Result<KeepReport> {
-        let report = self.0.tick(now)?;
+        let mut report = self.0.tick(now)?;
+        report.error = report.error.map(|error| error.during("renewing leases"));
         if let Some(error) = &report.error {
             self.1.tell(error);
         }

@@ -64,6 +64,7 @@ pub(super) struct State {
     /// Lost while their handlers work, and when the host is told.
     lost: Vec<(Timestamp, LeaseRef)>,
     stored: u64,
+    ended_elsewhere: u64,
     refused: u64,
     /// Why the worker cannot continue.
     fatal: Option<Error>,
@@ -72,7 +73,8 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(machine: WorkerState<Outcome>) -> Self {
         let (attempts, lost) = (HashMap::new(), Vec::new());
-        Self { machine, attempts, own_wakes: 0, lost, stored: 0, refused: 0, fatal: None }
+        let [own_wakes, stored, ended_elsewhere, refused] = [0; 4];
+        Self { machine, attempts, own_wakes, lost, stored, ended_elsewhere, refused, fatal: None }
     }
 
     /// Returns a number that changes with each wake that may bring news.
@@ -175,7 +177,7 @@ impl Shared {
             }
         });
         if let Err(error) = self.handlers.launch(launched) {
-            self.tell(&error);
+            self.tell(&error.during("starting a thread for handlers"));
         }
     }
 
@@ -265,6 +267,7 @@ impl Shared {
     pub(super) fn returned(&self, lease: LeaseRef, outcome: Outcome) {
         let mut state = self.state.lock();
         let has_ended = state.attempts.get(&lease).is_some_and(Attempt::has_ended);
+        state.ended_elsewhere += u64::from(has_ended);
         state.machine.returned(self.steady(), lease, (!has_ended).then_some(outcome));
         self.settle(state, &[lease], false);
     }
@@ -367,6 +370,7 @@ impl Shared {
         let mut state = self.state.lock();
         let report = WorkerReport {
             stored: state.stored,
+            ended_elsewhere: state.ended_elsewhere,
             refused: state.refused,
             unstored: state.machine.unstored(),
             working: state.machine.working(),

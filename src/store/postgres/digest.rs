@@ -6,8 +6,8 @@ use sha2::{Digest as _, Sha256};
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
-/// The first 128 bits of a SHA-256: that of a namespace's name, and that of a lane's needs, which the schema's
-/// function `lane_digest` computes. A UUID on the wire.
+/// The first 128 bits of a SHA-256: that of a namespace's name, and that of a lane's needs, which the
+/// schema's function `_lane_digest` computes. A UUID on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Digest([u8; Self::LEN]);
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_postgres::Error as PgError;
 use tokio_postgres::error::{Severity, SqlState};
 
-use crate::error::{Invalid, StoreError, StoreErrorKind};
+use crate::error::{Error, Invalid, StoreError, StoreErrorKind};
 use crate::store::sql::codes::UnknownCode;
 use crate::store::sql::row::Damaged;
 
@@ -135,6 +135,25 @@ impl From<Fault> for StoreError {
     }
 }
 
+/// Converts an error of a statement of the host's own, so that `?` makes one kind of error of those and of
+/// the verbs beside them. Deadlocks and serialization failures are [`Conflict`](StoreErrorKind::Conflict),
+/// also of a commit. A lost connection is [`Indeterminate`](StoreErrorKind::Indeterminate), because it may
+/// have been committing. A constraint that was violated is [`Backend`](StoreErrorKind::Backend): it would be
+/// violated again.
+impl From<PgError> for Error {
+    fn from(error: PgError) -> Self {
+        let (kind, what) = match error.code().map_or("", SqlState::code) {
+            // Of a connection that is not made.
+            "28P01" | "28000" | "3D000" | "53300" => classify(&error),
+            _ if is_fatal(&error) => (StoreErrorKind::Indeterminate, LOST),
+            // Of the crate's own statements these mean something else: see `classify`.
+            "23505" | "42501" | "42P01" | "3F000" | "42703" | "42883" => (StoreErrorKind::Backend, REFUSED),
+            _ => classify(&error),
+        };
+        StoreError::new(kind, format!("{what} ({})", text(&error))).with_source(error).into()
+    }
+}
+
 /// Returns an error's text with its sources, which the driver's own text leaves out.
 fn text(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
@@ -221,6 +240,9 @@ pub(super) fn is_of_standby(error: &StoreError) -> bool {
     error.kind() == StoreErrorKind::ReadOnly || code == Some(&SqlState::FEATURE_NOT_SUPPORTED)
 }
 
+const LOST: &str =
+    "the connection to PostgreSQL was lost, and with it the transaction, unless it was being committed";
+const REFUSED: &str = "PostgreSQL refused a statement";
 const WAITED: &str = "another transaction holds what this one needs: call again, or raise the lock timeout";
 
 fn classify(error: &PgError) -> (StoreErrorKind, &'static str) {
@@ -263,6 +285,6 @@ fn classify(error: &PgError) -> (StoreErrorKind, &'static str) {
         code if code.starts_with("08") || code.starts_with("57P") || code.starts_with("58") => {
             (K::Io, "the server ended the connection or cannot be used: check that it runs, and call again")
         }
-        _ => (K::Backend, "PostgreSQL refused a statement"),
+        _ => (K::Backend, REFUSED),
     }
 }

@@ -87,6 +87,10 @@ impl Wire for Bridge {
 /// transaction changed the same task after this transaction's first statement. If the future is dropped, `body`
 /// ends with an error, and the host rolls back.
 ///
+/// The host's own statements and its commit return a [`tokio_postgres::Error`]. `?` converts it into an
+/// [`Error`](crate::Error) with the same distinction. A lost connection is
+/// [indeterminate](crate::Error::is_indeterminate) there, because it may have been lost during the commit.
+///
 /// # Panics
 ///
 /// As `body` does.

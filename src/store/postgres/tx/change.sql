@@ -7,7 +7,7 @@
 -- $16 to $19: the lanes, each once: pool, slots, limits as a JSON array, queue.
 WITH
 lanes AS MATERIALIZED (
-  SELECT lane.*, sm.lane_digest(lane.pool, lane.slots, lane.limits, lane.queue) AS digest
+  SELECT lane.*, sm._lane_digest(lane.pool, lane.slots, lane.limits, lane.queue) AS digest
   FROM unnest($16::text[], $17::bigint[], $18::text[], $19::text[])
     WITH ORDINALITY lane (pool, slots, limits, queue, at)
 ),

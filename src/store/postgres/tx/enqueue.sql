@@ -7,7 +7,7 @@
 -- none if a cap may hold for one of the lanes: a row without a place says so.
 WITH
 lanes AS MATERIALIZED (
-  SELECT lane.*, sm.lane_digest(lane.pool, lane.slots, lane.limits, lane.queue) AS digest
+  SELECT lane.*, sm._lane_digest(lane.pool, lane.slots, lane.limits, lane.queue) AS digest
   FROM unnest($17::text[], $18::bigint[], $19::text[], $22::text[])
     WITH ORDINALITY lane (pool, slots, limits, queue, at)
 ),

@@ -19,7 +19,7 @@ made AS (
     no, lane, rank, logical_date, map_index, priority, slots, enqueued_at, lease_loss, attempt_runs,
     namespace, workflow, run, task, pool, limits, queue, retry, payload
   )
-  SELECT nextval('sm.task_no'), sm.lane_digest($16::text, $17::bigint, $18::text, $19::text), $2::bigint, $3::bigint,
+  SELECT nextval('sm.task_no'), sm._lane_digest($16::text, $17::bigint, $18::text, $19::text), $2::bigint, $3::bigint,
     $4::bigint, $5::bigint, $17::bigint, $8::bigint, $6::bigint, $7::bigint,
     $10::text, $11::text, $12::text, $13::text, $16::text, $18::text, $19::text, $14::text, $15::text
   WHERE NOT EXISTS (SELECT FROM found) AND NOT (SELECT yes FROM capped)

@@ -522,7 +522,7 @@ fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
                 "BEGIN;
                  INSERT INTO sm.task (no, lane, rank, logical_date, map_index, priority, slots, enqueued_at, attempt_runs,
                      namespace, workflow, run, task, pool, limits, payload)
-                 SELECT i, sm.lane_digest('p' || i, 1, '[\"k' || i || '\"]', NULL), 1, 0, -1, 0, 1, 0, 0, 'n', 'w', 'r', 't' || i, 'p' || i,
+                 SELECT i, sm._lane_digest('p' || i, 1, '[\"k' || i || '\"]', NULL), 1, 0, -1, 0, 1, 0, 0, 'n', 'w', 'r', 't' || i, 'p' || i,
                      '[\"k' || i || '\"]', '' FROM generate_series(1, {size}) i;
                  INSERT INTO sm.pool (name) SELECT pool FROM sm.task;
                  INSERT INTO sm.pool_use SELECT pool, 0, 1 FROM sm.task;

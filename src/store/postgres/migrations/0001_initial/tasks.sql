@@ -94,7 +94,7 @@ CREATE TABLE sm.share_clock (
 INSERT INTO sm.share_clock VALUES (0);
 
 -- Lanes: made and removed under the tick lock, never changed. digest: of pool, slots, limits and queue, see
--- lane_digest. queue: NULL is the default one, here and everywhere. no: drawn like those of tasks, and that of the first task that was enqueued into a new lane, so it is known before the lane is.
+-- _lane_digest. queue: NULL is the default one, here and everywhere. no: drawn like those of tasks, and that of the first task that was enqueued into a new lane, so it is known before the lane is.
 CREATE TABLE sm.lane (
     digest UUID PRIMARY KEY,
     no     BIGINT NOT NULL UNIQUE,
@@ -459,7 +459,7 @@ END $$;
 
 -- Stable, because convert_to is: the body of a function that says more of itself than of its parts is not put into the
 -- statements that call it, and each call of these would parse and plan it again.
-CREATE FUNCTION sm.lane_digest(pool TEXT, slots BIGINT, limits TEXT, queue TEXT) RETURNS UUID
+CREATE FUNCTION sm._lane_digest(pool TEXT, slots BIGINT, limits TEXT, queue TEXT) RETURNS UUID
 LANGUAGE sql STABLE PARALLEL SAFE AS
 $$SELECT encode(substr(sha256(convert_to(
   $2::text || ' ' || octet_length($1)::text || ' ' || $1 || $3 || coalesce(' ' || $4, ''), 'UTF8')), 1, 16), 'hex')::uuid$$;

@@ -49,7 +49,7 @@ lanes AS MATERIALIZED (
     given (pool, slots, limits, queue, ready, tasks)
   CROSS JOIN LATERAL (
     SELECT * FROM sm.lane_use
-    WHERE lane_use.digest = sm.lane_digest(given.pool, given.slots, given.limits, nullif(given.queue, ''))
+    WHERE lane_use.digest = sm._lane_digest(given.pool, given.slots, given.limits, nullif(given.queue, ''))
     ORDER BY version DESC LIMIT 1) was
 ),
 old_lane_uses AS (DELETE FROM sm.lane_use WHERE digest = ANY (ARRAY(SELECT digest FROM lanes)))

@@ -60,7 +60,7 @@ async fn course(client: &Client, schema: &Schema) {
     client.batch_execute(&schema.apply(fold)).await.unwrap();
     for no in [1, 2] {
         let grant = format!(
-            "EXECUTE grant_few('{{{no}}}', '{{0}}', '{{{no}}}', '{{-1}}', ARRAY[sm.lane_digest('default_pool', 1, '[]', NULL)], 'h', 9, 9, 1);
+            "EXECUTE grant_few('{{{no}}}', '{{0}}', '{{{no}}}', '{{-1}}', ARRAY[sm._lane_digest('default_pool', 1, '[]', NULL)], 'h', 9, 9, 1);
              UPDATE sm.lease SET runs = 2;
              SELECT sm._take_few('{{{no}}}', (SELECT digest FROM sm.lane), '{{0,{no},-1,{no}}}', '{{}}', {no}, 'tick {no}',
                'tick {}', {no}, 64);
@@ -73,7 +73,7 @@ async fn course(client: &Client, schema: &Schema) {
     }
     // The same by a tick ahead, for which the holder has told what it serves.
     let whole = "INSERT INTO sm.serving (holder, digest, queues, told_at, lease, until)
-          VALUES ('h', sm.lane_digest('', 1, '', NULL), 'null', 1, 90, 181);
+          VALUES ('h', sm._lane_digest('', 1, '', NULL), 'null', 1, 90, 181);
         EXECUTE enqueue(NULL, 0, 3, -1, 0, NULL, 0, 1, 1, 'n', 'w', 'r', 't3', NULL, '', 'default_pool', 1, '[]', NULL, 0, 0);
         SELECT * FROM sm._tick_few('tick 3', 'tick 2', 'h', 90, 4, 3, 3, 64);
         EXECUTE grant_noted('tick 3', 'h', 9, 3, 1);
