@@ -51,7 +51,7 @@ fn a_notification_that_is_held_up_holds_up_no_transaction() {
     plain.ask("CREATE ROLE jobs LOGIN; GRANT CREATE ON DATABASE postgres TO jobs; CREATE TABLE other (n int)");
     plain.ask("ALTER ROLE jobs SET synchronous_commit = local");
     let jobs = server.url().replace("postgres@", "jobs@");
-    let store = PostgresStore::connect(&jobs, PostgresOptions::new().connections(1)).unwrap();
+    let store = PostgresStore::connect(&jobs, PostgresOptions::new()).unwrap();
     put(&store, "before").unwrap();
     plain.ask("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
     plain.ask("SELECT pg_reload_conf()");
