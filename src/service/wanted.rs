@@ -76,8 +76,7 @@ impl LoopHandle {
     fn hear(&self, change: Change) {
         let wanted = self.state().wanted;
         let wants = |what| wanted.is_none_or(|wanted| wanted.has(what));
-        let (tasks, sensors, events) =
-            (wants(Wanted::TASKS), wants(Wanted::SENSORS), wants(Wanted::EVENTS));
+        let (tasks, sensors, events) = (wants(Wanted::TASKS), wants(Wanted::SENSORS), wants(Wanted::EVENTS));
         if change.cancels() && wants(Wanted::CANCELS) {
             self.wake_for_cancel();
         } else if tasks && change.capacity() || sensors && change.sensors() || events && change.events() {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use stationmaster::Timestamp;
 use stationmaster::service::{Admitter, FeedReader, Keeper, LoopHandle, Poker, Service, Upkeep};
 use stationmaster::store::postgres::PostgresOptions;
 use stationmaster::store::{PostgresStore, Store, Tx};
 use stationmaster::task::Feed;
-use stationmaster::Timestamp;
 
 use crate::postgres_server::{OwnServer, Plain};
 use crate::scratch::Scratch;
@@ -25,8 +25,7 @@ fn enqueue(store: &PostgresStore, name: &str) {
 #[test]
 fn a_commit_is_heard_while_the_only_connection_is_in_use_again() {
     let scratch = Scratch::new();
-    let (actor, listener) =
-        (scratch.open(|options| options.connections(1)), scratch.open(|options| options));
+    let (actor, listener) = (scratch.open(|options| options.connections(1)), scratch.open(|options| options));
     let (tell, told) = channel();
     let _listening = listener.on_change(move |change| tell.send(change).unwrap()).unwrap();
     for round in 0..3 {
@@ -48,7 +47,8 @@ fn a_commit_is_heard_while_the_only_connection_is_in_use_again() {
 fn a_notification_that_is_held_up_holds_up_no_transaction() {
     let Some(server) = OwnServer::start() else { return };
     let plain = Plain::connect(&server.url());
-    plain.ask("CREATE ROLE jobs LOGIN; GRANT CREATE ON DATABASE postgres TO jobs; CREATE TABLE other (n int)");
+    plain
+        .ask("CREATE ROLE jobs LOGIN; GRANT CREATE ON DATABASE postgres TO jobs; CREATE TABLE other (n int)");
     plain.ask("ALTER ROLE jobs SET synchronous_commit = local");
     let jobs = server.url().replace("postgres@", "jobs@");
     let store = PostgresStore::connect(&jobs, PostgresOptions::new()).unwrap();

@@ -22,7 +22,7 @@ pub(super) enum Request {
     RollBack,
     /// Runs this text, a transaction of its own.
     Tell(String),
-    /// Sends it, without waiting for the result. Refused if that may hold up what is asked next.
+    /// Sends it, without waiting for the result.
     TellBeside(String, Untold),
 }
 

@@ -47,6 +47,12 @@ pub(super) fn runtime_of_one_thread() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_io().enable_time().build()
 }
 
+/// Returns whether this thread can serve a connection. One without a runtime may run one. For any other thread this is
+/// unknown.
+fn serves_here() -> bool {
+    Handle::try_current().is_err()
+}
+
 /// Moves the bytes that are ready, without waiting for more: writes what was sent, and reads what has arrived.
 pub(super) async fn look() {
     // The first looks at the socket, the second runs the task that waits for it.
@@ -87,16 +93,15 @@ impl SessionHandle {
         Self { seat: None, helpers: None, _alive: mpsc::channel(1).0 }
     }
 
-    /// Returns true if this thread can serve a connection itself. A thread without a runtime may run one. For any other
-    /// thread this is unknown.
-    pub(super) fn serves_here() -> bool {
-        Handle::try_current().is_err()
+    /// Returns whether this thread can send a `NOTIFY` on this connection itself, beside transactions.
+    pub(super) fn tells_beside(&self) -> bool {
+        serves_here() && self.seat.as_ref().is_some_and(|seat| seat.lock().session.tells_beside())
     }
 
     /// Makes a request, and waits for its reply.
     pub(super) fn call(&self, request: Request) -> Reply {
         let Some(seat) = &self.seat else { return Err(ended()) };
-        if Self::serves_here() {
+        if serves_here() {
             return seat.lock().handle(request);
         }
         let (reply, answer) = sync_channel(1);

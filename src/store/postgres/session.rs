@@ -18,7 +18,7 @@ use super::route::Route;
 use super::seat::look;
 use super::tick_lock::COMMIT;
 use super::wire::{Statement, Touch};
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreErrorKind;
 
 /// For how long reads stay at a standby before they connect again: by then the address may lead to the
 /// primary.
@@ -175,18 +175,20 @@ impl Session {
         }
     }
 
-    /// Behind a pooler, what is sent next might be answered with the result of this. After one that was slow or failed, the
-    /// next ones are for others to send.
-    async fn tell_beside(&mut self, text: String, untold: Untold) -> Reply {
-        let paused = self.tells_in > 0;
+    /// Returns whether a `NOTIFY` may be sent beside transactions. Behind a pooler, what is sent next might be answered with
+    /// its result. After one that was slow or failed, the next ones are for others to send.
+    pub(super) fn tells_beside(&mut self) -> bool {
+        let is_paused = self.tells_in > 0;
         self.tells_in = self.tells_in.saturating_sub(1);
-        match &mut self.connection {
-            Some(connection) if !paused && connection.route == Route::Direct => connection.tell_beside(text, untold).await,
-            _ => {
-                let text = "nothing is sent beside the transactions of this connection";
-                return Err(Failure::Refused(StoreError::new(StoreErrorKind::Busy, text)));
-            }
-        }
+        let is_direct = |connection: &Connection| connection.route == Route::Direct && !connection.is_lost();
+        !is_paused && self.connection.as_ref().is_some_and(is_direct)
+    }
+
+    async fn tell_beside(&mut self, text: String, untold: Untold) -> Reply {
+        let Some(connection) = &mut self.connection else {
+            return Err(Failure::lost("the connection is lost: call again"));
+        };
+        connection.tell_beside(text, untold).await;
         Ok(Vec::new())
     }
 

@@ -13,7 +13,6 @@ use super::news::{Channel, NewsSet};
 use super::places::Purpose;
 use super::pool::{Lease, Pool};
 use super::request::{Request, Untold};
-use super::seat::SessionHandle;
 
 /// How a store's commits wake listeners ([`super::PostgresStore::on_change`]) of other stores. Its own
 /// listeners are woken directly, unless it is [`Self::Never`].
@@ -139,11 +138,12 @@ impl Announcer {
     /// Sends a `NOTIFY` on the connection of a commit that brought news, if it is time for one. Returns false if others are
     /// to send it. So a commit after a pause wakes no thread of its own process before it is heard elsewhere.
     pub(super) fn tell_on(&self, lease: &Lease, news: NewsSet) -> bool {
-        let Some(outbox) = self.outbox.as_ref().filter(|_| !news.is_empty() && SessionHandle::serves_here())
-        else {
+        let Some(outbox) = self.outbox.as_ref().filter(|_| !news.is_empty()) else { return false };
+        let now = Instant::now();
+        if outbox.waits_until().is_some_and(|until| now < until) || !lease.session().tells_beside() {
             return false;
-        };
-        let Some(all) = outbox.take(news, Instant::now()) else { return false };
+        }
+        let Some(all) = outbox.take(news, now) else { return false };
         let late = Arc::clone(outbox);
         let untold = Untold(Box::new(move || late.add(all)));
         let is_sent =
@@ -235,7 +235,11 @@ mod tests {
         assert_eq!(outbox.take(ready, later), Some(ready.and(events)));
         assert_eq!(outbox.take(NewsSet::NONE, later + GAPS.0), Some(NewsSet::NONE), "nothing is sent twice");
         outbox.put_back(ready);
-        assert_eq!(outbox.take(NewsSet::NONE, later + GAPS.0), Some(ready), "what failed is sent without a gap");
+        assert_eq!(
+            outbox.take(NewsSet::NONE, later + GAPS.0),
+            Some(ready),
+            "what failed is sent without a gap"
+        );
         outbox.close();
         outbox.add(events);
         assert_eq!(outbox.take(NewsSet::NONE, later + GAPS.0), Some(events), "the end does not wait");
