@@ -135,22 +135,8 @@ BEGIN
 
     UPDATE sm_counter SET value = value + 1 WHERE name = 'lane'
         AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
-    INSERT INTO sm_lane_class (queue, pool, slots, also)
-        SELECT ifnull(NEW.queue, 'default'), NEW.pool, NEW.slots, '' WHERE NOT EXISTS (
-            SELECT 1 FROM sm_lane_class
-            WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND also = ''
-        );
-    INSERT INTO sm_lane_group (class, queue, cause)
-        SELECT no, queue, '' FROM sm_lane_class
-        WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND also = ''
-            AND NOT EXISTS (SELECT 1 FROM sm_lane_group WHERE class = sm_lane_class.no AND cause = '')
-            AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
-    INSERT INTO sm_lane (no, pool, slots, limits, queue, grp)
-        SELECT value, NEW.pool, NEW.slots, NEW.limits, ifnull(NEW.queue, 'default'), (
-            SELECT sm_lane_group.no FROM sm_lane_class JOIN sm_lane_group ON class = sm_lane_class.no AND cause = ''
-            WHERE sm_lane_class.queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND also = ''
-        )
-        FROM sm_counter WHERE name = 'lane'
+    INSERT INTO sm_lane (no, pool, slots, limits, queue)
+        SELECT value, NEW.pool, NEW.slots, NEW.limits, ifnull(NEW.queue, 'default') FROM sm_counter WHERE name = 'lane'
         AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
     INSERT INTO sm_task_limit (key, lanes)
         SELECT value, 1 FROM json_each(NEW.limits)

@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, Params};
 
 use super::super::error::Outcome;
 use super::{Db, clamp, row};
-use crate::admission::{Lane, LaneId, LaneKey};
+use crate::admission::{Lane, LaneId, LaneKey, NAMED};
 use crate::id::QueueName;
 use crate::store::sql::needs;
 
@@ -27,8 +27,9 @@ pub(super) const KEEPING_LANES: &str = "SELECT lane, count(*) FROM sm_task INDEX
 pub(super) const LANE: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane WHERE no = ?1";
 pub(super) const LANE_NO: &str =
     "SELECT no FROM sm_lane WHERE pool = ?1 AND slots = ?2 AND limits = ?3 AND queue = ?4";
-const NEW_LANE: &str =
-    "INSERT INTO sm_lane (no, pool, slots, limits, queue, grp) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+const NEW_LANE: &str = "INSERT INTO sm_lane (no, pool, slots, limits, queue) VALUES (?1, ?2, ?3, ?4, ?5)";
+/// After so many new lanes an enqueue looks whether first tasks are to be filed, so that no tick finds very many lanes to file.
+const ASKED: i64 = 4096;
 const NAME_LIMIT: &str =
     "INSERT INTO sm_task_limit (key, lanes) VALUES (?1, 1) ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1";
 pub(super) const DELETE_LANE: &str = "DELETE FROM sm_lane WHERE no = ?1";
@@ -72,10 +73,12 @@ impl Db<'_> {
         let limits = needs::to_text(key)?;
         let id = self.counter("lane")? + 1;
         self.set_counter("lane", id)?;
-        let group = self.first_group(key)?;
-        let lane = (id, key.pool.as_str(), key.slots, limits, key.queue.as_str(), group);
+        let lane = (id, key.pool.as_str(), key.slots, limits, key.queue.as_str());
         self.prepare(NEW_LANE)?.execute(lane)?;
         self.lanes.insert(id, key.clone());
+        if id % ASKED == 0 {
+            self.file_if_many(NAMED)?;
+        }
         Ok(id)
     }
 
