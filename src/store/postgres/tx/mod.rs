@@ -255,7 +255,8 @@ impl Db<'_> {
     /// Runs a statement that changes what ticks plan with, while there is no tick. The lock is asked for each
     /// time. `wakes` says whether it may end what refuses lanes.
     fn define(&mut self, statement: Statement, wakes: bool) -> Outcome<Answer> {
-        let (lock, wake) = (ask!(tick_lock::DEFINE), ask!(if wakes { tick::filed::WAKE_ALL } else { "SELECT" }));
+        let (lock, wake) =
+            (ask!(tick_lock::DEFINE), ask!(if wakes { tick::filed::WAKE_ALL } else { "SELECT" }));
         if !self.is_own {
             let [_, answer, _] = self.all([lock, statement, wake])?;
             return Ok(answer);

@@ -86,8 +86,8 @@ CREATE TABLE sm_cap (
 -- limits: a JSON array of the keys, sorted; of a key with how much a task counts against it where that is not 1; of the
 -- share with that and the priority; and of the other pools, as objects. tasks: how many are in it that have not ended; ready: how many of them are in state 0.
 -- ended: how many ended tasks had these needs. They are kept here, so the row stays until these are forgotten.
--- While first tasks are filed, a lane with ready tasks that are of no share has these; the others have NULL: grp, its group; rank to head,
--- the place of its first ready task in the order of admission, which is the task with the number head.
+-- Only while first tasks are filed, a lane with ready tasks has a grp: its group, or 0 if they are of a share. In a group it has
+-- the place of its first ready task in the order of admission, too: rank to head, which is the number of the task.
 CREATE TABLE sm_lane (
     no     INTEGER PRIMARY KEY,
     pool   TEXT NOT NULL,
@@ -105,8 +105,9 @@ CREATE TABLE sm_lane (
 ) STRICT;
 CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits, queue);
 CREATE INDEX sm_lane_ready ON sm_lane (queue, no) WHERE ready > 0;
-CREATE INDEX sm_lane_number ON sm_lane (no) WHERE ready > 0;
-CREATE INDEX sm_lane_whole ON sm_lane (queue, no) WHERE ready > 0 AND grp IS NULL;
+-- Not by ready: each call that counts would write them.
+CREATE INDEX sm_lane_number ON sm_lane (no) WHERE grp IS NOT NULL;
+CREATE INDEX sm_lane_whole ON sm_lane (queue, no) WHERE grp = 0;
 CREATE INDEX sm_lane_head ON sm_lane (grp, rank, logical_date, map_index, head) WHERE head IS NOT NULL;
 
 -- All lanes of one queue that need the same slots of the same pools. also: of the other pools, the objects of their limits, or empty.
@@ -403,13 +404,15 @@ CREATE INDEX sm_run_watched ON sm_run (heartbeat)
 CREATE TRIGGER sm_lane_filed AFTER UPDATE OF ready ON sm_lane
 WHEN NEW.grp IS NULL AND NEW.ready > 0 AND (OLD.ready <= 0 OR OLD.ready = NEW.ready)
     AND (SELECT value FROM sm_counter WHERE name = 'filing') = 1
-    -- Of no share.
-    AND NOT EXISTS (SELECT 1 FROM json_each(NEW.limits) WHERE type = 'array' AND json_array_length(value) = 3)
 BEGIN
+    UPDATE sm_lane SET grp = 0 WHERE no = NEW.no AND EXISTS (
+        -- The key of a share.
+        SELECT 1 FROM json_each(NEW.limits) WHERE type = 'array' AND json_array_length(value) = 3
+    );
     INSERT INTO sm_lane_class (queue, pool, slots, also)
         SELECT NEW.queue, NEW.pool, NEW.slots, need.also
         FROM (SELECT ifnull(group_concat(value), '') AS also FROM json_each(NEW.limits) WHERE type = 'object') AS need
-        WHERE NOT EXISTS (
+        WHERE (SELECT grp FROM sm_lane WHERE no = NEW.no) IS NULL AND NOT EXISTS (
             SELECT 1 FROM sm_lane_class AS class WHERE class.queue = NEW.queue AND class.pool = NEW.pool
                 AND class.slots = NEW.slots AND class.also = need.also
         );
@@ -417,6 +420,7 @@ BEGIN
         SELECT no, queue, '' FROM sm_lane_class AS class
         WHERE queue = NEW.queue AND pool = NEW.pool AND slots = NEW.slots
             AND also = (SELECT ifnull(group_concat(value), '') FROM json_each(NEW.limits) WHERE type = 'object')
+            AND (SELECT grp FROM sm_lane WHERE no = NEW.no) IS NULL
             AND NOT EXISTS (SELECT 1 FROM sm_lane_group WHERE class = class.no AND cause = '');
     UPDATE sm_lane SET grp = (
             SELECT sm_lane_group.no FROM sm_lane_class AS class JOIN sm_lane_group ON class = class.no AND cause = ''
@@ -426,15 +430,16 @@ BEGIN
             SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = NEW.no AND state = 0
             ORDER BY rank, logical_date, map_index, no LIMIT 1
         )
-        WHERE no = NEW.no;
+        WHERE no = NEW.no AND grp IS NULL;
 END;
 CREATE TRIGGER sm_lane_counted AFTER UPDATE OF ready ON sm_lane WHEN NEW.grp IS NOT NULL
 BEGIN
+    UPDATE sm_lane SET grp = NULL WHERE no = NEW.no AND grp = 0 AND ready <= 0;
     UPDATE sm_lane SET (rank, logical_date, map_index, head) = (
             SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = NEW.no AND state = 0
             ORDER BY rank, logical_date, map_index, no LIMIT 1
         )
-        WHERE no = NEW.no;
+        WHERE no = NEW.no AND grp > 0;
 END;
 CREATE TRIGGER sm_lane_emptied AFTER UPDATE OF head ON sm_lane WHEN NEW.head IS NULL AND OLD.head IS NOT NULL
 BEGIN

@@ -13,14 +13,16 @@ use crate::store::sql::needs;
 pub(super) const READY_LANES: &str =
     "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0";
 pub(super) const READY_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 AND queue = ?1";
+pub(super) const SOME_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 LIMIT ?1";
+/// Where first tasks are filed.
 pub(super) const FIRST_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_number \
-     WHERE ready > 0 ORDER BY no LIMIT ?1";
+     WHERE grp IS NOT NULL AND ready > 0 ORDER BY no LIMIT ?1";
 pub(super) const FIRST_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready \
      WHERE ready > 0 AND queue = ?2 ORDER BY no LIMIT ?1";
 pub(super) const WHOLE_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_whole \
-     WHERE ready > 0 AND grp IS NULL";
+     WHERE grp = 0 AND ready > 0";
 pub(super) const WHOLE_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_whole \
-     WHERE ready > 0 AND grp IS NULL AND queue = ?1";
+     WHERE grp = 0 AND ready > 0 AND queue = ?1";
 /// What waits in each lane with slots that it kept. There are no more such tasks than slots.
 pub(super) const KEEPING_LANES: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_keeping \
      WHERE state = 5 AND due IS NULL GROUP BY lane";
@@ -119,13 +121,15 @@ impl Db<'_> {
         })
     }
 
-    /// Returns at least the first ones of them, so many.
-    pub(super) fn lanes_by_number(
+    /// Returns at least so many of them: the first ones where first tasks are filed.
+    pub(super) fn some_lanes(
         &mut self,
         queues: Option<&BTreeSet<QueueName>>,
         limit: usize,
+        is_filed: bool,
     ) -> Outcome<Vec<Lane>> {
         self.lanes_of(queues, |db, queue, lanes| match queue {
+            None if !is_filed => db.read_lanes(SOME_LANES, [clamp(limit)], lanes),
             None => db.read_lanes(FIRST_LANES, [clamp(limit)], lanes),
             Some(queue) => db.read_lanes(FIRST_LANES_OF, (clamp(limit), queue), lanes),
         })

@@ -24,14 +24,16 @@ use crate::time::Timestamp;
 
 /// Finds a lane if more than this many have ready tasks, of whichever queues.
 pub(super) const ARE_READY: &str =
-    "SELECT no FROM sm_lane INDEXED BY sm_lane_number WHERE ready > 0 ORDER BY no LIMIT 1 OFFSET ?1";
+    "SELECT no FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 LIMIT 1 OFFSET ?1";
 /// Lets a trigger file each lane.
 const FILE: &str = "UPDATE sm_lane SET ready = ready WHERE ready > 0";
 /// A lane that has a group has a first task, unless what is counted is wrong.
 pub(super) const TAKE_OUT: &str = "UPDATE sm_lane INDEXED BY sm_lane_head SET rank = NULL, logical_date = NULL, map_index = NULL, head = NULL \
      WHERE head IS NOT NULL";
+pub(super) const TAKE_OUT_WHOLE: &str =
+    "UPDATE sm_lane INDEXED BY sm_lane_whole SET grp = NULL WHERE grp = 0";
 const TAKE_OUT_WRONG: [&str; 3] = [
-    "UPDATE sm_lane SET grp = NULL WHERE grp IS NOT NULL",
+    "UPDATE sm_lane SET grp = NULL, head = NULL WHERE grp IS NOT NULL OR head IS NOT NULL",
     "DELETE FROM sm_lane_group",
     "DELETE FROM sm_lane_class",
 ];
@@ -78,11 +80,12 @@ pub(super) const NEXT_GROUP: &str = behind!("sm_lane_group", "class = ?5 AND asl
 pub(super) const NEXT_LANE: &str = behind!("sm_lane", "grp = ?5");
 /// For audits: what is filed by another first task than its own.
 const MISFILED: [&str; 3] = [
-    "SELECT 'lane ' || no FROM sm_lane WHERE (grp IS NULL) <> (head IS NULL) OR (rank, logical_date, map_index, head) IS NOT ( \
-     SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = sm_lane.no AND state = 0 \
-     AND (SELECT value FROM sm_counter WHERE name = 'filing') = 1 AND NOT EXISTS ( \
-     SELECT 1 FROM json_each(sm_lane.limits) WHERE type = 'array' AND json_array_length(value) = 3) \
-     ORDER BY rank, logical_date, map_index, no LIMIT 1) ORDER BY no",
+    "SELECT 'lane ' || lane.no FROM sm_lane AS lane, (SELECT value = 1 AS files FROM sm_counter WHERE name = 'filing') \
+     WHERE (grp IS 0) <> (files AND ready > 0 AND EXISTS ( \
+     SELECT 1 FROM json_each(lane.limits) WHERE type = 'array' AND json_array_length(value) = 3)) \
+     OR (ifnull(grp, 0) > 0) <> (head IS NOT NULL) OR (rank, logical_date, map_index, head) IS NOT ( \
+     SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = lane.no AND state = 0 AND files AND grp IS NOT 0 \
+     ORDER BY rank, logical_date, map_index, no LIMIT 1) ORDER BY lane.no",
     "SELECT 'group ' || no FROM sm_lane_group WHERE head IS NULL \
      OR (rank, logical_date, map_index, head) IS NOT (SELECT rank, logical_date, map_index, head FROM sm_lane \
      WHERE grp = sm_lane_group.no AND head IS NOT NULL ORDER BY rank, logical_date, map_index, head LIMIT 1) ORDER BY no",
@@ -104,15 +107,19 @@ impl Db<'_> {
         let Some(First { lanes: most, .. }) = query.first else {
             return Ok((self.ready_lanes(queues)?, None));
         };
-        let mut lanes = self.lanes_by_number(queues, most.saturating_add(1))?;
         let is_write = query.promote.is_some();
+        let mut is_filed = self.is_filing()?;
+        let mut lanes = self.some_lanes(queues, most.saturating_add(1), is_filed)?;
         if lanes.len() <= most {
-            if is_write && self.is_filing()? && !self.are_more_ready_than(most / 2)? {
+            if is_write && is_filed && !self.are_more_ready_than(most / 2)? {
                 self.take_out()?;
             }
             return Ok((lanes, None));
         }
-        let is_filed = if is_write { self.file_if_many(most)? } else { self.is_filing()? };
+        if is_write && !is_filed {
+            is_filed = self.file_if_many(most)?;
+            lanes = self.some_lanes(queues, most.saturating_add(1), is_filed)?;
+        }
         if !is_filed {
             return Ok((self.ready_lanes(queues)?, None));
         }
@@ -231,6 +238,7 @@ impl Db<'_> {
     fn take_out(&self) -> Outcome<()> {
         self.set_counter(FILING, 0)?;
         self.prepare(TAKE_OUT)?.execute([])?;
+        self.prepare(TAKE_OUT_WHOLE)?.execute([])?;
         Ok(())
     }
 

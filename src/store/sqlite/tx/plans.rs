@@ -24,6 +24,8 @@ const HOT: &[(&str, &str)] = &[
     ("lanes of shares of a queue", lane::WHOLE_LANES_OF),
     ("whether many lanes are ready", order::ARE_READY),
     ("take lanes out", order::TAKE_OUT),
+    ("take lanes of shares out", order::TAKE_OUT_WHOLE),
+    ("some lanes", lane::SOME_LANES),
     ("group of a cause", order::GROUP),
     ("class of a lane", order::CLASS_OF),
     ("whether a lane sleeps", order::SLEEPS),
