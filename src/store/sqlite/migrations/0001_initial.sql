@@ -88,6 +88,7 @@ CREATE TABLE sm_cap (
 -- ended: how many ended tasks had these needs. They are kept here, so the row stays until these are forgotten.
 -- Only while first tasks are filed, a lane with ready tasks has a grp: its group, or 0 if they are of a share. In a group it has
 -- the place of its first ready task in the order of admission, too: rank to head, which is the number of the task.
+-- counted: nothing; a trigger looks for the first task when it is written.
 CREATE TABLE sm_lane (
     no     INTEGER PRIMARY KEY,
     pool   TEXT NOT NULL,
@@ -101,7 +102,8 @@ CREATE TABLE sm_lane (
     rank         INTEGER,
     logical_date INTEGER,
     map_index    INTEGER,
-    head         INTEGER
+    head         INTEGER,
+    counted      INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits, queue);
 CREATE INDEX sm_lane_ready ON sm_lane (queue, no) WHERE ready > 0;
@@ -400,10 +402,10 @@ CREATE INDEX sm_run_watched ON sm_run (heartbeat)
 
 -- The first tasks of lanes, groups and classes, exact after each statement that counts. They are filed where many lanes have
 -- ready tasks: elsewhere no lane has a group, and none of these triggers does anything. What changes the ready tasks of a lane
--- updates its count afterwards, also if it stays the same.
-CREATE TRIGGER sm_lane_filed AFTER UPDATE OF ready ON sm_lane
-WHEN NEW.grp IS NULL AND NEW.ready > 0 AND (OLD.ready <= 0 OR OLD.ready = NEW.ready)
-    AND (SELECT value FROM sm_counter WHERE name = 'filing') = 1
+-- writes counted afterwards. The crate does so only while first tasks are filed, because a statement that fires triggers costs
+-- more even if they do nothing.
+CREATE TRIGGER sm_lane_filed AFTER UPDATE OF counted ON sm_lane
+WHEN NEW.grp IS NULL AND NEW.ready > 0 AND (SELECT value FROM sm_counter WHERE name = 'filing') = 1
 BEGIN
     UPDATE sm_lane SET grp = 0 WHERE no = NEW.no AND EXISTS (
         -- The key of a share.
@@ -432,7 +434,7 @@ BEGIN
         )
         WHERE no = NEW.no AND grp IS NULL;
 END;
-CREATE TRIGGER sm_lane_counted AFTER UPDATE OF ready ON sm_lane WHEN NEW.grp IS NOT NULL
+CREATE TRIGGER sm_lane_counted AFTER UPDATE OF counted ON sm_lane WHEN NEW.grp IS NOT NULL
 BEGIN
     UPDATE sm_lane SET grp = NULL WHERE no = NEW.no AND grp = 0 AND ready <= 0;
     UPDATE sm_lane SET (rank, logical_date, map_index, head) = (

@@ -43,6 +43,7 @@ const HOT: &[(&str, &str)] = &[
     ("lane", lane::LANE),
     ("lane number", lane::LANE_NO),
     ("count ready tasks of a lane", counters::COUNT),
+    ("look for the first task of a lane", counters::COUNTED),
     ("count tasks of a lane", counters::COUNT_TASKS),
     ("count other tasks of a lane", counters::COUNT_OTHER_TASKS),
     ("delete lane", lane::DELETE_LANE),
