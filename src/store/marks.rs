@@ -13,8 +13,13 @@ pub(super) type ClassKey = (QueueName, Vec<(PoolName, u32)>);
 /// What a mark says.
 #[derive(Debug)]
 pub(super) enum Sleeps<'a> {
-    /// The class is closed, by this pool with too few open slots or for another reason.
-    Closed(&'a Option<PoolName>),
+    /// The class is closed by this pool, which has too few open slots.
+    Full(&'a PoolName),
+    /// The class is closed by this queue, which is paused, or by this pool, which is paused, unknown or too small.
+    By(&'a Subject),
+    /// The class is closed by its queue or by one of its pools.
+    #[cfg(feature = "postgres")]
+    Closed,
     /// The group sleeps, at most until then.
     Asleep(&'a Cause, Option<Timestamp>),
 }
@@ -42,18 +47,19 @@ pub(super) fn check(counted: &impl Counted, class: &ClassKey, mark: &Sleeps<'_>)
 
 fn holds(counted: &impl Counted, (queue, pools): &ClassKey, mark: &Sleeps<'_>) -> bool {
     match mark {
-        Sleeps::Closed(Some(full)) => {
-            let needs = pools.iter().find(|(name, _)| name == full).map(|(_, slots)| i64::from(*slots));
+        Sleeps::Full(full) => {
+            let needs = pools.iter().find(|(name, _)| name == *full).map(|(_, slots)| i64::from(*slots));
             let open = counted.pool(full).map(PoolRecord::open);
             needs.is_some_and(|needs| open.flatten().is_some_and(|open| needs > open))
         }
-        Sleeps::Closed(None) => {
-            let refuses = |(name, slots): &(PoolName, u32)| {
-                let total = counted.pool(name).map(|pool| pool.spec.slots.total());
-                let is_too_small = total.is_none_or(|total| total.is_some_and(|total| *slots > total));
-                is_too_small || counted.is_paused(&Subject::Pool(name.clone()))
-            };
-            counted.is_paused(&Subject::Queue(queue.clone())) || pools.iter().any(refuses)
+        Sleeps::By(Subject::Pool(by)) => {
+            pools.iter().find(|(name, _)| name == by).is_some_and(|pool| refuses(counted, pool))
+        }
+        Sleeps::By(subject) => **subject == Subject::Queue(queue.clone()) && counted.is_paused(subject),
+        #[cfg(feature = "postgres")]
+        Sleeps::Closed => {
+            counted.is_paused(&Subject::Queue(queue.clone()))
+                || pools.iter().any(|pool| refuses(counted, pool))
         }
         Sleeps::Asleep(Cause::Paused(subject), _) => counted.is_paused(subject),
         Sleeps::Asleep(Cause::Reached(key, needs), _) => {
@@ -65,4 +71,11 @@ fn holds(counted: &impl Counted, (queue, pools): &ClassKey, mark: &Sleeps<'_>) -
             counted.rule(key).rate.is_some_and(|rate| is_over || !has_token(rate, counted.rate(key), clock))
         }
     }
+}
+
+/// Whether a pool refuses what needs so much of it, however many slots are open.
+fn refuses(counted: &impl Counted, (name, slots): &(PoolName, u32)) -> bool {
+    let total = counted.pool(name).map(|pool| pool.spec.slots.total());
+    let is_too_small = total.is_none_or(|total| total.is_some_and(|total| *slots > total));
+    is_too_small || counted.is_paused(&Subject::Pool(name.clone()))
 }

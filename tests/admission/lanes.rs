@@ -1,7 +1,9 @@
 //! More lanes than a tick names.
 
-use stationmaster::admission::Reason;
+use std::sync::Arc;
+
 use stationmaster::admission::limits::{LimitSpec, Rate};
+use stationmaster::admission::{Reason, Subject};
 use stationmaster::id::LimitKey;
 use stationmaster::service::{Admitter, Service};
 
@@ -211,4 +213,159 @@ fn very_many_tokens_that_come_at_once_wake_lanes_in_several_ticks() {
         assert_eq!(tick(10, &order("even", 1_000)).granted.len(), LANES / 2);
         assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
     }
+}
+
+/// A store whose ticks make 50 marks at most: a tick that finds more awake than that is due again at once.
+struct Marked(Arc<dyn Store>, std::cell::Cell<usize>);
+
+impl Marked {
+    /// The memory store and SQLite. PostgreSQL removes all marks.
+    fn each(check: impl Fn(Self)) {
+        for store in stores().filter(|store| store.info().backend != "postgres") {
+            check(Self(store, std::cell::Cell::new(0)));
+        }
+    }
+
+    fn define(&self, pools: &[PoolSpec], limits: &[LimitSpec]) {
+        let write = |tx: &mut stationmaster::store::Tx<'_>| {
+            tx.define(pools, IfExists::Replace)?;
+            tx.define(limits, IfExists::Replace)
+        };
+        self.0.write(write).unwrap();
+    }
+
+    fn put(&self, tasks: impl Iterator<Item = NewTask>) {
+        let tasks: Vec<NewTask> = tasks.collect();
+        self.0.write(|tx| tx.enqueue(at(1), &tasks)).unwrap();
+    }
+
+    fn tick(&self) -> Admission {
+        self.1.set(self.1.get() + 1);
+        let request = format!("tick-{}", self.1.get());
+        let order =
+            AdmitRequest::new("h".try_into().unwrap(), (*request).try_into().unwrap(), 9_999, secs(60));
+        let admission = self.0.write(|tx| tx.admit(at(2), &marking(naming(order.clone(), 5), 50))).unwrap();
+        assert_eq!(self.0.read(|tx| tx.audit()).unwrap(), []);
+        admission
+    }
+
+    /// Ticks until all that is refused sleeps.
+    fn settle(&self) {
+        assert!((0..20).any(|_| self.tick().next_due.is_none()));
+    }
+
+    /// The tasks that the next tick grants, of which nothing but what fits is awake.
+    fn woken(&self) -> Vec<String> {
+        let tick = self.tick();
+        assert_eq!(tick.next_due, None, "more is awake than may be");
+        names(&tick.granted).into_iter().map(str::to_owned).collect()
+    }
+
+    fn pause(&self, subject: Subject) {
+        self.0.write(|tx| tx.pause(std::slice::from_ref(&subject))).unwrap();
+    }
+
+    fn resume(&self, subject: Subject) {
+        self.0.write(|tx| tx.resume(std::slice::from_ref(&subject))).unwrap();
+    }
+}
+
+fn limit(key: &str, max: u32) -> LimitSpec {
+    LimitSpec::new(LimitKey::new(key).unwrap(), max).unwrap()
+}
+
+/// A task alone in a pool.
+fn in_pool(n: usize) -> NewTask {
+    NewTask::new(own(n).key).pool(format!("pool-{n:03}").as_str().try_into().unwrap())
+}
+
+#[test]
+fn a_definition_wakes_the_lanes_of_its_keys_alone() {
+    Marked::each(|store| {
+        store.define(&[PoolSpec::new("db", Slots::Unlimited).unwrap()], &[limit("own/", 1).family()]);
+        let last = |run: &str| {
+            let mut task = db("task-last", 1).limit(LimitKey::new("own/\u{10FFFF}\u{10FFFF}z").unwrap());
+            task.key.run = run.try_into().unwrap();
+            task
+        };
+        store.put((0..LANES).map(own).chain([last("first")]));
+        assert_eq!(store.tick().granted.len(), LANES + 1);
+        store.put((0..LANES).map(again).chain([last("again")]));
+        store.settle();
+
+        store.define(
+            &[PoolSpec::new("other", Slots::Limited(1)).unwrap()],
+            &[limit("other", 1), limit("own/0/", 1).family()],
+        );
+        store.pause(Subject::Queue("default".try_into().unwrap()));
+        store.pause(Subject::Family(LimitKey::new("own/").unwrap()));
+        assert_eq!(store.woken(), [""; 0]);
+        store.resume(Subject::Queue("default".try_into().unwrap()));
+        store.resume(Subject::Family(LimitKey::new("own/").unwrap()));
+        assert_eq!(store.woken(), [""; 0]);
+
+        store.define(&[], &[limit("own/107", 2)]);
+        assert_eq!(store.woken(), ["task-107"]);
+        store.define(&[], &[limit("own/10", 2).family()]);
+        let tens = (100..110).filter(|n| *n != 107).map(|n| format!("task-{n}"));
+        assert_eq!(store.woken(), tens.collect::<Vec<_>>());
+        store.define(&[], &[limit("own/\u{10FFFF}", 2).family()]);
+        assert_eq!(store.woken(), ["task-last"]);
+        store.0.write(|tx| tx.undefine(&[Subject::Family(LimitKey::new("own/").unwrap())])).unwrap();
+        assert_eq!(store.woken().len(), LANES - 10);
+    });
+}
+
+#[test]
+fn the_end_of_a_pause_wakes_what_it_refused_alone() {
+    Marked::each(|store| {
+        store.define(&[PoolSpec::new("db", Slots::Unlimited).unwrap()], &[]);
+        let key = |n: usize| Subject::Key(LimitKey::new(format!("own/{n:03}")).unwrap());
+        for n in 0..LANES {
+            store.pause(key(n));
+        }
+        let of_queue = |n: usize| {
+            in_pool(n)
+                .pool("db".try_into().unwrap())
+                .queue(format!("queue-{n:03}").as_str().try_into().unwrap())
+        };
+        store.put((0..LANES).map(own));
+        store.put((LANES..2 * LANES).map(of_queue));
+        for n in LANES..2 * LANES {
+            store.pause(Subject::Queue(format!("queue-{n:03}").as_str().try_into().unwrap()));
+        }
+        store.settle();
+
+        store.resume(key(107));
+        assert_eq!(store.woken(), ["task-107"]);
+        store.resume(Subject::Queue("queue-307".try_into().unwrap()));
+        assert_eq!(store.woken(), ["task-307"]);
+        store.define(&[PoolSpec::new("db", Slots::Limited(999)).unwrap()], &[limit("own/108", 9)]);
+        assert_eq!(store.woken(), [""; 0]);
+        assert_eq!(store.0.read(|tx| tx.audit()).unwrap(), []);
+    });
+}
+
+#[test]
+fn a_pool_that_is_defined_or_grows_wakes_what_it_refused_alone() {
+    Marked::each(|store| {
+        store.put((0..LANES).map(in_pool));
+        store.settle();
+        let pool = |n: usize, slots| PoolSpec::new(&*format!("pool-{n:03}"), slots).unwrap();
+        let none: Vec<PoolSpec> = (100..200).map(|n| pool(n, Slots::Limited(0))).collect();
+        store.define(&none, &[]);
+        store.settle();
+
+        store.define(&[pool(7, Slots::Limited(1))], &[]);
+        assert_eq!(store.woken(), ["task-007"]);
+        store.define(&[pool(107, Slots::Limited(1)), pool(108, Slots::Unlimited)], &[]);
+        assert_eq!(store.woken(), ["task-107", "task-108"]);
+        store.pause(Subject::Pool("pool-109".try_into().unwrap()));
+        store.define(&[pool(109, Slots::Limited(1))], &[]);
+        assert_eq!(store.woken(), [""; 0]);
+        store.resume(Subject::Pool("pool-109".try_into().unwrap()));
+        assert_eq!(store.woken(), ["task-109"]);
+        store.0.write(|tx| tx.undefine(&[Subject::Pool("pool-110".try_into().unwrap())])).unwrap();
+        assert_eq!(store.woken(), [""; 0]);
+    });
 }

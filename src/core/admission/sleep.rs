@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::lane::{Lane, LaneId};
 use super::subject::Subject;
 use super::verdict::Reason;
-use crate::id::{LimitKey, PoolName};
+use crate::id::LimitKey;
 use crate::time::Timestamp;
 
 /// At most this many lanes with ready tasks are read by a tick as a whole, and named by its refusals.
@@ -25,8 +25,10 @@ pub enum Mark {
     Class {
         /// One of the lanes.
         lane: LaneId,
-        /// The pool whose open slots are too few. `None` if the queue or a pool is paused, unknown or too small.
-        full: Option<PoolName>,
+        /// The queue, which is paused, or the pool that refuses.
+        by: Subject,
+        /// True if the pool has too few open slots; false if it is paused, unknown or too small.
+        is_full: bool,
     },
     /// Refuses this lane, and those with the same queue, pools and cause: a *group*.
     Group {
@@ -70,10 +72,11 @@ impl Mark {
             Reason::Paused { subject: subject @ (Subject::Key(_) | Subject::Family(_)) } => {
                 Self::Group { lane, cause: Cause::Paused(subject), next: None }
             }
-            Reason::Paused { .. } | Reason::PoolUnknown { .. } | Reason::NeverFits { .. } => {
-                Self::Class { lane, full: None }
+            Reason::Paused { subject } => Self::Class { lane, by: subject, is_full: false },
+            Reason::PoolUnknown { pool } | Reason::NeverFits { pool, .. } => {
+                Self::Class { lane, by: Subject::Pool(pool), is_full: false }
             }
-            Reason::PoolFull { pool, .. } => Self::Class { lane, full: Some(pool) },
+            Reason::PoolFull { pool, .. } => Self::Class { lane, by: Subject::Pool(pool), is_full: true },
             Reason::LimitReached { limit, needs, .. } => {
                 Self::Group { lane, cause: Cause::Reached(limit, needs), next: None }
             }

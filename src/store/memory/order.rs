@@ -10,7 +10,7 @@ mod marks;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
-use crate::admission::{Cause, LaneId, LaneKey, OrderKey};
+use crate::admission::{Cause, LaneId, LaneKey, OrderKey, Subject};
 use crate::id::{LimitKey, PoolName, QueueName};
 use crate::store::awake::{Entry, Of};
 use crate::store::marks::{ClassKey, Sleeps};
@@ -37,12 +37,12 @@ pub(super) struct Order {
     last: i64,
     /// The classes that are closed, by the pool that is too full, with the slots that they need of it.
     full: HashMap<PoolName, BTreeSet<(u32, i64)>>,
-    /// The classes that are closed for another reason.
-    closed: BTreeSet<i64>,
+    /// The classes that are closed for another reason, by their queue or the pool.
+    closed: HashMap<Subject, BTreeSet<i64>>,
     /// The groups that sleep, by the key that they wait for.
-    asleep: HashMap<LimitKey, BTreeSet<i64>>,
+    asleep: BTreeMap<LimitKey, BTreeSet<i64>>,
     /// Those that sleep until a key or a family is resumed.
-    paused: BTreeSet<i64>,
+    paused: HashMap<Subject, BTreeSet<i64>>,
     /// The groups that wake by themselves.
     tokens: BTreeSet<(Timestamp, i64)>,
     /// The same, by queue.
@@ -61,9 +61,17 @@ struct Class {
     key: ClassKey,
     groups: BTreeSet<i64>,
     awake: Line<i64>,
-    /// By which pool that is too full, or for another reason.
-    closed: Option<Option<PoolName>>,
+    closed: Option<Closed>,
     filed: Option<OrderKey>,
+}
+
+/// What closes a class.
+#[derive(Debug, Clone)]
+enum Closed {
+    /// A pool with too few open slots.
+    Full(PoolName),
+    /// Its queue, which is paused, or a pool that is paused, unknown or too small.
+    By(Subject),
 }
 
 #[derive(Debug)]

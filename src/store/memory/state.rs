@@ -142,14 +142,16 @@ impl State {
             }
             Write::Family(prefix, family) => {
                 let old = replace(&mut self.rules.families, &prefix, family.map(|family| *family));
-                self.lanes.order.wake_all();
+                self.lanes.order.wake_family(&prefix);
                 Write::Family(prefix, old.map(Box::new))
             }
             Write::Rate(key, used) => {
-                if used.is_none() {
+                let debt = used.as_ref().map(|used| (used.at, used.owed));
+                let old = self.rules.swap_rate(&key, used.map(|used| *used));
+                // It is forgotten, or a token comes back with what is rolled back.
+                if old.as_ref().is_some_and(|old| debt < Some((old.at, old.owed))) {
                     self.lanes.order.wake_key(&key);
                 }
-                let old = self.rules.swap_rate(&key, used.map(|used| *used));
                 Write::Rate(key, old.map(Box::new))
             }
             Write::Share(pair, row) => {
@@ -160,7 +162,9 @@ impl State {
                 let was = self.rules.paused.contains(&subject);
                 let filing = if is_paused { Filing::In } else { Filing::Out };
                 filing.entry(&mut self.rules.paused, subject.clone());
-                self.lanes.order.wake_all();
+                if !is_paused {
+                    self.lanes.order.wake_resumed(&subject);
+                }
                 Write::Pause(subject, was)
             }
             Write::Cap(subject, cap) => {

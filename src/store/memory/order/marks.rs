@@ -1,10 +1,11 @@
 //! Which classes and groups sleep, and what wakes them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 
 use super::super::pools::LimitRow;
-use super::{ClassKey, Order, Sleeps};
-use crate::admission::{Cause, LaneId, LaneKey, Mark};
+use super::{Class, ClassKey, Closed, Order, Sleeps};
+use crate::admission::{Cause, LaneId, LaneKey, Mark, Subject};
 use crate::id::{LimitKey, PoolName, QueueName};
 use crate::pool::Slots;
 use crate::time::Timestamp;
@@ -26,7 +27,10 @@ impl Order {
             return;
         }
         match mark {
-            Mark::Class { full, .. } => self.close_class(*lane, full.as_ref()),
+            Mark::Class { by: Subject::Pool(full), is_full: true, .. } => {
+                self.close_class(*lane, Closed::Full(full.clone()));
+            }
+            Mark::Class { by, .. } => self.close_class(*lane, Closed::By(by.clone())),
             Mark::Group { cause, next, .. } => {
                 if self.causes.get(lane) != Some(cause) {
                     let head = self.lanes.get(lane).map(|filed| (filed.head, key));
@@ -38,18 +42,20 @@ impl Order {
         }
     }
 
-    fn close_class(&mut self, lane: LaneId, full: Option<&PoolName>) {
+    fn close_class(&mut self, lane: LaneId, closed: Closed) {
         let Some(number) = self.class_of(lane) else { return };
         self.open_class(number);
         let Some(class) = self.classes.get_mut(&number) else { return };
-        class.closed = Some(full.cloned());
-        match full {
-            Some(pool) => {
-                let needs = class.key.1.iter().find(|(name, _)| name == pool).map_or(0, |(_, slots)| *slots);
+        match &closed {
+            Closed::Full(pool) => {
+                let needs = class.needs(pool);
                 self.full.entry(pool.clone()).or_default().insert((needs, number));
             }
-            None => drop(self.closed.insert(number)),
+            Closed::By(subject) => {
+                self.closed.entry(subject.clone()).or_default().insert(number);
+            }
         }
+        class.closed = Some(closed);
         self.refile_class(number);
     }
 
@@ -67,7 +73,9 @@ impl Order {
         let Some(group) = self.groups.get_mut(&number) else { return };
         group.asleep = Some(next);
         match cause {
-            Cause::Paused(_) => drop(self.paused.insert(number)),
+            Cause::Paused(subject) => {
+                self.paused.entry(subject.clone()).or_default().insert(number);
+            }
             Cause::Reached(key, _) | Cause::Spent(key) => {
                 self.asleep.entry(key.clone()).or_default().insert(number);
             }
@@ -85,15 +93,10 @@ impl Order {
         let Some(class) = self.classes.get_mut(&number) else { return };
         match class.closed.take() {
             None => return,
-            Some(None) => drop(self.closed.remove(&number)),
-            Some(Some(pool)) => {
-                let needs = class.key.1.iter().find(|(name, _)| *name == pool).map_or(0, |(_, slots)| *slots);
-                if let Some(closed) = self.full.get_mut(&pool) {
-                    closed.remove(&(needs, number));
-                    if closed.is_empty() {
-                        self.full.remove(&pool);
-                    }
-                }
+            Some(Closed::By(subject)) => remove(&mut self.closed, &subject, &number),
+            Some(Closed::Full(pool)) => {
+                let needs = class.needs(&pool);
+                remove(&mut self.full, &pool, &(needs, number));
             }
         }
         self.refile_class(number);
@@ -103,13 +106,8 @@ impl Order {
         let Some(next) = self.groups.get_mut(&number).and_then(|group| group.asleep.take()) else { return };
         if let Some(next) = next {
             self.tokens.remove(&(next, number));
-            if let Some(queue) = self.queue_of(number)
-                && let Some(of_queue) = self.tokens_of.get_mut(&queue)
-            {
-                of_queue.remove(&(next, number));
-                if of_queue.is_empty() {
-                    self.tokens_of.remove(&queue);
-                }
+            if let Some(queue) = self.queue_of(number) {
+                remove(&mut self.tokens_of, &queue, &(next, number));
             }
         }
         let Some(group) = self.groups.get(&number) else { return };
@@ -122,7 +120,8 @@ impl Order {
                     }
                 }
             }
-            Some(Cause::Paused(_)) | None => drop(self.paused.remove(&number)),
+            Some(Cause::Paused(subject)) => remove(&mut self.paused, subject, &number),
+            None => {}
         }
         if !group.lanes.is_empty() {
             self.refile_group(number);
@@ -132,38 +131,57 @@ impl Order {
 
 /// What wakes.
 impl Order {
-    /// Removes the marks of a pool which has more open slots than before, or all if its size has changed.
+    /// Removes the marks of a pool that fit now, and if its size has changed those for which it was unknown or too small.
     pub(in crate::store::memory) fn wake_pool(
         &mut self,
         pool: &PoolName,
         was: Option<(Slots, Option<i64>)>,
         now: Option<(Slots, Option<i64>)>,
     ) {
-        if was.map(|(slots, _)| slots) != now.map(|(slots, _)| slots) {
-            return self.wake_all();
-        }
-        let Some(open) = now.and_then(|(_, open)| open).filter(|open| *open > 0) else { return };
-        if was.and_then(|(_, open)| open).is_some_and(|was| open <= was) {
+        let (size, open) = (now.map(|(slots, _)| slots), now.and_then(|(_, open)| open));
+        if was.map(|(slots, _)| slots) != size {
+            self.open_closed(&Subject::Pool(pool.clone()));
+        } else if was.and_then(|(_, open)| open).is_some_and(|was| open.is_some_and(|open| open <= was)) {
             return;
         }
         let fits = |closed: &BTreeSet<(u32, i64)>| -> Vec<i64> {
-            closed
-                .iter()
-                .take_while(|(needs, _)| i64::from(*needs) <= open)
-                .map(|(_, class)| *class)
-                .collect()
+            // Without a number of open slots the pool is gone or unlimited.
+            let fits = |needs: u32| open.is_none_or(|open| i64::from(needs) <= open);
+            closed.iter().take_while(|(needs, _)| fits(*needs)).map(|(_, class)| *class).collect()
         };
         for class in self.full.get(pool).map(fits).unwrap_or_default() {
             self.open_class(class);
         }
     }
 
-    /// Removes the marks of a key against which less counts than before, or all if its definition has changed.
+    /// Removes the marks of classes that this queue or pool closes, but for those of a pool that is full.
+    fn open_closed(&mut self, by: &Subject) {
+        for class in self.closed.get(by).cloned().unwrap_or_default() {
+            self.open_class(class);
+        }
+    }
+
+    /// Removes the marks that a pause of this was the reason for.
+    pub(in crate::store::memory) fn wake_resumed(&mut self, subject: &Subject) {
+        self.open_closed(subject);
+        for group in self.paused.get(subject).cloned().unwrap_or_default() {
+            self.wake_group(group);
+        }
+    }
+
+    /// Removes the marks of a key against which less counts than before, or whose definition has changed.
     pub(in crate::store::memory) fn wake_limit(&mut self, key: &LimitKey, was: LimitRow, now: LimitRow) {
-        if (LimitRow { used: 0, ..was }) != (LimitRow { used: 0, ..now }) {
-            self.wake_all();
-        } else if now.used < was.used {
+        if now.used < was.used || (LimitRow { used: 0, ..was }) != (LimitRow { used: 0, ..now }) {
             self.wake_key(key);
+        }
+    }
+
+    /// Removes the marks of all keys that begin with this.
+    pub(in crate::store::memory) fn wake_family(&mut self, prefix: &LimitKey) {
+        let keys = self.asleep.range(prefix.clone()..);
+        let keys = keys.take_while(|(key, _)| key.as_str().starts_with(prefix.as_str()));
+        for group in keys.flat_map(|(_, groups)| groups.iter().copied()).collect::<Vec<_>>() {
+            self.wake_group(group);
         }
     }
 
@@ -213,10 +231,10 @@ impl Order {
     /// Removes all marks.
     pub(in crate::store::memory) fn wake_all(&mut self) {
         let full = self.full.values().flatten().map(|(_, class)| *class);
-        for class in full.chain(self.closed.iter().copied()).collect::<Vec<_>>() {
+        for class in full.chain(self.closed.values().flatten().copied()).collect::<Vec<_>>() {
             self.open_class(class);
         }
-        let asleep = self.asleep.values().flatten().chain(&self.paused).copied();
+        let asleep = self.asleep.values().chain(self.paused.values()).flatten().copied();
         for group in asleep.collect::<Vec<_>>() {
             self.wake_group(group);
         }
@@ -224,10 +242,13 @@ impl Order {
 
     /// Returns each mark, with the queue and the pools of what it refuses.
     pub(in crate::store::memory) fn marks(&self) -> impl Iterator<Item = Marked<'_>> {
-        let closed = self
-            .classes
-            .values()
-            .filter_map(|class| Some((&class.key, Sleeps::Closed(class.closed.as_ref()?))));
+        let closed = self.classes.values().filter_map(|class| {
+            let mark = match class.closed.as_ref()? {
+                Closed::Full(pool) => Sleeps::Full(pool),
+                Closed::By(subject) => Sleeps::By(subject),
+            };
+            Some((&class.key, mark))
+        });
         let asleep = self.groups.values().filter_map(|group| {
             let sleeps = Sleeps::Asleep(group.cause.as_ref()?, group.asleep?);
             Some((&self.classes.get(&group.class)?.key, sleeps))
@@ -238,6 +259,23 @@ impl Order {
     /// Returns the lanes that were moved to a group, with its cause.
     pub(in crate::store::memory) fn causes(&self) -> impl Iterator<Item = (LaneId, &Cause)> {
         self.causes.iter().map(|(lane, cause)| (*lane, cause))
+    }
+}
+
+/// Removes an entry, and its set once that is empty.
+fn remove<K: Hash + Eq, T: Ord>(sets: &mut HashMap<K, BTreeSet<T>>, key: &K, entry: &T) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(entry);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}
+
+impl Class {
+    /// Returns how many slots of a pool its lanes need.
+    fn needs(&self, pool: &PoolName) -> u32 {
+        self.key.1.iter().find(|(name, _)| name == pool).map_or(0, |(_, slots)| *slots)
     }
 }
 

@@ -253,9 +253,10 @@ impl Db<'_> {
     }
 
     /// Runs a statement that changes what ticks plan with, while there is no tick. The lock is asked for each
-    /// time.
-    fn define(&mut self, statement: Statement) -> Outcome<Answer> {
-        let (lock, wake) = (ask!(tick_lock::DEFINE), ask!(tick::filed::WAKE_ALL));
+    /// time. `wakes` says whether it may end what refuses lanes.
+    fn define(&mut self, statement: Statement, wakes: bool) -> Outcome<Answer> {
+        let (lock, wake) =
+            (ask!(tick_lock::DEFINE), ask!(if wakes { tick::filed::WAKE_ALL } else { "SELECT" }));
         if !self.is_own {
             let [_, answer, _] = self.all([lock, statement, wake])?;
             return Ok(answer);
@@ -269,7 +270,7 @@ impl Db<'_> {
     fn lock_definitions(&mut self) -> Outcome<()> {
         // What follows is the definition itself, which is not run again if somebody cancels it.
         let hurries = self.hurries;
-        self.define(ask!("SELECT"))?;
+        self.define(ask!("SELECT"), false)?;
         self.hurries = hurries;
         Ok(())
     }

@@ -1,11 +1,11 @@
 -- Numbers that only rise: the last task, lane, sensor change and event of the feed; grants: to tasks of shares; forgotten: the highest last change of a sensor
--- that was deleted.
+-- that was deleted. filing: 1 while first tasks are filed.
 CREATE TABLE sm_counter (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 INSERT INTO sm_counter (name, value) VALUES ('task', 0), ('lane', 0), ('sensor', 0), ('feed', 0), ('forgotten', 0),
-    ('grants', 0);
+    ('grants', 0), ('filing', 0);
 
 -- slots: NULL is unlimited. keeps_slots: 0 give back, 1 keep.
 CREATE TABLE sm_pool (
@@ -86,8 +86,9 @@ CREATE TABLE sm_cap (
 -- limits: a JSON array of the keys, sorted; of a key with how much a task counts against it where that is not 1; of the
 -- share with that and the priority; and of the other pools, as objects. tasks: how many are in it that have not ended; ready: how many of them are in state 0.
 -- ended: how many ended tasks had these needs. They are kept here, so the row stays until these are forgotten.
--- grp: its group; NULL if its tasks are of a share. rank to head: the place of its first ready task in the order of admission, which is
--- the task with the number head.
+-- Only while first tasks are filed, a lane with ready tasks has a grp: its group, or 0 if they are of a share. In a group it has
+-- the place of its first ready task in the order of admission, too: rank to head, which is the number of the task.
+-- counted: nothing; a trigger looks for the first task when it is written.
 CREATE TABLE sm_lane (
     no     INTEGER PRIMARY KEY,
     pool   TEXT NOT NULL,
@@ -101,16 +102,19 @@ CREATE TABLE sm_lane (
     rank         INTEGER,
     logical_date INTEGER,
     map_index    INTEGER,
-    head         INTEGER
+    head         INTEGER,
+    counted      INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits, queue);
 CREATE INDEX sm_lane_ready ON sm_lane (queue, no) WHERE ready > 0;
-CREATE INDEX sm_lane_number ON sm_lane (no) WHERE ready > 0;
-CREATE INDEX sm_lane_whole ON sm_lane (queue, no) WHERE ready > 0 AND grp IS NULL;
+-- Not by ready: each call that counts would write them.
+CREATE INDEX sm_lane_number ON sm_lane (no) WHERE grp IS NOT NULL;
+CREATE INDEX sm_lane_whole ON sm_lane (queue, no) WHERE grp = 0;
 CREATE INDEX sm_lane_head ON sm_lane (grp, rank, logical_date, map_index, head) WHERE head IS NOT NULL;
 
--- All lanes of one queue that need the same slots of the same pools. also: of the other pools, as an object, or empty.
--- closed: 1 while one of these refuses them. full: the pool, if it has too few open slots, of which each task needs so many.
+-- All lanes of one queue that need the same slots of the same pools. also: of the other pools, the objects of their limits, or empty.
+-- closed: while they are refused, 1 by a pool with too few open slots, 2 by a pool that is paused, unknown or too small, 3 by a pause of the queue.
+-- refuser: the name of the pool or queue that refuses them or refused them last. needs: how many slots of the pool a task needs.
 -- rank to head: the place of the first task in its groups that do not sleep.
 CREATE TABLE sm_lane_class (
     no     INTEGER PRIMARY KEY,
@@ -119,7 +123,7 @@ CREATE TABLE sm_lane_class (
     slots  INTEGER NOT NULL,
     also   TEXT NOT NULL,
     closed INTEGER NOT NULL DEFAULT 0,
-    full   TEXT,
+    refuser TEXT,
     needs  INTEGER,
     rank         INTEGER,
     logical_date INTEGER,
@@ -130,17 +134,18 @@ CREATE UNIQUE INDEX sm_lane_class_key ON sm_lane_class (queue, pool, slots, also
 CREATE INDEX sm_lane_class_head ON sm_lane_class (rank, logical_date, map_index, head) WHERE closed = 0 AND head IS NOT NULL;
 CREATE INDEX sm_lane_class_queue ON sm_lane_class (queue, rank, logical_date, map_index, head)
     WHERE closed = 0 AND head IS NOT NULL;
-CREATE INDEX sm_lane_class_full ON sm_lane_class (full, needs) WHERE closed = 1;
+CREATE INDEX sm_lane_class_closed ON sm_lane_class (refuser, closed, needs) WHERE closed > 0;
 
 -- The lanes of a class that were last refused by the same cause, a JSON object; it is empty for those that were not.
--- asleep: 1 while it refuses them. key: the limit key that they wait for, if any. next: when that ends by itself.
+-- asleep: 1 while it refuses them. paused: 2 or 3, the kind of the pause that they wait for the end of; 0 if they wait for counts or tokens.
+-- key: the limit key or family of that. next: when it ends by itself.
 CREATE TABLE sm_lane_group (
     no     INTEGER PRIMARY KEY,
     class  INTEGER NOT NULL,
     queue  TEXT NOT NULL,
     cause  TEXT NOT NULL,
-    lanes  INTEGER NOT NULL DEFAULT 0,
     asleep INTEGER NOT NULL DEFAULT 0,
+    paused INTEGER NOT NULL DEFAULT 0,
     key    TEXT,
     next   INTEGER,
     rank         INTEGER,
@@ -395,15 +400,52 @@ CREATE INDEX sm_run_node_stop ON sm_run (ns, node, stop) WHERE node IS NOT NULL;
 CREATE INDEX sm_run_watched ON sm_run (heartbeat)
     WHERE heartbeat IS NOT NULL AND stop IS NULL AND status <> 3;
 
--- The first tasks of lanes, groups and classes, exact after each statement that counts. What changes the ready tasks of a
--- lane updates its count afterwards, also if it stays the same.
-CREATE TRIGGER sm_lane_counted AFTER UPDATE OF ready ON sm_lane WHEN NEW.grp IS NOT NULL
+-- The first tasks of lanes, groups and classes, exact after each statement that counts. They are filed where many lanes have
+-- ready tasks: elsewhere no lane has a group, and none of these triggers does anything. What changes the ready tasks of a lane
+-- writes counted afterwards. The crate does so only while first tasks are filed, because a statement that fires triggers costs
+-- more even if they do nothing.
+CREATE TRIGGER sm_lane_filed AFTER UPDATE OF counted ON sm_lane
+WHEN NEW.grp IS NULL AND NEW.ready > 0 AND (SELECT value FROM sm_counter WHERE name = 'filing') = 1
 BEGIN
+    UPDATE sm_lane SET grp = 0 WHERE no = NEW.no AND EXISTS (
+        -- The key of a share.
+        SELECT 1 FROM json_each(NEW.limits) WHERE type = 'array' AND json_array_length(value) = 3
+    );
+    INSERT INTO sm_lane_class (queue, pool, slots, also)
+        SELECT NEW.queue, NEW.pool, NEW.slots, need.also
+        FROM (SELECT ifnull(group_concat(value), '') AS also FROM json_each(NEW.limits) WHERE type = 'object') AS need
+        WHERE (SELECT grp FROM sm_lane WHERE no = NEW.no) IS NULL AND NOT EXISTS (
+            SELECT 1 FROM sm_lane_class AS class WHERE class.queue = NEW.queue AND class.pool = NEW.pool
+                AND class.slots = NEW.slots AND class.also = need.also
+        );
+    INSERT INTO sm_lane_group (class, queue, cause)
+        SELECT no, queue, '' FROM sm_lane_class AS class
+        WHERE queue = NEW.queue AND pool = NEW.pool AND slots = NEW.slots
+            AND also = (SELECT ifnull(group_concat(value), '') FROM json_each(NEW.limits) WHERE type = 'object')
+            AND (SELECT grp FROM sm_lane WHERE no = NEW.no) IS NULL
+            AND NOT EXISTS (SELECT 1 FROM sm_lane_group WHERE class = class.no AND cause = '');
+    UPDATE sm_lane SET grp = (
+            SELECT sm_lane_group.no FROM sm_lane_class AS class JOIN sm_lane_group ON class = class.no AND cause = ''
+            WHERE class.queue = NEW.queue AND class.pool = NEW.pool AND class.slots = NEW.slots
+                AND also = (SELECT ifnull(group_concat(value), '') FROM json_each(NEW.limits) WHERE type = 'object')
+        ), (rank, logical_date, map_index, head) = (
+            SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = NEW.no AND state = 0
+            ORDER BY rank, logical_date, map_index, no LIMIT 1
+        )
+        WHERE no = NEW.no AND grp IS NULL;
+END;
+CREATE TRIGGER sm_lane_counted AFTER UPDATE OF counted ON sm_lane WHEN NEW.grp IS NOT NULL
+BEGIN
+    UPDATE sm_lane SET grp = NULL WHERE no = NEW.no AND grp = 0 AND ready <= 0;
     UPDATE sm_lane SET (rank, logical_date, map_index, head) = (
             SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = NEW.no AND state = 0
             ORDER BY rank, logical_date, map_index, no LIMIT 1
         )
-        WHERE no = NEW.no;
+        WHERE no = NEW.no AND grp > 0;
+END;
+CREATE TRIGGER sm_lane_emptied AFTER UPDATE OF head ON sm_lane WHEN NEW.head IS NULL AND OLD.head IS NOT NULL
+BEGIN
+    UPDATE sm_lane SET grp = NULL WHERE no = NEW.no;
 END;
 CREATE TRIGGER sm_lane_headed AFTER UPDATE OF head ON sm_lane
 WHEN (NEW.rank, NEW.logical_date, NEW.map_index, NEW.head) IS NOT (OLD.rank, OLD.logical_date, OLD.map_index, OLD.head)
@@ -415,27 +457,13 @@ BEGIN
         WHERE no = NEW.grp AND (head IS NULL OR head = OLD.head
             OR (NEW.rank, NEW.logical_date, NEW.map_index, NEW.head) < (rank, logical_date, map_index, head));
 END;
-CREATE TRIGGER sm_lane_known AFTER INSERT ON sm_lane WHEN NEW.grp IS NOT NULL
-BEGIN
-    UPDATE sm_lane_group SET lanes = lanes + 1 WHERE no = NEW.grp;
-END;
 CREATE TRIGGER sm_lane_moved AFTER UPDATE OF grp ON sm_lane WHEN NEW.grp <> OLD.grp
 BEGIN
-    UPDATE sm_lane_group SET lanes = lanes + iif(no = NEW.grp, 1, -1), (rank, logical_date, map_index, head) = (
+    UPDATE sm_lane_group SET (rank, logical_date, map_index, head) = (
             SELECT rank, logical_date, map_index, head FROM sm_lane WHERE grp = sm_lane_group.no AND head IS NOT NULL
             ORDER BY rank, logical_date, map_index, head LIMIT 1
         )
         WHERE no IN (NEW.grp, OLD.grp);
-    DELETE FROM sm_lane_group WHERE no = OLD.grp AND lanes = 0;
-END;
-CREATE TRIGGER sm_lane_forgotten AFTER DELETE ON sm_lane WHEN OLD.grp IS NOT NULL
-BEGIN
-    UPDATE sm_lane_group SET lanes = lanes - 1, (rank, logical_date, map_index, head) = (
-            SELECT rank, logical_date, map_index, head FROM sm_lane WHERE grp = OLD.grp AND head IS NOT NULL
-            ORDER BY rank, logical_date, map_index, head LIMIT 1
-        )
-        WHERE no = OLD.grp;
-    DELETE FROM sm_lane_group WHERE no = OLD.grp AND lanes = 0;
 END;
 CREATE TRIGGER sm_lane_group_changed AFTER UPDATE OF asleep, head ON sm_lane_group
 WHEN NEW.asleep <> OLD.asleep
@@ -449,68 +477,59 @@ BEGIN
         WHERE no = NEW.class AND (head IS NULL OR head = OLD.head
             OR (NEW.rank, NEW.logical_date, NEW.map_index, NEW.head) < (rank, logical_date, map_index, head));
 END;
-CREATE TRIGGER sm_lane_group_empty AFTER DELETE ON sm_lane_group
+CREATE TRIGGER sm_lane_group_emptied AFTER UPDATE OF head ON sm_lane_group WHEN NEW.head IS NULL
 BEGIN
-    UPDATE sm_lane_class SET (rank, logical_date, map_index, head) = (
-            SELECT rank, logical_date, map_index, head FROM sm_lane_group
-            WHERE class = OLD.class AND asleep = 0 AND head IS NOT NULL
-            ORDER BY rank, logical_date, map_index, head LIMIT 1
-        )
-        WHERE no = OLD.class AND head = OLD.head;
-    DELETE FROM sm_lane_class WHERE no = OLD.class AND NOT EXISTS (SELECT 1 FROM sm_lane_group WHERE class = OLD.class);
+    DELETE FROM sm_lane_group WHERE no = NEW.no;
+    DELETE FROM sm_lane_class WHERE no = NEW.class AND NOT EXISTS (SELECT 1 FROM sm_lane_group WHERE class = NEW.class);
 END;
 
--- Marks go as soon as what they name may not refuse any more.
-CREATE TRIGGER sm_pool_freed AFTER UPDATE OF used ON sm_pool WHEN NEW.used < OLD.used
+-- Marks go as soon as what they name may not refuse any more. A pause ends no refusal.
+CREATE TRIGGER sm_pool_freed AFTER UPDATE OF used, slots ON sm_pool WHEN NEW.used < OLD.used OR NEW.slots IS NOT OLD.slots
 BEGIN
-    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1 AND full = NEW.name AND needs <= NEW.slots - NEW.used;
-END;
-CREATE TRIGGER sm_task_limit_freed AFTER UPDATE OF used ON sm_task_limit WHEN NEW.used < OLD.used
-BEGIN
-    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1 AND key = NEW.key;
-END;
-CREATE TRIGGER sm_pool_defined AFTER INSERT ON sm_pool
-BEGIN
-    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
-    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+    UPDATE sm_lane_class SET closed = 0
+        WHERE closed > 0 AND closed = 1 AND refuser = NEW.name AND needs <= ifnull(NEW.slots - NEW.used, needs);
 END;
 CREATE TRIGGER sm_pool_resized AFTER UPDATE OF slots ON sm_pool WHEN NEW.slots IS NOT OLD.slots
 BEGIN
-    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
-    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+    UPDATE sm_lane_class SET closed = 0 WHERE closed > 0 AND closed = 2 AND refuser = NEW.name;
+END;
+CREATE TRIGGER sm_pool_defined AFTER INSERT ON sm_pool
+BEGIN
+    UPDATE sm_lane_class SET closed = 0 WHERE closed > 0 AND closed < 3 AND refuser = NEW.name;
 END;
 CREATE TRIGGER sm_pool_gone AFTER DELETE ON sm_pool
 BEGIN
-    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
-    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+    UPDATE sm_lane_class SET closed = 0 WHERE closed > 0 AND closed < 3 AND refuser = OLD.name;
+END;
+CREATE TRIGGER sm_task_limit_freed AFTER UPDATE OF used ON sm_task_limit WHEN NEW.used < OLD.used
+BEGIN
+    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1 AND key = NEW.key AND paused = 0;
 END;
 CREATE TRIGGER sm_task_limit_defined AFTER INSERT ON sm_task_limit WHEN NEW.defined = 1
 BEGIN
-    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
-    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1 AND key = NEW.key AND paused = 0;
 END;
 CREATE TRIGGER sm_task_limit_changed AFTER UPDATE OF defined, max, starts, period, burst ON sm_task_limit
 BEGIN
-    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
-    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1 AND key = NEW.key AND paused = 0;
 END;
+-- No key of a family has more bytes behind the prefix than 128 characters of four bytes, and none has a greater character.
 CREATE TRIGGER sm_family_defined AFTER INSERT ON sm_family
 BEGIN
-    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
-    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL
+        WHERE asleep = 1 AND paused = 0 AND key > NEW.prefix
+            AND key < NEW.prefix || replace(hex(zeroblob(64)), '0', char(1114111));
 END;
 CREATE TRIGGER sm_family_gone AFTER DELETE ON sm_family
 BEGIN
-    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
-    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
-END;
-CREATE TRIGGER sm_pause_begun AFTER INSERT ON sm_pause
-BEGIN
-    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
-    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL
+        WHERE asleep = 1 AND paused = 0 AND key > OLD.prefix
+            AND key < OLD.prefix || replace(hex(zeroblob(64)), '0', char(1114111));
 END;
 CREATE TRIGGER sm_pause_over AFTER DELETE ON sm_pause
 BEGIN
-    UPDATE sm_lane_class SET closed = 0 WHERE closed = 1;
-    UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1;
+    UPDATE sm_lane_class SET closed = 0
+        WHERE closed > 0 AND closed = CASE OLD.kind WHEN 0 THEN 3 WHEN 1 THEN 2 END AND refuser = OLD.name;
+    UPDATE sm_lane_group SET asleep = 0, next = NULL
+        WHERE asleep = 1 AND key = OLD.name AND paused = OLD.kind AND OLD.kind > 1;
 END;

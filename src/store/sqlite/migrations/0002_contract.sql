@@ -135,22 +135,8 @@ BEGIN
 
     UPDATE sm_counter SET value = value + 1 WHERE name = 'lane'
         AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
-    INSERT INTO sm_lane_class (queue, pool, slots, also)
-        SELECT ifnull(NEW.queue, 'default'), NEW.pool, NEW.slots, '' WHERE NOT EXISTS (
-            SELECT 1 FROM sm_lane_class
-            WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND also = ''
-        );
-    INSERT INTO sm_lane_group (class, queue, cause)
-        SELECT no, queue, '' FROM sm_lane_class
-        WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND also = ''
-            AND NOT EXISTS (SELECT 1 FROM sm_lane_group WHERE class = sm_lane_class.no AND cause = '')
-            AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
-    INSERT INTO sm_lane (no, pool, slots, limits, queue, grp)
-        SELECT value, NEW.pool, NEW.slots, NEW.limits, ifnull(NEW.queue, 'default'), (
-            SELECT sm_lane_group.no FROM sm_lane_class JOIN sm_lane_group ON class = sm_lane_class.no AND cause = ''
-            WHERE sm_lane_class.queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND also = ''
-        )
-        FROM sm_counter WHERE name = 'lane'
+    INSERT INTO sm_lane (no, pool, slots, limits, queue)
+        SELECT value, NEW.pool, NEW.slots, NEW.limits, ifnull(NEW.queue, 'default') FROM sm_counter WHERE name = 'lane'
         AND NOT EXISTS (SELECT 1 FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits);
     INSERT INTO sm_task_limit (key, lanes)
         SELECT value, 1 FROM json_each(NEW.limits)
@@ -166,7 +152,7 @@ BEGIN
             NEW.priority, nullif(ifnull(NEW.lease_losses, 3), 0), NEW.at, max(NEW.at, ifnull(NEW.not_before, NEW.at)), NEW.namespace,
             NEW.workflow, NEW.run, NEW.task, NEW.retry, NEW.payload
         FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
-    UPDATE sm_lane SET tasks = tasks + 1, ready = ready + (NEW.not_before IS NULL OR NEW.not_before <= NEW.at)
+    UPDATE sm_lane SET tasks = tasks + 1, ready = ready + (NEW.not_before IS NULL OR NEW.not_before <= NEW.at), counted = 0
         WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
 END;
 
@@ -301,7 +287,7 @@ BEGIN
             SELECT name FROM sm_carried WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id)
         );
     -- It may be the first task of its lane.
-    UPDATE sm_lane SET ready = ready
+    UPDATE sm_lane SET counted = 0
         WHERE NEW.outcome = 'given_back' AND no = (SELECT lane FROM sm_task WHERE no = NEW.id);
 END;
 
@@ -414,5 +400,5 @@ BEGIN
     UPDATE sm_sensor SET state = 1, changed = (SELECT value FROM sm_counter WHERE name = 'sensor')
         WHERE no = NEW.id AND state = 0 AND epoch = (SELECT epoch FROM sm_task WHERE no = NEW.id);
     -- It may have been the first task of its lane.
-    UPDATE sm_lane SET ready = ready WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id);
+    UPDATE sm_lane SET counted = 0 WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id);
 END;

@@ -11,9 +11,11 @@ use crate::id::{LimitKey, PoolName};
 pub(super) const COUNT: &str = "UPDATE sm_lane SET ready = ready + ?2 WHERE no = ?1";
 pub(super) const COUNT_TASKS: &str = "UPDATE sm_lane SET ready = ready + ?2, tasks = tasks + ?3, ended = ended + ?4 WHERE no = ?1 \
      RETURNING tasks, ended";
-/// The same where no ready task came or went. To name `ready` would look for the first one again.
+/// The same where no ready task came or went, so that no index of ready lanes is written.
 pub(super) const COUNT_OTHER_TASKS: &str =
     "UPDATE sm_lane SET tasks = tasks + ?2, ended = ended + ?3 WHERE no = ?1 RETURNING tasks, ended";
+/// Lets a trigger look for the first task of a lane.
+pub(super) const COUNTED: &str = "UPDATE sm_lane SET counted = 0 WHERE no = ?1";
 /// `coalesce`, because SQLite 3.40 takes `slots IS NULL` for false in a `RETURNING`, whatever the column
 /// holds.
 pub(super) const COUNT_SLOTS: &str =
@@ -63,24 +65,31 @@ impl LaneChanges {
     pub(super) fn write(self, db: &mut Db<'_>) -> Outcome<bool> {
         let had_room = self.write_capacity(db)?;
         let (mut count, mut count_tasks) = (db.prepare(COUNT)?, db.prepare(COUNT_TASKS)?);
-        let mut count_others = db.prepare(COUNT_OTHER_TASKS)?;
+        let (mut count_others, mut counted) = (db.prepare(COUNT_OTHER_TASKS)?, db.prepare(COUNTED)?);
+        let is_filing = db.is_filing()?;
         for (lane, change) in self.0 {
             if (change.tasks, change.ended) == (0, 0) {
                 // Its first task may be another one, though there are as many.
-                if change.is_touched {
+                if change.ready != 0 {
                     count.execute((lane, change.ready))?;
+                }
+                if change.is_touched && is_filing {
+                    counted.execute([lane])?;
                 }
                 continue;
             }
-            let counted = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            let sums = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
             let (tasks, ended): (i64, i64) = match change {
                 Change { is_touched: false, tasks, ended, .. } => {
-                    count_others.query_row((lane, tasks, ended), counted)?
+                    count_others.query_row((lane, tasks, ended), sums)?
                 }
                 Change { ready, tasks, ended, .. } => {
-                    count_tasks.query_row((lane, ready, tasks, ended), counted)?
+                    count_tasks.query_row((lane, ready, tasks, ended), sums)?
                 }
             };
+            if change.is_touched && is_filing {
+                counted.execute([lane])?;
+            }
             match (tasks - change.tasks, tasks) {
                 (0, 1..) => db.name_limits(lane)?,
                 (1.., 0) => db.unname_limits(lane)?,

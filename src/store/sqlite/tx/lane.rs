@@ -6,29 +6,32 @@ use rusqlite::{OptionalExtension, Params};
 
 use super::super::error::Outcome;
 use super::{Db, clamp, row};
-use crate::admission::{Lane, LaneId, LaneKey};
+use crate::admission::{Lane, LaneId, LaneKey, NAMED};
 use crate::id::QueueName;
 use crate::store::sql::needs;
 
 pub(super) const READY_LANES: &str =
     "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0";
 pub(super) const READY_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 AND queue = ?1";
+pub(super) const SOME_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 LIMIT ?1";
+/// Where first tasks are filed.
 pub(super) const FIRST_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_number \
-     WHERE ready > 0 ORDER BY no LIMIT ?1";
+     WHERE grp IS NOT NULL AND ready > 0 ORDER BY no LIMIT ?1";
 pub(super) const FIRST_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready \
      WHERE ready > 0 AND queue = ?2 ORDER BY no LIMIT ?1";
 pub(super) const WHOLE_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_whole \
-     WHERE ready > 0 AND grp IS NULL";
+     WHERE grp = 0 AND ready > 0";
 pub(super) const WHOLE_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_whole \
-     WHERE ready > 0 AND grp IS NULL AND queue = ?1";
+     WHERE grp = 0 AND ready > 0 AND queue = ?1";
 /// What waits in each lane with slots that it kept. There are no more such tasks than slots.
 pub(super) const KEEPING_LANES: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_keeping \
      WHERE state = 5 AND due IS NULL GROUP BY lane";
 pub(super) const LANE: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane WHERE no = ?1";
 pub(super) const LANE_NO: &str =
     "SELECT no FROM sm_lane WHERE pool = ?1 AND slots = ?2 AND limits = ?3 AND queue = ?4";
-const NEW_LANE: &str =
-    "INSERT INTO sm_lane (no, pool, slots, limits, queue, grp) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+const NEW_LANE: &str = "INSERT INTO sm_lane (no, pool, slots, limits, queue) VALUES (?1, ?2, ?3, ?4, ?5)";
+/// After so many new lanes an enqueue looks whether first tasks are to be filed, so that no tick finds very many lanes to file.
+const ASKED: i64 = 4096;
 const NAME_LIMIT: &str =
     "INSERT INTO sm_task_limit (key, lanes) VALUES (?1, 1) ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1";
 pub(super) const DELETE_LANE: &str = "DELETE FROM sm_lane WHERE no = ?1";
@@ -72,10 +75,12 @@ impl Db<'_> {
         let limits = needs::to_text(key)?;
         let id = self.counter("lane")? + 1;
         self.set_counter("lane", id)?;
-        let group = self.first_group(key)?;
-        let lane = (id, key.pool.as_str(), key.slots, limits, key.queue.as_str(), group);
+        let lane = (id, key.pool.as_str(), key.slots, limits, key.queue.as_str());
         self.prepare(NEW_LANE)?.execute(lane)?;
         self.lanes.insert(id, key.clone());
+        if id % ASKED == 0 {
+            self.file_if_many(NAMED)?;
+        }
         Ok(id)
     }
 
@@ -116,13 +121,15 @@ impl Db<'_> {
         })
     }
 
-    /// Returns at least the first ones of them, so many.
-    pub(super) fn lanes_by_number(
+    /// Returns at least so many of them: the first ones where first tasks are filed.
+    pub(super) fn some_lanes(
         &mut self,
         queues: Option<&BTreeSet<QueueName>>,
         limit: usize,
+        is_filed: bool,
     ) -> Outcome<Vec<Lane>> {
         self.lanes_of(queues, |db, queue, lanes| match queue {
+            None if !is_filed => db.read_lanes(SOME_LANES, [clamp(limit)], lanes),
             None => db.read_lanes(FIRST_LANES, [clamp(limit)], lanes),
             Some(queue) => db.read_lanes(FIRST_LANES_OF, (clamp(limit), queue), lanes),
         })

@@ -1,9 +1,10 @@
 //! Many lanes: those without a share by their first tasks, and which of them sleep.
 //!
 //! Triggers of the schema keep the first tasks of lanes, groups and classes, and remove marks: see `0001_initial.sql`. So they
-//! are exact whoever writes, also a host by its own driver. Here lanes get their groups, marks are made, and pages are read.
+//! are exact whoever writes, also a host by its own driver. They do so while first tasks are *filed*: from the first tick that
+//! finds many lanes with ready tasks, until there are few. Here that begins and ends, marks are made, and pages are read.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use rusqlite::OptionalExtension;
 
@@ -18,12 +19,24 @@ use crate::store::Discrepancy;
 use crate::store::awake::{Entry, Of, awake};
 use crate::store::contract::{First, LanesBehind, Survey, SurveyQuery};
 use crate::store::marks::{ClassKey, Counted, Sleeps, check};
+use crate::store::sql::needs;
 use crate::time::Timestamp;
 
-const NEW_CLASS: &str =
-    "INSERT OR IGNORE INTO sm_lane_class (queue, pool, slots, also) VALUES (?1, ?2, ?3, ?4)";
-pub(super) const CLASS: &str =
-    "SELECT no FROM sm_lane_class WHERE queue = ?1 AND pool = ?2 AND slots = ?3 AND also = ?4";
+/// Finds a lane if more than this many have ready tasks, of whichever queues.
+pub(super) const ARE_READY: &str =
+    "SELECT no FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 LIMIT 1 OFFSET ?1";
+/// Lets a trigger file each lane.
+const FILE: &str = "UPDATE sm_lane SET counted = 0 WHERE ready > 0";
+/// A lane that has a group has a first task, unless what is counted is wrong.
+pub(super) const TAKE_OUT: &str = "UPDATE sm_lane INDEXED BY sm_lane_head SET rank = NULL, logical_date = NULL, map_index = NULL, head = NULL \
+     WHERE head IS NOT NULL";
+pub(super) const TAKE_OUT_WHOLE: &str =
+    "UPDATE sm_lane INDEXED BY sm_lane_whole SET grp = NULL WHERE grp = 0";
+const TAKE_OUT_WRONG: [&str; 3] = [
+    "UPDATE sm_lane SET grp = NULL, head = NULL WHERE grp IS NOT NULL OR head IS NOT NULL",
+    "DELETE FROM sm_lane_group",
+    "DELETE FROM sm_lane_class",
+];
 const NEW_GROUP: &str = "INSERT OR IGNORE INTO sm_lane_group (class, queue, cause) \
      SELECT no, queue, ?2 FROM sm_lane_class WHERE no = ?1";
 pub(super) const GROUP: &str = "SELECT no FROM sm_lane_group WHERE class = ?1 AND cause = ?2";
@@ -33,9 +46,9 @@ pub(super) const SLEEPS: &str = "SELECT sm_lane_group.asleep OR sm_lane_class.cl
      JOIN sm_lane_group ON sm_lane_group.no = sm_lane.grp \
      JOIN sm_lane_class ON sm_lane_class.no = sm_lane_group.class WHERE sm_lane.no = ?1";
 pub(super) const MOVE_LANE: &str = "UPDATE sm_lane SET grp = ?2 WHERE no = ?1";
-pub(super) const CLOSE: &str = "UPDATE sm_lane_class SET closed = 1, full = ?2, needs = ?3 WHERE no = ?1";
+pub(super) const CLOSE: &str = "UPDATE sm_lane_class SET closed = ?2, refuser = ?3, needs = ?4 WHERE no = ?1";
 pub(super) const PUT_TO_SLEEP: &str =
-    "UPDATE sm_lane_group SET asleep = 1, key = ?2, next = ?3 WHERE no = ?1";
+    "UPDATE sm_lane_group SET asleep = 1, paused = ?2, key = ?3, next = ?4 WHERE no = ?1";
 pub(super) const WAKE_BY: &str = "UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE no IN ( \
      SELECT no FROM sm_lane_group WHERE next IS NOT NULL AND next <= ?1 ORDER BY next LIMIT ?2)";
 pub(super) const WAKE_BY_OF: &str = "UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE no IN ( \
@@ -44,6 +57,11 @@ pub(super) const NEXT_TOKEN: &str =
     "SELECT next FROM sm_lane_group WHERE next IS NOT NULL ORDER BY next LIMIT 1";
 pub(super) const NEXT_TOKEN_OF: &str =
     "SELECT next FROM sm_lane_group WHERE queue = ?1 AND next IS NOT NULL ORDER BY next LIMIT 1";
+const FILING: &str = "filing";
+/// What closes a class, beside 0 for nothing.
+const FULL: i64 = 1;
+const REFUSED: i64 = 2;
+const QUEUE_PAUSED: i64 = 3;
 macro_rules! behind {
     ($table:literal, $which:literal) => {
         concat!(
@@ -60,24 +78,15 @@ pub(super) const NEXT_CLASS: &str = behind!("sm_lane_class", "closed = 0");
 pub(super) const NEXT_CLASS_OF: &str = behind!("sm_lane_class", "queue = ?5 AND closed = 0");
 pub(super) const NEXT_GROUP: &str = behind!("sm_lane_group", "class = ?5 AND asleep = 0");
 pub(super) const NEXT_LANE: &str = behind!("sm_lane", "grp = ?5");
-/// For repairs. The first statement lets a trigger find the first tasks of lanes.
-const REFILE: [&str; 5] = [
-    "UPDATE sm_lane SET ready = ready",
-    "UPDATE sm_lane_class SET closed = 0 WHERE closed = 1",
-    "UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1",
-    "UPDATE sm_lane_group SET lanes = (SELECT count(*) FROM sm_lane WHERE grp = sm_lane_group.no), \
-     (rank, logical_date, map_index, head) = (SELECT rank, logical_date, map_index, head FROM sm_lane \
-     WHERE grp = sm_lane_group.no AND head IS NOT NULL ORDER BY rank, logical_date, map_index, head LIMIT 1)",
-    "UPDATE sm_lane_class SET (rank, logical_date, map_index, head) = (SELECT rank, logical_date, map_index, head \
-     FROM sm_lane_group WHERE class = sm_lane_class.no AND asleep = 0 AND head IS NOT NULL \
-     ORDER BY rank, logical_date, map_index, head LIMIT 1)",
-];
 /// For audits: what is filed by another first task than its own.
 const MISFILED: [&str; 3] = [
-    "SELECT 'lane ' || no FROM sm_lane WHERE grp IS NOT NULL AND (rank, logical_date, map_index, head) IS NOT ( \
-     SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = sm_lane.no AND state = 0 \
-     ORDER BY rank, logical_date, map_index, no LIMIT 1) ORDER BY no",
-    "SELECT 'group ' || no FROM sm_lane_group WHERE lanes <> (SELECT count(*) FROM sm_lane WHERE grp = sm_lane_group.no) \
+    "SELECT 'lane ' || lane.no FROM sm_lane AS lane, (SELECT value = 1 AS files FROM sm_counter WHERE name = 'filing') \
+     WHERE (grp IS 0) <> (files AND ready > 0 AND EXISTS ( \
+     SELECT 1 FROM json_each(lane.limits) WHERE type = 'array' AND json_array_length(value) = 3)) \
+     OR (ifnull(grp, 0) > 0) <> (head IS NOT NULL) OR (rank, logical_date, map_index, head) IS NOT ( \
+     SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = lane.no AND state = 0 AND files AND grp IS NOT 0 \
+     ORDER BY rank, logical_date, map_index, no LIMIT 1) ORDER BY lane.no",
+    "SELECT 'group ' || no FROM sm_lane_group WHERE head IS NULL \
      OR (rank, logical_date, map_index, head) IS NOT (SELECT rank, logical_date, map_index, head FROM sm_lane \
      WHERE grp = sm_lane_group.no AND head IS NOT NULL ORDER BY rank, logical_date, map_index, head LIMIT 1) ORDER BY no",
     "SELECT 'class ' || no FROM sm_lane_class WHERE (rank, logical_date, map_index, head) IS NOT ( \
@@ -85,7 +94,8 @@ const MISFILED: [&str; 3] = [
      WHERE class = sm_lane_class.no AND asleep = 0 AND head IS NOT NULL \
      ORDER BY rank, logical_date, map_index, head LIMIT 1) ORDER BY no",
 ];
-const CLOSED: &str = "SELECT queue, pool, slots, also, full FROM sm_lane_class WHERE closed = 1 ORDER BY no";
+const CLOSED: &str =
+    "SELECT queue, pool, slots, also, closed, refuser FROM sm_lane_class WHERE closed > 0 ORDER BY no";
 const ASLEEP: &str = "SELECT c.queue, c.pool, c.slots, c.also, g.cause, g.next FROM sm_lane_group g \
      JOIN sm_lane_class c ON c.no = g.class WHERE g.asleep = 1 ORDER BY g.no";
 
@@ -97,9 +107,21 @@ impl Db<'_> {
         let Some(First { lanes: most, .. }) = query.first else {
             return Ok((self.ready_lanes(queues)?, None));
         };
-        let mut lanes = self.lanes_by_number(queues, most.saturating_add(1))?;
+        let is_write = query.promote.is_some();
+        let mut is_filed = self.is_filing()?;
+        let mut lanes = self.some_lanes(queues, most.saturating_add(1), is_filed)?;
         if lanes.len() <= most {
+            if is_write && is_filed && !self.are_more_ready_than(most / 2)? {
+                self.take_out()?;
+            }
             return Ok((lanes, None));
+        }
+        if is_write && !is_filed {
+            is_filed = self.file_if_many(most)?;
+            lanes = self.some_lanes(queues, most.saturating_add(1), is_filed)?;
+        }
+        if !is_filed {
+            return Ok((self.ready_lanes(queues)?, None));
         }
         lanes.truncate(most);
         lanes.append(&mut self.lanes_read_whole(queues)?);
@@ -191,16 +213,42 @@ impl Db<'_> {
 
 /// Groups and marks.
 impl Db<'_> {
-    /// Returns the group of a lane that nothing has refused; `None` for lanes of shares.
-    pub(super) fn first_group(&self, key: &LaneKey) -> Outcome<Option<i64>> {
-        if key.share.is_some() {
-            return Ok(None);
+    /// Returns whether first tasks are filed.
+    pub(super) fn is_filing(&self) -> Outcome<bool> {
+        Ok(self.counter(FILING)? == 1)
+    }
+
+    fn are_more_ready_than(&self, lanes: usize) -> Outcome<bool> {
+        Ok(self.prepare(ARE_READY)?.exists([clamp(lanes)])?)
+    }
+
+    /// Files first tasks if more lanes than this have ready tasks. Returns whether they are filed.
+    pub(super) fn file_if_many(&self, most: usize) -> Outcome<bool> {
+        if !self.is_filing()? {
+            if !self.are_more_ready_than(most)? {
+                return Ok(false);
+            }
+            self.set_counter(FILING, 1)?;
+            self.prepare(FILE)?.execute([])?;
         }
-        let also = if key.also.is_empty() { String::new() } else { serde_json::to_string(&key.also)? };
-        let class = (key.queue.as_str(), key.pool.as_str(), key.slots, &also);
-        self.prepare(NEW_CLASS)?.execute(class)?;
-        let class = self.prepare(CLASS)?.query_row(class, |row| row.get(0))?;
-        self.group(class, "").map(Some)
+        Ok(true)
+    }
+
+    /// Files no first tasks any more, and removes all marks.
+    fn take_out(&self) -> Outcome<()> {
+        self.set_counter(FILING, 0)?;
+        self.prepare(TAKE_OUT)?.execute([])?;
+        self.prepare(TAKE_OUT_WHOLE)?.execute([])?;
+        Ok(())
+    }
+
+    /// The same where something may be filed wrongly. The next tick with many lanes files everything again.
+    pub(super) fn refile(&self) -> Outcome<()> {
+        self.take_out()?;
+        for sql in TAKE_OUT_WRONG {
+            self.prepare(sql)?.execute([])?;
+        }
+        Ok(())
     }
 
     fn group(&self, class: i64, cause: &str) -> Outcome<i64> {
@@ -217,11 +265,14 @@ impl Db<'_> {
                 .optional()?;
             let Some((class, group)): Option<(i64, i64)> = class else { continue };
             match mark {
-                Mark::Class { full, .. } => {
+                Mark::Class { by, is_full, .. } => {
+                    let (closed, pool) = match by {
+                        Subject::Pool(pool) => (if *is_full { FULL } else { REFUSED }, Some(pool)),
+                        _ => (QUEUE_PAUSED, None),
+                    };
                     let key = self.lane(lane.0)?;
-                    let needs = full.as_ref().and_then(|full| key.pools().find(|(pool, _)| *pool == full));
-                    let full = full.as_ref().map(PoolName::as_str);
-                    self.prepare(CLOSE)?.execute((class, full, needs.map(|(_, slots)| slots)))?;
+                    let needs = key.pools().find(|(name, _)| Some(*name) == pool).map(|(_, slots)| slots);
+                    self.prepare(CLOSE)?.execute((class, closed, by.parts().1, needs))?;
                 }
                 Mark::Group { cause, next, .. } => {
                     let to = self.group(class, &serde_json::to_string(cause)?)?;
@@ -229,17 +280,13 @@ impl Db<'_> {
                         self.prepare(MOVE_LANE)?.execute((lane.0, to))?;
                     }
                     let next = next.map(Timestamp::as_micros);
-                    self.prepare(PUT_TO_SLEEP)?.execute((to, cause.key().map(LimitKey::as_str), next))?;
+                    let (paused, key) = match cause {
+                        Cause::Paused(subject) => subject.parts(),
+                        Cause::Reached(key, _) | Cause::Spent(key) => (0, key.as_str()),
+                    };
+                    self.prepare(PUT_TO_SLEEP)?.execute((to, paused, key, next))?;
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Removes all marks, and files everything by its first task again.
-    pub(super) fn refile(&self) -> Outcome<()> {
-        for sql in REFILE {
-            self.prepare(sql)?.execute([])?;
         }
         Ok(())
     }
@@ -255,11 +302,14 @@ impl Db<'_> {
                 Ok(())
             })?;
         }
-        let mut closed: Vec<(ClassKey, Option<PoolName>)> = Vec::new();
+        let mut closed: Vec<(ClassKey, i64, Subject)> = Vec::new();
         let mut asleep: Vec<(ClassKey, Cause, Option<Timestamp>)> = Vec::new();
         self.each(CLOSED, |row| {
-            let full: Option<String> = row.get(4)?;
-            closed.push((class(row)?, full.map(PoolName::new).transpose()?));
+            let by = match row.get(4)? {
+                QUEUE_PAUSED => Subject::Queue(row::name(row, 5)?),
+                _ => Subject::Pool(row::name(row, 5)?),
+            };
+            closed.push((class(row)?, row.get(4)?, by));
             Ok(())
         })?;
         self.each(ASLEEP, |row| {
@@ -268,7 +318,10 @@ impl Db<'_> {
             Ok(())
         })?;
         let facts = self.facts(asleep.iter().filter_map(|(_, cause, _)| cause.key()))?;
-        wrong.extend(closed.iter().filter_map(|(class, full)| check(&facts, class, &Sleeps::Closed(full))));
+        wrong.extend(closed.iter().filter_map(|(class, closed, by)| match by {
+            Subject::Pool(pool) if *closed == FULL => check(&facts, class, &Sleeps::Full(pool)),
+            by => check(&facts, class, &Sleeps::By(by)),
+        }));
         let asleep = asleep.iter();
         wrong.extend(
             asleep.filter_map(|(class, cause, next)| check(&facts, class, &Sleeps::Asleep(cause, *next))),
@@ -297,12 +350,10 @@ impl Db<'_> {
 
 /// Reads a class from the first four columns.
 fn class(row: &rusqlite::Row<'_>) -> Outcome<ClassKey> {
-    let mut pools = vec![(row::name(row, 1)?, row::count(row, 2)?)];
-    let also = row.get_ref(3)?.as_str()?;
-    if !also.is_empty() {
-        pools.extend(serde_json::from_str::<BTreeMap<PoolName, u32>>(also)?);
-    }
-    Ok((row::name(row, 0)?, pools))
+    let key = LaneKey::new(row::name(row, 1)?, row::count(row, 2)?, Vec::new()).queue(row::name(row, 0)?);
+    let key = needs::from_text(key, &format!("[{}]", row.get_ref(3)?.as_str()?))?;
+    let pools = key.pools().map(|(pool, slots)| (pool.clone(), slots)).collect();
+    Ok((key.queue, pools))
 }
 
 /// What marks are checked against.

@@ -53,7 +53,9 @@ impl Db<'_> {
             if let Some(promote) = query.promote {
                 survey.promoted = self.promote(promote)?;
             }
-            if let Some(first) = query.first {
+            if let Some(first) = query.first
+                && self.is_filing()?
+            {
                 let is_read = query.promote.is_none();
                 survey.is_behind = self.wake_by(first, query.queues.as_ref(), is_read)? && is_read;
             }

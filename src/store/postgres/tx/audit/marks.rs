@@ -52,7 +52,10 @@ fn wrong(row: &Row) -> Outcome<Option<Discrepancy>> {
     let facts = Facts::read(row)?;
     let next: Option<i64> = row::value(row, NEXT)?;
     Ok(match row::value::<Option<&str>>(row, CAUSE)? {
-        None => check(&facts, &class, &Sleeps::Closed(&row::maybe_name(row, POOL)?)),
+        None => {
+            let full: Option<PoolName> = row::maybe_name(row, POOL)?;
+            check(&facts, &class, &full.as_ref().map_or(Sleeps::Closed, Sleeps::Full))
+        }
         Some(cause) => {
             let cause: Cause = serde_json::from_str(cause)?;
             check(&facts, &class, &Sleeps::Asleep(&cause, next.map(Timestamp::from_micros)))

@@ -83,7 +83,7 @@ impl Db<'_> {
             strict.push(cap.map(|cap| i64::from(cap.strict)));
         }
         let firsts: Vec<usize> = last.values().map(|(first, _)| *first).collect();
-        for row in &self.define(ask!(PUT_CAPS, kinds, names, most, strict))? {
+        for row in &self.define(ask!(PUT_CAPS, kinds, names, most, strict), false)? {
             if let Some(had) = firsts.get(row::place(row, 0)?).and_then(|first| had.get_mut(*first)) {
                 *had = true;
             }

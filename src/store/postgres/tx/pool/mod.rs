@@ -57,13 +57,13 @@ impl Db<'_> {
         let sensing: Vec<i64> = pools.iter().map(|pool| pool.sensing_keeps_slots.code()).collect();
         let descriptions: Vec<String> =
             pools.iter().map(|pool| escape(&pool.description).into_owned()).collect();
-        self.define(ask!(PUT_POOLS, names, slots, sensing, descriptions)).map(|_| ())
+        self.define(ask!(PUT_POOLS, names, slots, sensing, descriptions), true).map(|_| ())
     }
 
     fn delete_pools(&mut self, names: &[PoolName]) -> Outcome<Vec<Undefined>> {
         let mut answers = vec![Undefined::NotDefined; names.len()];
         let mut deleted = HashSet::new();
-        for row in self.define(ask!(DELETE_POOLS, texts(names)))? {
+        for row in self.define(ask!(DELETE_POOLS, texts(names)), true)? {
             let (at, used) = (row::place(&row, 0)?, row::value(&row, 1)?);
             let (Some(name), Some(answer)) = (names.get(at), answers.get_mut(at)) else { continue };
             *answer = match used {
@@ -104,7 +104,7 @@ impl Db<'_> {
         if !keys.is_empty() {
             let keys: Vec<&LimitSpec> = keys.into_iter().copied().collect();
             let (keys, [maxima, starts, periods, bursts, weights]) = rule_columns(&keys);
-            self.define(ask!(PUT_LIMITS, keys, maxima, starts, periods, bursts, weights))?;
+            self.define(ask!(PUT_LIMITS, keys, maxima, starts, periods, bursts, weights), true)?;
         }
         let families = last_of_each(&families, |spec| spec.key.as_str());
         if families.is_empty() {
@@ -115,7 +115,7 @@ impl Db<'_> {
 
     /// Returns which there were. One that is named twice is removed once.
     fn delete_limits(&mut self, keys: &[LimitKey]) -> Outcome<Vec<bool>> {
-        let rows = self.define(ask!(DELETE_LIMITS, texts(keys)))?;
+        let rows = self.define(ask!(DELETE_LIMITS, texts(keys)), true)?;
         let mut gone: HashSet<String> = rows.iter().map(|row| row::value(row, 0)).collect::<Outcome<_>>()?;
         Ok(keys.iter().map(|key| gone.remove(key.as_str())).collect())
     }

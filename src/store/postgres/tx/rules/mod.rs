@@ -127,13 +127,13 @@ pub(super) fn owed(key: LimitKey, row: &Row, at: usize) -> Outcome<Option<RateUs
 impl Db<'_> {
     pub(super) fn put_families(&mut self, specs: &[&LimitSpec]) -> Outcome<()> {
         let (prefixes, [maxima, starts, periods, bursts, weights]) = rule_columns(specs);
-        self.define(ask!(PUT_FAMILIES, prefixes, maxima, starts, periods, bursts, weights)).map(drop)
+        self.define(ask!(PUT_FAMILIES, prefixes, maxima, starts, periods, bursts, weights), true).map(drop)
     }
 
     /// Returns which there were. One that is named twice is removed once.
     pub(super) fn delete_families(&mut self, prefixes: &[LimitKey]) -> Outcome<Vec<bool>> {
         let names: Vec<String> = prefixes.iter().map(|prefix| prefix.as_str().to_owned()).collect();
-        let rows = self.define(ask!(DELETE_FAMILIES, names))?;
+        let rows = self.define(ask!(DELETE_FAMILIES, names), true)?;
         let mut gone: HashSet<String> = rows.iter().map(|row| row::value(row, 0)).collect::<Outcome<_>>()?;
         Ok(prefixes.iter().map(|prefix| gone.remove(prefix.as_str())).collect())
     }
@@ -144,7 +144,7 @@ impl Db<'_> {
 
     pub(super) fn put_paused(&mut self, subjects: &[Subject], paused: bool) -> Outcome<Vec<bool>> {
         let (kinds, names) = parts(subjects);
-        let changed = self.define(ask!(if paused { PAUSE } else { RESUME }, kinds, names))?;
+        let changed = self.define(ask!(if paused { PAUSE } else { RESUME }, kinds, names), !paused)?;
         let mut answers = vec![false; subjects.len()];
         for row in &changed {
             if let Some(answer) = answers.get_mut(row::place(row, 0)?) {

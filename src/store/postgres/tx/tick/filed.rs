@@ -15,7 +15,7 @@ use super::super::{Db, Digest, clamp, first, pool, promote, row};
 use super::reach::{Place, Reach};
 use super::survey::{Around, queues, request};
 use super::{NEXT_DUE, NEXT_DUE_FOLDED, REQUEST, reach, share};
-use crate::admission::{Lane, LaneId, Mark, NAMED, OrderKey};
+use crate::admission::{Lane, LaneId, Mark, NAMED, OrderKey, Subject};
 use crate::id::{LimitKey, PoolName};
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{First, LanesBehind, Promote, Survey, SurveyQuery, WhichPools};
@@ -334,7 +334,8 @@ impl Db<'_> {
             let Some(digest) = self.reaches.digest(*lane) else { continue };
             lanes.push(digest);
             let (pool, cause, key, next) = match mark {
-                Mark::Class { full, .. } => (full.as_ref(), None, None, None),
+                Mark::Class { by: Subject::Pool(full), is_full: true, .. } => (Some(full), None, None, None),
+                Mark::Class { .. } => (None, None, None, None),
                 Mark::Group { cause, next, .. } => {
                     (None, Some(serde_json::to_string(cause)?), cause.key(), *next)
                 }
