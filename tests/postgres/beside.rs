@@ -114,7 +114,9 @@ fn a_handle_is_woken_for_what_its_services_look_for() {
     };
     let fed = task("fed").feed(Feed::Ends);
     assert_eq!(
-        woken(&|| drop(actor.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[fed.clone()])).unwrap())),
+        woken(&|| drop(
+            actor.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&fed))).unwrap()
+        )),
         [false, false, false, false, true, true]
     );
     assert_eq!(woken(&cancel), [false, false, false, true, true, true], "the end is in the feed");
