@@ -88,7 +88,7 @@ CREATE TABLE sm_cap (
 -- ended: how many ended tasks had these needs. They are kept here, so the row stays until these are forgotten.
 -- Only while first tasks are filed, a lane with ready tasks has a grp: its group, or 0 if they are of a share. In a group it has
 -- the place of its first ready task in the order of admission, too: rank to head, which is the number of the task.
--- counted: nothing; a trigger looks for the first task when it is written.
+-- counted: always NULL; a trigger looks for the first task when it is written.
 CREATE TABLE sm_lane (
     no     INTEGER PRIMARY KEY,
     pool   TEXT NOT NULL,

@@ -152,7 +152,7 @@ BEGIN
             NEW.priority, nullif(ifnull(NEW.lease_losses, 3), 0), NEW.at, max(NEW.at, ifnull(NEW.not_before, NEW.at)), NEW.namespace,
             NEW.workflow, NEW.run, NEW.task, NEW.retry, NEW.payload
         FROM sm_lane WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
-    UPDATE sm_lane SET tasks = tasks + 1, ready = ready + (NEW.not_before IS NULL OR NEW.not_before <= NEW.at), counted = 0
+    UPDATE sm_lane SET tasks = tasks + 1, ready = ready + (NEW.not_before IS NULL OR NEW.not_before <= NEW.at), counted = NULL
         WHERE queue = ifnull(NEW.queue, 'default') AND pool = NEW.pool AND slots = NEW.slots AND limits = NEW.limits;
 END;
 
@@ -287,7 +287,7 @@ BEGIN
             SELECT name FROM sm_carried WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id)
         );
     -- It may be the first task of its lane.
-    UPDATE sm_lane SET counted = 0
+    UPDATE sm_lane SET counted = NULL
         WHERE NEW.outcome = 'given_back' AND no = (SELECT lane FROM sm_task WHERE no = NEW.id);
 END;
 
@@ -400,5 +400,5 @@ BEGIN
     UPDATE sm_sensor SET state = 1, changed = (SELECT value FROM sm_counter WHERE name = 'sensor')
         WHERE no = NEW.id AND state = 0 AND epoch = (SELECT epoch FROM sm_task WHERE no = NEW.id);
     -- It may have been the first task of its lane.
-    UPDATE sm_lane SET counted = 0 WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id);
+    UPDATE sm_lane SET counted = NULL WHERE no = (SELECT lane FROM sm_task WHERE no = NEW.id);
 END;

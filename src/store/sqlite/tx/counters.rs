@@ -15,7 +15,7 @@ pub(super) const COUNT_TASKS: &str = "UPDATE sm_lane SET ready = ready + ?2, tas
 pub(super) const COUNT_OTHER_TASKS: &str =
     "UPDATE sm_lane SET tasks = tasks + ?2, ended = ended + ?3 WHERE no = ?1 RETURNING tasks, ended";
 /// Lets a trigger look for the first task of a lane.
-pub(super) const COUNTED: &str = "UPDATE sm_lane SET counted = 0 WHERE no = ?1";
+pub(super) const COUNTED: &str = "UPDATE sm_lane SET counted = NULL WHERE no = ?1";
 /// `coalesce`, because SQLite 3.40 takes `slots IS NULL` for false in a `RETURNING`, whatever the column
 /// holds.
 pub(super) const COUNT_SLOTS: &str =

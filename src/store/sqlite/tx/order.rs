@@ -26,7 +26,7 @@ use crate::time::Timestamp;
 pub(super) const ARE_READY: &str =
     "SELECT no FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 LIMIT 1 OFFSET ?1";
 /// Lets a trigger file each lane.
-const FILE: &str = "UPDATE sm_lane SET counted = 0 WHERE ready > 0";
+const FILE: &str = "UPDATE sm_lane SET counted = NULL WHERE ready > 0";
 /// A lane that has a group has a first task, unless what is counted is wrong.
 pub(super) const TAKE_OUT: &str = "UPDATE sm_lane INDEXED BY sm_lane_head SET rank = NULL, logical_date = NULL, map_index = NULL, head = NULL \
      WHERE head IS NOT NULL";
