@@ -93,6 +93,8 @@ pub(super) struct State {
     for_cancels: Vec<Weak<Inner>>,
     /// What its services look for, as far as is known.
     pub(super) wanted: Option<Wanted>,
+    /// How often one of them said so.
+    pub(super) told_wants: u64,
 }
 
 impl State {
@@ -300,7 +302,7 @@ pub fn drive<S: Service>(
     mut each: impl FnMut(Result<S::Report>) -> ControlFlow<()>,
 ) {
     let mut pace = Pace::new(handle);
-    service.woken_by(handle);
+    handle.wakes(service);
     while !handle.is_stopped() {
         let seen = handle.seen_for_ready();
         let now = clock.now();

@@ -5,7 +5,7 @@ use crate::error::Result;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{Change, Listening, PostgresStore};
 
-use super::driver::LoopHandle;
+use super::driver::{LoopHandle, Service};
 
 /// Kinds of changes for which the services behind a handle look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,7 @@ impl Wanted {
     pub(super) const SENSORS: Self = Self(4);
     /// The feed has more events.
     pub(super) const EVENTS: Self = Self(8);
+    const ALL: Self = Self(15);
 
     pub(super) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -36,13 +37,23 @@ impl LoopHandle {
     pub(super) fn wants(&self, more: Wanted) {
         let mut state = self.state();
         state.wanted = Some(state.wanted.map_or(more, |wanted| wanted.and(more)));
+        state.told_wants = state.told_wants.wrapping_add(1);
+    }
+
+    /// Gives the handle to a service. One that does not say what it looks for, such as a host's own, may look for anything.
+    pub(crate) fn wakes<S: Service>(&self, service: &mut S) {
+        let told = self.state().told_wants;
+        service.woken_by(self);
+        if self.state().told_wants == told {
+            self.wants(Wanted::ALL);
+        }
     }
 
     /// Wakes the loops of this handle after each commit, here or on another machine, that may have brought work for the
     /// services that they drive: for an [`Admitter`](super::Admitter) and a [`Worker`](super::Worker) tasks that became
     /// ready and capacity that came back, for a worker, a [`Keeper`](super::Keeper) and an [`Upkeep`](super::Upkeep) tasks
-    /// that were cancelled, for a [`Poker`](super::Poker) sensors, and for a [`FeedReader`](super::FeedReader) events. A
-    /// handle that drives none of these is woken for all of this.
+    /// that were cancelled, for a [`Poker`](super::Poker) sensors, and for a [`FeedReader`](super::FeedReader) events. For
+    /// a [`Service`] of the host's own, and if it drives none, all of this.
     ///
     /// It lasts until the result is dropped. It works like [`PostgresStore::on_change`], which is for other wishes: it
     /// shares the connection that listens, a wake-up is a hint, and a loop still looks by itself from time to time.

@@ -147,7 +147,7 @@ where
             self.running = Some(Step::Goes(runtime.spawn_blocking(move || {
                 let mut service = desk.service.lock();
                 if let Some(handle) = handle {
-                    service.woken_by(&handle);
+                    handle.wakes(&mut *service);
                 }
                 let report = step(&mut service);
                 *desk.report.lock() = Some((now, report));
