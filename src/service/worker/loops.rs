@@ -7,6 +7,7 @@ use super::shared::Shared;
 use crate::error::{Error, Result};
 use crate::lease::LeaseRef;
 use crate::ops::{Finish, Outcome};
+use crate::service::wanted::Wanted;
 use crate::service::{Admitter, LoopHandle, Report, Service};
 use crate::store::Tx;
 use crate::task::TaskState;
@@ -84,6 +85,11 @@ impl Drop for AdmitLoop {
 
 impl Service for AdmitLoop {
     type Report = Step;
+
+    /// The worker passes cancels on to its keeper.
+    fn woken_by(&mut self, handle: &LoopHandle) {
+        handle.wants(Wanted::TASKS.and(Wanted::CANCELS));
+    }
 
     fn tick(&mut self, _: Timestamp) -> Result<Step> {
         let steady = self.shared.steady();

@@ -18,7 +18,6 @@ use super::shared::{Shared, State};
 use crate::core::worker::WorkerState;
 use crate::error::{Error, Result};
 use crate::id::QueueName;
-use crate::service::wanted::Wanted;
 use crate::service::{Admitter, KeepReport, Keeper, LoopHandle, Service, WakingStore, drive};
 use crate::store::{Store, StoreInfo, Tx, TxMode};
 use crate::time::Timestamp;
@@ -36,7 +35,6 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn begin(worker: Worker, handle: &LoopHandle) -> Result<Self> {
-        handle.wants(Wanted::TASKS.and(Wanted::CANCELS));
         let groups = worker.groups();
         let admitter = |queue: Option<QueueName>, places: usize| {
             let admitter = Admitter::new(worker.store.clone(), worker.holder.clone());
