@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::pools::LimitRow;
 use super::{ClassKey, Order, Sleeps};
-use crate::admission::{Cause, LaneId, LaneKey, Mark};
+use crate::admission::{Cause, LaneId, LaneKey, Mark, Pair, ShareTurn};
 use crate::id::{LimitKey, PoolName, QueueName};
 use crate::pool::Slots;
 use crate::time::Timestamp;
@@ -20,7 +20,12 @@ impl Order {
     }
 
     /// Makes a mark, of a lane with these needs. All lanes are filed.
-    pub(in crate::store::memory) fn mark(&mut self, mark: &Mark, key: &LaneKey) {
+    pub(in crate::store::memory) fn mark(
+        &mut self,
+        mark: &Mark,
+        key: &LaneKey,
+        turn: impl Fn(&Pair) -> ShareTurn,
+    ) {
         let (Mark::Class { lane, .. } | Mark::Group { lane, .. }) = mark;
         if !self.lanes.contains_key(lane) {
             return;
@@ -31,7 +36,7 @@ impl Order {
                 if self.causes.get(lane) != Some(cause) {
                     let head = self.lanes.get(lane).map(|filed| (filed.head, key));
                     self.causes.insert(*lane, cause.clone());
-                    self.file(&[(*lane, head)]);
+                    self.file(&[(*lane, head)], turn);
                 }
                 self.put_to_sleep(*lane, cause, *next);
             }
@@ -210,8 +215,9 @@ impl Order {
         }
     }
 
-    /// Removes all marks.
+    /// Removes all marks. A definition may have changed weights, too.
     pub(in crate::store::memory) fn wake_all(&mut self) {
+        self.weights_changed = true;
         let full = self.full.values().flatten().map(|(_, class)| *class);
         for class in full.chain(self.closed.iter().copied()).collect::<Vec<_>>() {
             self.open_class(class);
