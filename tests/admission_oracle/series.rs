@@ -155,7 +155,8 @@ impl Series<'_> {
             return self.store.write(|tx| tx.undefine(&[Subject::Key(key.clone())])).map(drop);
         }
         let max = self.random.below(30) as u32;
-        let spec = self.random.rule(LimitSpec::of(key), max);
+        let mut spec = self.random.rule(LimitSpec::of(key), max);
+        spec.weight = self.random.weight(true);
         self.world.limits.push(spec.clone());
         self.store.write(|tx| tx.define([spec.clone()], IfExists::Replace)).map(drop)
     }

@@ -164,7 +164,9 @@ impl Order {
     /// Forgets a lane that is gone.
     pub(super) fn forget(&mut self, id: LaneId) {
         self.changed.remove(&id);
-        self.take_out(id).map(|group| self.refile_group(group));
+        if let Some(group) = self.take_out(id) {
+            self.refile_group(group);
+        }
         self.causes.remove(&id);
     }
 

@@ -211,3 +211,70 @@ impl Planner {
         Some(*last)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::admission::limits::LimitRecord;
+    use crate::admission::{Candidate, LaneKey, Need};
+    use crate::id::LimitKey;
+    use crate::lease::TaskId;
+    use crate::pool::{PoolRecord, PoolSpec, Slots};
+    use crate::time::Timestamp;
+
+    const AT: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn place(id: i64) -> OrderKey {
+        OrderKey::new(0, AT, None, TaskId(id))
+    }
+
+    /// A start of a task that kept its slots lets its share come earlier than before. Its lanes that were not read precede
+    /// those of its lanes that are known and come later in the order.
+    #[test]
+    fn a_share_whose_turn_falls_hides_its_unread_lanes() {
+        let (share, full) = (LimitKey::new("share").unwrap(), LimitKey::new("full").unwrap());
+        let lane = |id: i64, slots: u32, limits: &[&LimitKey]| {
+            let limits = limits.iter().map(|key| (*key).clone()).collect();
+            let key = LaneKey::new("db".try_into().unwrap(), slots, limits).share(share.clone(), 0);
+            Lane::new(LaneId(id), key, 1)
+        };
+        let used = ShareUse::new("db".try_into().unwrap(), share.clone(), 1, 0, 900_000);
+        let pair = Arc::new((used.pool.clone(), share.clone()));
+        let bound = Turn::of_share(0, used.turn(1), pair, place(5));
+        let known = vec![lane(-1, 1, &[]).keeps_slots(true), lane(3, 3, &[])];
+        let planner = Planner::new(9, known).shares(&[used], 1);
+        let mut planner = planner.naming(1, None, Some(Turn::FIRST));
+
+        let pools = [PoolRecord::new(PoolSpec::new("db", Slots::Unlimited).unwrap(), 1)];
+        let limits = [LimitRecord::new(full.clone(), Some(1), 1)];
+        let heads = [(-1, 1), (3, 9), (1, 5), (2, 8)];
+        let mut turns = 0;
+        loop {
+            match planner.need() {
+                Need::Capacity => planner.feed_capacity(&pools, &limits, &[], AT),
+                Need::Candidates(pages) => {
+                    let of = |page: &crate::admission::LanePage| {
+                        let head = heads.iter().find(|(lane, _)| page.lane.0 == *lane).unwrap();
+                        Candidate::new(page.lane, place(head.1))
+                    };
+                    planner.feed_candidates(&pages, &pages.iter().map(of).collect::<Vec<_>>());
+                }
+                Need::Lanes { of, .. } => {
+                    let Behind::Turn(_) = of else { panic!("{of:?}") };
+                    let (lane, unread) = match turns {
+                        0 => (lane(1, 1, &[&full]), Some(bound.clone())),
+                        _ => (lane(2, 2, &[]), None),
+                    };
+                    turns += 1;
+                    planner.feed_lanes(of, vec![lane], None, unread);
+                    planner.feed_capacity(&pools, &limits, &[], AT);
+                }
+                Need::Nothing => break,
+            }
+        }
+        let admitted: Vec<i64> = planner.finish().admit.iter().map(|task| task.order.id.0).collect();
+        assert_eq!((admitted, turns), (vec![1, 8, 9], 2));
+    }
+}

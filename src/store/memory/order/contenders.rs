@@ -193,9 +193,13 @@ enum Step {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::admission::Behind;
+    use crate::admission::limits::LimitSpec;
+    use crate::admission::{Behind, IfExists};
     use crate::id::{LimitKey, TaskKey};
+    use crate::ops::AdmitRequest;
     use crate::store::MemoryStore;
     use crate::store::contract::{LanesBehind, Survey, SurveyQuery};
     use crate::time::Timestamp;
@@ -224,6 +228,42 @@ mod tests {
 
     fn numbers(survey: &Survey) -> Vec<i64> {
         survey.lanes.iter().map(|lane| lane.id.0).collect()
+    }
+
+    /// A change of needs takes the first task of one lane to another, which was filed before.
+    #[test]
+    fn a_task_that_goes_to_another_class_is_found_there() {
+        let store = MemoryStore::new();
+        let share = LimitKey::new("share").unwrap();
+        let task = |name: &str, slots: u32| {
+            NewTask::new(TaskKey::new("n", "w", "r", name).unwrap()).share(share.clone()).pool_slots(slots)
+        };
+        let first = Behind::Turn(Turn::FIRST);
+        let goes = task("goes", 1).logical_date(AT);
+        let later = task("later", 2).logical_date(AT + Duration::from_secs(1));
+        store.write(|tx| tx.enqueue(AT, std::slice::from_ref(&later))).unwrap();
+        assert_eq!(numbers(&page(&store, &first, 9)), [1]);
+        store.write(|tx| tx.enqueue(AT, std::slice::from_ref(&goes))).unwrap();
+        assert_eq!(numbers(&page(&store, &first, 9)), [2, 1]);
+        store.write(|tx| tx.change(AT, std::slice::from_ref(&goes.key), |task| task.pool_slots = 2)).unwrap();
+        assert_eq!(numbers(&page(&store, &first, 9)), [1]);
+    }
+
+    /// A definition of a weight changes the order of shares, also of those that nothing else has changed.
+    #[test]
+    fn a_new_weight_changes_the_order() {
+        let store = forty_shares();
+        let limit = |n: usize, weight: u32| {
+            let spec = LimitSpec::of(LimitKey::new(format!("share-{n:02}")).unwrap());
+            LimitSpec { weight: Some(weight), ..spec }
+        };
+        let order =
+            AdmitRequest::new("h".try_into().unwrap(), "t".try_into().unwrap(), 40, Duration::from_secs(9));
+        assert_eq!(store.write(|tx| tx.admit(AT, &order)).unwrap().granted.len(), 40);
+        let first = Behind::Turn(Turn::FIRST);
+        assert_eq!(numbers(&page(&store, &first, 2)), [41, 42], "each holds one slot: by stamp");
+        store.write(|tx| tx.define([limit(7, 2)], IfExists::Replace)).unwrap();
+        assert_eq!(numbers(&page(&store, &first, 2)), [48, 41]);
     }
 
     #[test]
