@@ -173,6 +173,40 @@ fn a_spent_budget_hides_no_token() {
     assert_eq!((names(&rest.granted), rest.next_due), (vec!["task-001"], Some(at(10))));
 }
 
+/// What makes a group sleep has another reason when the tick ends. Others in the group still wait for the token.
+#[test]
+fn a_token_is_told_of_although_the_lane_that_was_marked_waits_for_more() {
+    let store = MemoryStore::new();
+    let (rated, single) = (LimitKey::new("rated").unwrap(), LimitKey::new("single").unwrap());
+    let rate = LimitSpec::of(rated.clone()).rate(Rate::new(1, secs(10)).unwrap());
+    store.write(|tx| tx.define([PoolSpec::new("db", Slots::Unlimited)?], IfExists::Replace)).unwrap();
+    store
+        .write(|tx| tx.define([rate.clone(), LimitSpec::new(single.clone(), 1)?], IfExists::Replace))
+        .unwrap();
+    let task = |name: &str, priority: i32, keys: &[&LimitKey]| {
+        keys.iter().fold(db(name, 1).priority(priority), |task, key| task.limit((*key).clone()))
+    };
+    let tick = |second: i64, name: &str| {
+        let order = AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 9, secs(60));
+        let order = naming(order, 1);
+        store.write(|tx| tx.admit(at(second), &order)).unwrap()
+    };
+    let named = db("named", 1).pool("none".try_into().unwrap());
+    let waiting = [
+        named,
+        task("takes", 9, &[&rated]),
+        task("both", 5, &[&rated, &single]),
+        task("waits", 1, &[&rated]),
+    ];
+    store.write(|tx| tx.enqueue(at(0), &waiting)).unwrap();
+    assert_eq!(names(&tick(0, "first").granted), ["takes"]);
+    let other = LimitKey::new("other").unwrap();
+    let later = [task("next", 9, &[&rated, &other]), task("fills", 3, &[&single])];
+    store.write(|tx| tx.enqueue(at(1), &later)).unwrap();
+    let second = tick(10, "second");
+    assert_eq!((names(&second.granted), second.next_due), (vec!["next", "fills"], Some(at(20))));
+}
+
 /// More marks end at once than a tick removes: it is due again at once. A tick that names queues leaves those of others.
 #[test]
 fn very_many_tokens_that_come_at_once_wake_lanes_in_several_ticks() {

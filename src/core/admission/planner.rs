@@ -354,7 +354,7 @@ impl Planner {
 
     /// Returns the plan. The planner is over.
     pub(crate) fn finish(&mut self) -> Plan {
-        let mut plan = Plan::default();
+        let mut plan = Plan { next_token: self.paging.next_token, ..Plan::default() };
         let last_named = self.last_named();
         for at in 0..self.lanes.len() {
             let work = &self.lanes[at];

@@ -10,6 +10,7 @@ use super::super::plan::Behind;
 use super::super::sleep::{MARKS, Mark};
 use super::{Planner, ShareUse};
 use crate::id::QueueName;
+use crate::time::Timestamp;
 
 /// The most lanes of one page, as a multiple of those that a tick names: 2 to this power.
 const DOUBLINGS: u32 = 12;
@@ -32,6 +33,9 @@ pub(super) struct Paging {
     /// How many marks the tick may still make.
     marks_left: usize,
     marks: Vec<Mark>,
+    /// When the first of its marks ends by itself. What sleeps since then may wait for that alone, although the lane that
+    /// was marked has another reason in the end.
+    pub(super) next_token: Option<Timestamp>,
     /// The classes among the marks, each by its queue and its pools.
     closed: HashSet<(QueueName, Vec<(usize, u32)>)>,
 }
@@ -56,6 +60,7 @@ impl Default for Paging {
             pages: [0; 2],
             marks_left: MARKS,
             marks: Vec::new(),
+            next_token: None,
             closed: HashSet::new(),
         }
     }
@@ -181,6 +186,9 @@ impl Planner {
         let Some(mark) = self.refusal(at).and_then(|reason| Mark::of(self.lanes[at].lane.id, reason)) else {
             return;
         };
+        if let Mark::Group { next, .. } = &mark {
+            self.paging.next_token = self.paging.next_token.into_iter().chain(*next).min();
+        }
         let work = &self.lanes[at];
         let is_new = match mark {
             Mark::Class { .. } => {
@@ -222,7 +230,6 @@ mod tests {
     use crate::id::LimitKey;
     use crate::lease::TaskId;
     use crate::pool::{PoolRecord, PoolSpec, Slots};
-    use crate::time::Timestamp;
 
     const AT: Timestamp = Timestamp::UNIX_EPOCH;
 
