@@ -133,10 +133,10 @@ impl Connection {
     /// Waits for the response to [`Self::tell_beside`]. Returns false if it has not come in time, or was an error. Then
     /// nothing else may be sent.
     pub(super) async fn has_told(&mut self) -> bool {
-        let Some((telling, Untold(untold))) = self.telling.take() else { return true };
+        let Some((telling, untold)) = self.telling.take() else { return true };
         let has_told = matches!(timeout(TELLING, telling).await, Ok(Ok(Ok(()))));
-        if !has_told {
-            untold();
+        if has_told {
+            untold.told();
         }
         has_told
     }

@@ -26,8 +26,27 @@ pub(super) enum Request {
     TellBeside(String, Untold),
 }
 
-/// What is called if a text proves not to have been sent.
-pub(super) struct Untold(pub(super) Box<dyn Fn() + Send + Sync>);
+/// Calls this when it is dropped, unless the text is known to have been sent.
+pub(super) struct Untold(Option<Box<dyn Fn() + Send + Sync>>);
+
+impl Untold {
+    pub(super) fn new(call: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(call)))
+    }
+
+    /// Notes that it was sent.
+    pub(super) fn told(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        if let Some(call) = &self.0 {
+            call();
+        }
+    }
+}
 
 impl fmt::Debug for Untold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

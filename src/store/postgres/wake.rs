@@ -145,13 +145,10 @@ impl Announcer {
         }
         let Some(all) = outbox.take(news, now) else { return false };
         let late = Arc::clone(outbox);
-        let untold = Untold(Box::new(move || late.add(all)));
-        let is_sent =
-            lease.session().call(Request::TellBeside(text(&self.hub.channel(), all), untold)).is_ok();
-        if !is_sent {
-            outbox.put_back(all);
-        }
-        is_sent
+        let untold = Untold::new(move || late.add(all));
+        // What is not sent is added by `untold`.
+        let _ = lease.session().call(Request::TellBeside(text(&self.hub.channel(), all), untold));
+        true
     }
 
     /// Announces what was committed, or may have been, to this store's own listeners, and to others unless these are told.
