@@ -9,7 +9,9 @@ use super::row::{
     number, out_of_range,
 };
 use super::run_columns::{read_nodes, read_suspensions};
-use crate::admission::limits::{LimitRecord, LimitSpec, Rate, RateUse};
+#[cfg(feature = "sqlite")]
+use crate::admission::limits::RateUse;
+use crate::admission::limits::{LimitRecord, LimitSpec, Rate};
 use crate::admission::{LaneKey, Serving, Subject, WaitingCap};
 use crate::backoff::RetryPolicy;
 use crate::canonical::PokeContext;
