@@ -36,7 +36,7 @@ impl App {
         Ok(Arc::new(Self { store, jobs, schema, config, clients }))
     }
 
-    /// Returns a free connection of the host's own, or waits for the first. A pool such as deadpool's does
+    /// Returns a free connection for the host's own rows, or waits for the first one. A pool such as deadpool's does
     /// more: it has each caller wait for whichever becomes free.
     pub(crate) async fn client(&self) -> stationmaster::Result<MappedMutexGuard<'_, Client>> {
         let free = self.clients.iter().find_map(|client| client.try_lock().ok());

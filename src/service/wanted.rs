@@ -52,8 +52,8 @@ impl LoopHandle {
     /// Wakes the loops of this handle after each commit, here or on another machine, that may have brought work for the
     /// services that they drive: for an [`Admitter`](super::Admitter) and a [`Worker`](super::Worker) tasks that became
     /// ready and capacity that came back, for a worker, a [`Keeper`](super::Keeper) and an [`Upkeep`](super::Upkeep) tasks
-    /// that were cancelled, for a [`Poker`](super::Poker) sensors, and for a [`FeedReader`](super::FeedReader) events. For
-    /// a [`Service`] of the host's own, and if it drives none, all of this.
+    /// that were cancelled, for a [`Poker`](super::Poker) sensors, and for a [`FeedReader`](super::FeedReader) events. A
+    /// [`Service`] that the host implements is woken for all of this, and so is a handle that drives no service.
     ///
     /// It lasts until the result is dropped. It works like [`PostgresStore::on_change`], which is for other wishes: it
     /// shares the connection that listens, a wake-up is a hint, and a loop still looks by itself from time to time.

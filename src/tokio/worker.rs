@@ -137,7 +137,7 @@ impl Attempt {
         joined(current()?.spawn_blocking(move || attempt.end(outcome, body)).await)?
     }
 
-    /// Ends the attempt by a transaction of the host's own, and then calls [`Self::ended_elsewhere`].
+    /// Ends the attempt in one of the host's transactions, and then calls [`Self::ended_elsewhere`].
     ///
     /// Each call of `transaction` begins a transaction, [finishes](Tx::finish) or [registers](Tx::register)
     /// the task under [`Self::lease`], checks the result with [`fenced`](crate::ops::Fenced::fenced), and
@@ -149,7 +149,7 @@ impl Attempt {
     /// On PostgreSQL, `?` turns errors of tokio-postgres into [`Error`](crate::Error), with the same
     /// distinction. Other errors of the host end the call: wrap them with
     /// [`Error::abort`](crate::Error::abort). If a commit of unknown outcome has taken effect, the next call
-    /// learns that from `fenced`. A unique constraint of the host's may fail before that. Return such an
+    /// learns that from `fenced`. One of the host's unique constraints may fail before that. Return such an
     /// error from the handler: the worker cannot fail an attempt that has ended.
     ///
     /// # Errors

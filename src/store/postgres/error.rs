@@ -135,7 +135,7 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// Converts an error of a statement of the host's own, so that `?` makes one kind of error of those and of
+/// Converts the error of one of the host's statements, so that `?` makes one kind of error of those and of
 /// the verbs beside them. Deadlocks and serialization failures are [`Conflict`](StoreErrorKind::Conflict),
 /// also of a commit. A lost connection is [`Indeterminate`](StoreErrorKind::Indeterminate), because it may
 /// have been committing. A constraint that was violated is [`Backend`](StoreErrorKind::Backend): it would be
@@ -146,7 +146,7 @@ impl From<PgError> for Error {
             // Of a connection that is not made.
             "28P01" | "28000" | "3D000" | "53300" => classify(&error),
             _ if is_fatal(&error) => (StoreErrorKind::Indeterminate, LOST),
-            // Of the crate's own statements these mean something else: see `classify`.
+            // In the crate's statements these mean something else: see `classify`.
             "23505" | "42501" | "42P01" | "3F000" | "42703" | "42883" => (StoreErrorKind::Backend, REFUSED),
             _ => classify(&error),
         };

@@ -22,7 +22,7 @@ use super::request::Request;
 use super::{Connector, PostgresOptions, Timekeeper};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 
-/// Who is told of changes.
+/// A receiver of changes.
 pub(super) struct Inbox {
     /// Called at once, by whoever has the news. Without it, news is kept until a thread asks for it.
     at_once: Option<Call>,
@@ -137,7 +137,7 @@ impl Hub {
     }
 
     pub(super) fn note(&self, news: NewsSet) {
-        // A call wakes futures of the host's, which may end the listening.
+        // A call wakes the host's futures, which may end the listening.
         let inboxes = self.state.lock().inboxes.clone();
         inboxes.iter().for_each(|inbox| inbox.note(news));
     }

@@ -95,7 +95,7 @@ impl Outbox {
     }
 
     /// Returns whether there is nothing to send, and whether this is the end.
-    fn is_empty(&self) -> (bool, bool) {
+    fn standing(&self) -> (bool, bool) {
         let pending = self.pending.lock();
         (pending.news.is_empty(), pending.is_closed)
     }
@@ -179,7 +179,7 @@ async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
         if let Some(until) = outbox.waits_until() {
             let _ = timeout_at(until.into(), outbox.closed.notified()).await;
         }
-        let (is_empty, is_last) = outbox.is_empty();
+        let (is_empty, is_last) = outbox.standing();
         if !is_empty
             && let Ok(lease) = pool.lease_for_task(Purpose::Service).await
             && let Some(news) = outbox.take(NewsSet::NONE, Instant::now()).filter(|news| !news.is_empty())

@@ -30,7 +30,7 @@ pub(super) const LANE: &str = "SELECT no, pool, slots, limits, ready, queue FROM
 pub(super) const LANE_NO: &str =
     "SELECT no FROM sm_lane WHERE pool = ?1 AND slots = ?2 AND limits = ?3 AND queue = ?4";
 const NEW_LANE: &str = "INSERT INTO sm_lane (no, pool, slots, limits, queue) VALUES (?1, ?2, ?3, ?4, ?5)";
-/// After so many new lanes an enqueue looks whether first tasks are to be filed, so that no tick finds very many lanes to file.
+/// After this many new lanes an enqueue checks whether first tasks are to be filed, so that no tick finds very many lanes to file.
 const ASKED: i64 = 4096;
 const NAME_LIMIT: &str =
     "INSERT INTO sm_task_limit (key, lanes) VALUES (?1, 1) ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1";
