@@ -12,6 +12,7 @@ use super::observer::{Emitter, Observer, Reported, Tick, spans};
 use super::wanted::Wanted;
 use crate::admission::{Policy, Reason};
 use crate::base::setters;
+use crate::core::admission::queue_mask::QueueMask;
 use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, QueueName, RequestId};
 use crate::ops::{Admission, AdmitRequest, Finish};
@@ -240,7 +241,7 @@ impl Service for Admitter {
     type Report = Admission;
 
     fn woken_by(&mut self, handle: &LoopHandle) {
-        handle.wants(Wanted::TASKS);
+        handle.wants(Wanted::tasks_of(QueueMask::serving(self.serves.as_ref())));
     }
 
     /// Runs [`Self::admit`] with the whole budget. Is due again at once if the budget was spent, and at the

@@ -6,29 +6,41 @@ use crate::error::Result;
 use crate::store::postgres::{Change, Listening, PostgresStore};
 
 use super::driver::{LoopHandle, Service};
+use crate::core::admission::queue_mask::QueueMask;
 
 /// Kinds of changes for which the services behind a handle look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted(u8);
+pub(super) struct Wanted {
+    kinds: u8,
+    /// In which of them tasks may become ready.
+    queues: QueueMask,
+}
 
 impl Wanted {
-    /// Tasks became ready, or slots or limits came back.
-    pub(super) const TASKS: Self = Self(1);
     /// Holders of leases were asked to stop.
-    pub(super) const CANCELS: Self = Self(2);
+    pub(super) const CANCELS: Self = Self::kind(2);
     /// Sensors were registered or ended.
-    pub(super) const SENSORS: Self = Self(4);
+    pub(super) const SENSORS: Self = Self::kind(4);
     /// The feed has more events.
-    pub(super) const EVENTS: Self = Self(8);
-    const ALL: Self = Self(15);
+    pub(super) const EVENTS: Self = Self::kind(8);
+    const ALL: Self = Self { kinds: 15, queues: QueueMask::ALL };
+
+    const fn kind(kinds: u8) -> Self {
+        Self { kinds, queues: QueueMask::NONE }
+    }
+
+    /// Tasks became ready in these queues, or slots or limits came back.
+    pub(super) const fn tasks_of(queues: QueueMask) -> Self {
+        Self { kinds: 1, queues }
+    }
 
     pub(super) const fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        Self { kinds: self.kinds | other.kinds, queues: self.queues.and(other.queues) }
     }
 
     #[cfg(feature = "postgres")]
     const fn has(self, other: Self) -> bool {
-        self.0 & other.0 != 0
+        self.kinds & other.kinds != 0
     }
 }
 
@@ -51,7 +63,7 @@ impl LoopHandle {
 
     /// Wakes the loops of this handle after each commit, here or on another machine, that may have brought work for the
     /// services that they drive: for an [`Admitter`](super::Admitter) and a [`Worker`](super::Worker) tasks that became
-    /// ready and capacity that came back, for a worker, a [`Keeper`](super::Keeper) and an [`Upkeep`](super::Upkeep) tasks
+    /// ready in queues that they serve and capacity that came back, for a worker, a [`Keeper`](super::Keeper) and an [`Upkeep`](super::Upkeep) tasks
     /// that were cancelled, for a [`Poker`](super::Poker) sensors, and for a [`FeedReader`](super::FeedReader) events. A
     /// [`Service`] that the host implements is woken for all of this, and so is a handle that drives no service.
     ///
@@ -85,14 +97,14 @@ impl LoopHandle {
 
     #[cfg(feature = "postgres")]
     fn hear(&self, change: Change) {
-        let wanted = self.state().wanted;
-        let wants = |what| wanted.is_none_or(|wanted| wanted.has(what));
-        let (tasks, sensors, events) = (wants(Wanted::TASKS), wants(Wanted::SENSORS), wants(Wanted::EVENTS));
-        if change.cancels() && wants(Wanted::CANCELS) {
+        let wanted = self.state().wanted.unwrap_or(Wanted::ALL);
+        let tasks = wanted.has(Wanted::tasks_of(QueueMask::NONE));
+        let (sensors, events) = (wanted.has(Wanted::SENSORS), wanted.has(Wanted::EVENTS));
+        if change.cancels() && wanted.has(Wanted::CANCELS) {
             self.wake_for_cancel();
         } else if tasks && change.capacity() || sensors && change.sensors() || events && change.events() {
             self.wake();
-        } else if tasks && change.ready() {
+        } else if change.ready_in(wanted.queues) {
             self.wake_for_ready();
         }
     }

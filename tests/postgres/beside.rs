@@ -5,10 +5,11 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use stationmaster::Timestamp;
+use stationmaster::id::QueueName;
 use stationmaster::service::{Admitter, FeedReader, Keeper, LoopHandle, Poker, Service, Upkeep};
 use stationmaster::store::postgres::PostgresOptions;
 use stationmaster::store::{PostgresStore, Store, Tx};
-use stationmaster::task::Feed;
+use stationmaster::task::{Feed, NewTask};
 
 use crate::postgres_server::{OwnServer, Plain};
 use crate::scratch::Scratch;
@@ -94,32 +95,38 @@ fn a_handle_is_woken_for_what_its_services_look_for() {
     let tends = handle_of(&mut |handle| Upkeep::new(shared()).woken_by(handle));
     let pokes = handle_of(&mut |handle| Poker::new(shared(), name()).woken_by(handle));
     let reads = handle_of(&mut |handle| FeedReader::new(shared(), name(), |_| Ok(())).woken_by(handle));
+    let gpu = || QueueName::new("gpu").unwrap();
+    let serves = handle_of(&mut |handle| Admitter::new(shared(), name()).serves([gpu()]).woken_by(handle));
     let own = LoopHandle::new();
-    let all = [&keeps, &tends, &pokes, &reads, &admits, &own];
+    let all = [&keeps, &tends, &pokes, &reads, &serves, &admits, &own];
     // The last is told last.
     let listening = all.map(|handle| handle.listen(&store).unwrap());
     let mut seen = all.map(LoopHandle::seen);
     let mut woken = |what: &dyn Fn()| {
         what();
-        own.wait_since(seen[5], LONG);
+        own.wait_since(seen[6], LONG);
         let now = all.map(LoopHandle::seen);
         let woken: Vec<bool> = now.iter().zip(&seen).map(|(now, before)| now != before).collect();
         seen = now;
         woken
     };
-    assert_eq!(woken(&|| enqueue(&actor, "t")), [false, false, false, false, true, true]);
+    let enqueues = |task: NewTask| {
+        actor.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&task))).unwrap();
+    };
+    let of_default = [false, false, false, false, false, true, true];
+    assert_eq!(woken(&|| enqueues(task("t"))), of_default, "no one else serves its queue");
+    let of_gpu = [false, false, false, false, true, true, true];
+    assert_eq!(woken(&|| enqueues(task("g").queue(gpu()))), of_gpu);
     let cancel = || {
         let cancel = |tx: &mut Tx<'_>| tx.cancel(Timestamp::UNIX_EPOCH, LONG, &[task("fed").key], "by hand");
         actor.write(cancel).unwrap();
     };
-    let fed = task("fed").feed(Feed::Ends);
+    assert_eq!(woken(&|| enqueues(task("fed").feed(Feed::Ends))), of_default);
     assert_eq!(
-        woken(&|| drop(
-            actor.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&fed))).unwrap()
-        )),
-        [false, false, false, false, true, true]
+        woken(&cancel),
+        [false, false, false, true, true, true, true],
+        "slots may have been kept for it"
     );
-    assert_eq!(woken(&cancel), [false, false, false, true, true, true], "the end is in the feed");
     drop(listening);
     let before = own.seen();
     enqueue(&actor, "unheard");

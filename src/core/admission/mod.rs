@@ -31,6 +31,7 @@ mod plan;
 mod planner;
 mod policy;
 pub(crate) mod queue;
+pub(crate) mod queue_mask;
 pub(crate) mod rate;
 pub(crate) mod share;
 pub(crate) mod sleep;

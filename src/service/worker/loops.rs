@@ -88,7 +88,8 @@ impl Service for AdmitLoop {
 
     /// The worker passes cancels on to its keeper.
     fn woken_by(&mut self, handle: &LoopHandle) {
-        handle.wants(Wanted::TASKS.and(Wanted::CANCELS));
+        self.admitters.iter_mut().for_each(|admitter| admitter.woken_by(handle));
+        handle.wants(Wanted::CANCELS);
     }
 
     fn tick(&mut self, _: Timestamp) -> Result<Step> {

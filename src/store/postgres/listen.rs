@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use super::hub::{Hub, Inbox};
 use super::news::{News, NewsSet};
+use crate::core::admission::queue_mask::QueueMask;
 
 /// What may have changed, so that a look is worthwhile. See [`super::PostgresStore::on_change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,11 @@ impl Change {
     /// Returns true if tasks became ready. A task that is not due yet is not ready.
     pub fn ready(self) -> bool {
         self.0.has(News::Ready)
+    }
+
+    /// Returns true if tasks became ready in a queue of these.
+    pub(crate) fn ready_in(self, queues: QueueMask) -> bool {
+        self.0.is_ready_in(queues)
     }
 
     /// Returns true if slots or limits were returned or changed. That concerns an admitter whose last tick

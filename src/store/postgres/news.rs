@@ -3,6 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use crate::core::admission::queue_mask::QueueMask;
+
 /// One kind of change that is announced when a transaction commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum News {
@@ -36,33 +38,50 @@ impl News {
 
 /// Some of the news.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct NewsSet(u8);
+pub(super) struct NewsSet {
+    bits: u8,
+    /// In which queues tasks became ready.
+    queues: QueueMask,
+}
 
 impl NewsSet {
-    pub(super) const NONE: Self = Self(0);
-    pub(super) const ALL: Self = Self(31);
+    pub(super) const NONE: Self = Self { bits: 0, queues: QueueMask::NONE };
+    pub(super) const ALL: Self = Self { bits: 31, queues: QueueMask::ALL };
+
+    /// Returns that tasks became ready in these queues.
+    pub(super) fn ready_in(queues: QueueMask) -> Self {
+        Self { bits: News::Ready.bit(), queues }
+    }
 
     pub(super) fn has(self, news: News) -> bool {
-        self.0 & news.bit() != 0
+        self.bits & news.bit() != 0
+    }
+
+    pub(super) fn is_ready_in(self, queues: QueueMask) -> bool {
+        self.queues.meets(queues)
     }
 
     pub(super) fn and(self, more: impl Into<Self>) -> Self {
-        Self(self.0 | more.into().0)
+        let more = more.into();
+        Self { bits: self.bits | more.bits, queues: self.queues.and(more.queues) }
     }
 
     /// Returns those that the other set does not have.
     pub(super) fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
+        let queues = self.queues.without(other.queues);
+        let known = if queues == QueueMask::NONE { other.bits } else { other.bits & !News::Ready.bit() };
+        Self { bits: self.bits & !known, queues }
     }
 
     pub(super) fn is_empty(self) -> bool {
-        self.0 == 0
+        self.bits == 0
     }
 }
 
 impl From<News> for NewsSet {
     fn from(news: News) -> Self {
-        Self(news.bit())
+        let queues = if news == News::Ready { QueueMask::ALL } else { QueueMask::NONE };
+        Self { bits: news.bit(), queues }
     }
 }
 
@@ -86,6 +105,9 @@ impl StoreMark {
 /// Stands in a payload before the mark of the store that announces.
 const FROM: &str = "from";
 
+/// Stands in a payload before the queues in which tasks became ready, unless these are all.
+const QUEUES: &str = "queues";
+
 /// The channel for announcements, and which store makes them.
 #[derive(Debug, Clone)]
 pub(super) struct Channel {
@@ -98,7 +120,10 @@ impl Channel {
     pub(super) fn payload(&self, news: NewsSet) -> String {
         let mut words: Vec<&str> =
             News::ALL.into_iter().filter(|one| news.has(*one)).map(News::word).collect();
+        let is_some = news.has(News::Ready) && news.queues != QueueMask::ALL;
+        let queues = is_some.then(|| format!("{:08x}", news.queues.0));
         let mark = self.from.map(|StoreMark(mark)| format!("{mark:016x}"));
+        words.extend(queues.iter().flat_map(|queues| [QUEUES, queues]));
         words.extend(mark.iter().flat_map(|mark| [FROM, mark]));
         words.join(" ")
     }
@@ -107,17 +132,28 @@ impl Channel {
 /// Reads a payload. An unknown word comes from a newer version of the crate, or from another program:
 /// anything may have changed.
 pub(super) fn read(payload: &str) -> (NewsSet, Option<StoreMark>) {
-    let (mut news, mut from) = (NewsSet::NONE, None);
-    let mut words = payload.split_whitespace();
+    let (mut news, mut queues, mut from) = (NewsSet::NONE, QueueMask::ALL, None);
+    let (mut words, mut is_known) = (payload.split_whitespace(), true);
     while let Some(word) = words.next() {
-        if word == FROM {
-            from = words.next().and_then(|mark| u64::from_str_radix(mark, 16).ok()).map(StoreMark);
-            continue;
+        match word {
+            FROM => from = words.next().and_then(|mark| u64::from_str_radix(mark, 16).ok()).map(StoreMark),
+            QUEUES => {
+                let mask = words.next().and_then(|mask| u32::from_str_radix(mask, 16).ok());
+                queues = mask.map_or(QueueMask::ALL, QueueMask);
+            }
+            word => match News::ALL.into_iter().find(|news| news.word() == word) {
+                Some(known) => news = news.and(known),
+                None => is_known = false,
+            },
         }
-        let known = News::ALL.into_iter().find(|news| news.word() == word);
-        news = known.map_or(NewsSet::ALL, |known| news.and(known));
     }
-    (if news.is_empty() { NewsSet::ALL } else { news }, from)
+    if !is_known || news.is_empty() {
+        return (NewsSet::ALL, from);
+    }
+    if news.has(News::Ready) {
+        news.queues = queues;
+    }
+    (news, from)
 }
 
 #[cfg(test)]
@@ -133,15 +169,31 @@ mod tests {
             assert_eq!(read(&channel.payload(set)), (set, from));
             assert_eq!(read(&channel.payload(NewsSet::ALL)), (NewsSet::ALL, from));
         }
+        for queues in [QueueMask(1), QueueMask(u32::MAX - 1), QueueMask::ALL] {
+            let set = NewsSet::ready_in(queues).and(News::Sensors);
+            assert_eq!(read(&Channel { name: Arc::clone(&name), from: None }.payload(set)), (set, None));
+        }
         let host = Channel { name, from: None };
         assert_eq!(host.payload(NewsSet::from(News::Capacity).and(News::Sensors)), "capacity sensors");
     }
 
     #[test]
+    fn what_was_told_of_one_queue_is_not_known_of_another() {
+        let (gpu, cpu) = (QueueMask(1), QueueMask(2));
+        let both = NewsSet::ready_in(gpu.and(cpu)).and(News::Capacity);
+        assert_eq!(both.without(NewsSet::ready_in(gpu)), NewsSet::ready_in(cpu).and(News::Capacity));
+        assert_eq!(both.without(News::Ready.into()), News::Capacity.into());
+        assert!(both.without(both).is_empty());
+    }
+
+    #[test]
     fn what_is_not_known_may_be_anything() {
-        for payload in ["", "unheard", "ready unheard", "ready unheard events", "from", "from 7"] {
+        let odd =
+            ["", "unheard", "ready unheard", "ready unheard events", "from", "from 7", "ready queues 1 x"];
+        for payload in odd {
             assert_eq!(read(payload).0, NewsSet::ALL, "{payload}");
         }
+        assert_eq!(read("ready queues some"), (News::Ready.into(), None));
         assert_eq!(read("ready from nowhere"), (News::Ready.into(), None));
     }
 }

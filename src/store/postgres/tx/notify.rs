@@ -4,6 +4,7 @@ use super::super::error::Outcome;
 use super::super::news::{Channel, News, NewsSet};
 use super::super::wire::{Statement, ask};
 use super::{Db, PostgresBackend};
+use crate::core::admission::queue_mask::QueueMask;
 use crate::error::{StoreErrorKind, StoreResult};
 use crate::store::Inserted;
 use crate::store::contract::{Change, Move};
@@ -103,7 +104,10 @@ impl<'w> PostgresBackend<'w> {
 
 /// Returns what a task brings that was not there before: nothing before it is due.
 pub(super) fn of_insert(task: &TaskInsert) -> NewsSet {
-    if task.due.is_none() { News::Ready.into() } else { NewsSet::NONE }
+    match task.due {
+        None => NewsSet::ready_in(QueueMask::of(&task.lane.queue)),
+        Some(_) => NewsSet::NONE,
+    }
 }
 
 pub(super) fn of_inserted(tasks: &[TaskInsert], answers: &[Inserted]) -> NewsSet {
@@ -162,10 +166,11 @@ mod tests {
         let now = NewTask::new(key.clone()).check(Timestamp::UNIX_EPOCH).unwrap();
         let later =
             NewTask::new(key).not_before(Timestamp::from_micros(1)).check(Timestamp::UNIX_EPOCH).unwrap();
-        assert_eq!((of_insert(&now), of_insert(&later)), (News::Ready.into(), NewsSet::NONE));
+        let ready = NewsSet::ready_in(QueueMask::of(&now.lane.queue));
+        assert_eq!((of_insert(&now), of_insert(&later)), (ready, NewsSet::NONE));
         let tasks = [now, later];
         let (new, known) = (Inserted::New(TaskId(1)), Inserted::Exists(TaskId(1)));
-        assert_eq!(of_inserted(&tasks, &[new.clone(), new.clone()]), News::Ready.into());
+        assert_eq!(of_inserted(&tasks, &[new.clone(), new.clone()]), ready);
         assert_eq!(of_inserted(&tasks, &[known, new]), NewsSet::NONE);
     }
 

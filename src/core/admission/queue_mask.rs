@@ -1,0 +1,44 @@
+//! A set of queues in one word.
+
+use std::collections::BTreeSet;
+use std::hash::Hasher as _;
+
+use siphasher::sip::SipHasher24;
+
+use crate::id::QueueName;
+
+/// A superset of some queues: a queue is one bit of 32, the same in every process, and shares it with others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct QueueMask(pub(crate) u32);
+
+impl QueueMask {
+    pub(crate) const NONE: Self = Self(0);
+    pub(crate) const ALL: Self = Self(u32::MAX);
+
+    pub(crate) fn of(queue: &QueueName) -> Self {
+        // Processes of several builds compare masks, so the hash has no seed.
+        let mut hasher = SipHasher24::new();
+        hasher.write(queue.as_str().as_bytes());
+        Self(1 << (hasher.finish() % 32))
+    }
+
+    /// Returns a mask for what an admitter serves; `None` is all queues.
+    pub(crate) fn serving(queues: Option<&BTreeSet<QueueName>>) -> Self {
+        queues.map_or(Self::ALL, |queues| queues.iter().map(Self::of).fold(Self::NONE, Self::and))
+    }
+
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Returns true if a queue may be in both.
+    #[cfg(feature = "postgres")]
+    pub(crate) const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
