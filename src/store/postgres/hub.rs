@@ -24,7 +24,7 @@ use crate::error::{StoreError, StoreErrorKind, StoreResult};
 
 /// A receiver of changes.
 pub(super) struct Inbox {
-    /// Called at once, by whoever has the news. Without it, news is kept until a thread asks for it.
+    /// Called at once, on the thread that has the news. Without it, news is kept until a thread asks for it.
     at_once: Option<Call>,
     /// What was received and not delivered yet. It is coalesced into one call.
     pending: Mutex<Pending>,
