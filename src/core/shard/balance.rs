@@ -16,8 +16,8 @@ const ABOUT: u128 = 5;
 /// A worker whose load exceeds its heaviest shard by this part of that shard at most, in percent, keeps the others.
 const BESIDES: u128 = 4;
 
-/// What all shards cost besides their pokes, in microseconds of a second. It is shared by number, so shards without load
-/// are, too, and pokes that take less than this in total move hardly anything.
+/// What all shards cost besides their pokes, in microseconds per second. It is shared by number, so shards
+/// without load are, too, and pokes that take less than this in total move hardly anything.
 const IDLE: u64 = 200_000;
 
 /// One shard.
@@ -116,7 +116,7 @@ impl Scales<'_> {
         while self.open.len() > 1 {
             let sum: u128 = self.open.iter().map(|at| self.sum(*at)).sum();
             let mean = sum / self.open.len() as u128;
-            // It can take nothing, and has nothing to give. If it counted, the others would look busy for ever.
+            // It can take nothing, and has nothing to give. If it counted, the others would look busy forever.
             if let Some(full) = self.open.iter().position(|at| self.is_full(*at) && self.sum(*at) < mean) {
                 self.open.swap_remove(full);
                 continue;
@@ -273,7 +273,7 @@ mod tests {
         // One joins.
         let moves = balance(&all, &[usize::MAX; 4]);
         assert_eq!((moves.len(), moves.iter().all(|one| one.to == 3)), (4, true), "no more than it takes");
-        // A seventh of difference is borne.
+        // A difference of a seventh is tolerated.
         let all = shards(&[70_000, 80_000, 70_000, 80_000], |shard| Some(shard as usize % 2));
         assert_eq!(balance(&all, &[usize::MAX; 2]), []);
     }
