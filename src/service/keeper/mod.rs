@@ -24,7 +24,7 @@ use crate::store::{Store, Tx};
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
-/// Renews leases, and tells each holder what it lost.
+/// Renews leases, and notifies holders that must stop.
 ///
 /// [`Self::keep`] adds the lease of a granted task and returns its [`Kept`]. The lease is renewed for as long
 /// as that lives. Clones share one set of leases: drive one of them, on a thread with [`drive`](super::drive) or on a

@@ -382,7 +382,7 @@ impl Shared {
         fatal.map_or(Ok(report), Err)
     }
 
-    /// Notes that a call for these ends failed. Nobody knows whether they were stored.
+    /// Notes that a call for these ends failed. It is unknown whether they were stored.
     pub(super) fn not_stored(&self, ends: Vec<(LeaseRef, Outcome)>, is_news: bool) {
         let mut state = self.state.lock();
         state.machine.not_stored(self.steady(), ends);
