@@ -206,7 +206,7 @@ fn missing(relations: &BTreeSet<String>) -> Option<&'static str> {
     TABLES.iter().find(|table| !relations.contains(**table)).copied()
 }
 
-/// Finds out what a database holds. Only reads.
+/// Returns what a database holds. Only reads.
 pub(super) async fn inspect<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreResult<Found> {
     let name = schema.as_str();
     let Some(relations) = relations(client, schema).await? else { return Ok(Found::Nothing) };
