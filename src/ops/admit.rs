@@ -406,7 +406,7 @@ pub(crate) fn apply_families(survey: &mut Survey, policy: &Policy) -> Result<(),
     Ok(())
 }
 
-/// Tells a planner what is counted. The store's clock never steps back behind a token that was taken.
+/// Passes to a planner what is counted. The store's clock never steps back behind a token that was taken.
 pub(crate) fn feed(planner: &mut Planner, survey: &Survey, now: Timestamp) {
     let clock = survey.clock.map_or(now, |last| last.max(now));
     planner.feed_capacity(&survey.pools, &survey.limits, &survey.rates, clock);
@@ -462,7 +462,7 @@ fn ahead(now: Timestamp, request: &AdmitRequest) -> Option<Ahead> {
     Some(Ahead { holder, lease, replaces, forget: Forget::before(now - request.remember, FORGET), started })
 }
 
-/// Returns what was granted ahead. It is what counts, and the plan says why the others wait.
+/// Returns what was granted ahead. It is what counts; the plan only explains why the others wait.
 fn as_planned(granted: Vec<TaskRecord>, plan: &Plan) -> Vec<TaskRecord> {
     let ids = |tasks: &[TaskRecord]| tasks.iter().map(|task| task.id).collect::<Vec<_>>();
     let planned = || plan.admit.iter().map(|candidate| candidate.order.id).collect::<Vec<_>>();

@@ -24,12 +24,12 @@ const IDLE: u64 = 200_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Weighed {
     pub(crate) shard: u32,
-    /// The place of its worker; `None` if it is free.
+    /// The index of its worker; `None` if it is free.
     pub(crate) worker: Option<usize>,
     pub(crate) load: u64,
 }
 
-/// Says that a shard goes to the worker at this place.
+/// A shard, and the index of the worker to which it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) shard: u32,
@@ -42,7 +42,7 @@ struct Scales<'a> {
     of: Vec<Vec<(u64, u32)>>,
     sums: Vec<u64>,
     most: &'a [usize],
-    /// The places of workers that may still give or take. What the others have does not count in the mean.
+    /// The indices of workers that may still give or take. What the others have does not count in the mean.
     open: Vec<usize>,
     moves: Vec<Move>,
 }
@@ -207,8 +207,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the loads, and whoever holds what: all free shards are placed, moves never make the busiest busier,
-        /// and they go on until it is near the mean or no shard of it fits. Then nothing moves any more.
+        /// Whatever the loads and the holders: all free shards are placed, moves never make the busiest busier, and
+        /// they go on until it is near the mean or no shard of it fits. Then nothing moves any more.
         #[test]
         fn moves_end_near_the_mean_and_stay_there(
             loads in proptest::collection::vec(prop_oneof![Just(0_u64), 0..1_000_u64, 0..1_000_000_u64], 1..60),

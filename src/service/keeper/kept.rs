@@ -54,7 +54,7 @@ impl Slot {
         self.expires_at.store(at.as_micros(), Ordering::Release);
     }
 
-    /// Tells the holder. It may call the keeper from there, so no lock is held.
+    /// Notifies the holder. It may call the keeper from there, so no lock is held.
     pub(super) fn tell(&self) {
         self.told.stop();
         let calls = self.calls.lock().take();
@@ -64,7 +64,7 @@ impl Slot {
         }
     }
 
-    /// Tells the holder that its task was cancelled. Returns false if it knew.
+    /// Notifies the holder that its task was cancelled. Returns false if it knew.
     pub(super) fn tell_cancelled(&self, deadline: Timestamp) -> bool {
         let mut cancel = self.cancel.lock();
         let is_news = cancel.deadline.replace(deadline).is_none();

@@ -145,7 +145,7 @@ impl Keeper {
     }
 
     /// Gives back every lease that is still kept, as [`Outcome::GivenBack`](crate::ops::Outcome::GivenBack):
-    /// its task is ready again at once. Forgets these leases, and tells their holders that they are lost.
+    /// its task is ready again at once. Forgets these leases, and notifies their holders that they are lost.
     /// Returns how many tasks are ready again.
     ///
     /// Call it at the end of the program, when the work has stopped. A holder that is still working notices that it
@@ -175,7 +175,7 @@ impl Keeper {
 impl Service for Keeper {
     type Report = KeepReport;
 
-    /// Renews the leases that are due, in one transaction, and tells holders what they lost.
+    /// Renews the leases that are due, in one transaction, and notifies holders that must stop.
     ///
     /// A failure of the store is part of the report. The keeper itself decides when to try again.
     ///

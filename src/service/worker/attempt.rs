@@ -86,7 +86,7 @@ struct Inner {
     has_ended: AtomicBool,
     /// Whether the worker records its own end of the attempt.
     is_given_up: AtomicBool,
-    /// Whether the host was told that the lease was lost.
+    /// Whether the loss of the lease was reported to the host.
     is_loss_told: AtomicBool,
     /// The names by which its end takes turns.
     turns: Mutex<Vec<String>>,
@@ -339,7 +339,7 @@ impl Attempt {
         self.0.is_given_up.store(true, Ordering::Release);
     }
 
-    /// Returns what to tell the host about the loss of the lease; `None` if it was told.
+    /// Returns the error that reports the loss of the lease; `None` if it was reported before.
     pub(super) fn loss(&self) -> Option<Error> {
         let was_told = self.0.is_loss_told.swap(true, Ordering::AcqRel);
         let (task, epoch) = (Box::new(self.0.task.key.clone()), self.0.task.epoch);

@@ -19,7 +19,7 @@ pub(super) struct AdmitLoop {
     shared: Arc<Shared>,
     /// One for each group.
     admitters: Vec<Admitter>,
-    /// The news as of the last time that groups were told.
+    /// The news when groups were last notified.
     news: Option<u64>,
     /// The worker's own wakes by then.
     own_wakes: u64,

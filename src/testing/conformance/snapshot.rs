@@ -134,7 +134,7 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// What the store answers.
+    /// What the store returns.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! What a poker asks, the answers it gets, and what follows for the sensors.
+//! A poker's jobs, their outcomes, and what follows for the sensors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub(crate) enum Outcome {
     StillHangs,
     /// Too many pokes of its kind have not returned.
     KindHangs,
-    /// This worker has no poke for its kind. That says nothing of the target: its sensors only time out.
+    /// This worker has no poke for its kind. That means nothing about the target: its sensors only time out.
     NotServed,
 }
 
@@ -88,7 +88,7 @@ impl Answer {
 }
 
 impl Outcome {
-    /// Returns what the sensors are told.
+    /// Returns the outcome for the sensors.
     fn told(self) -> PokeOutcome {
         let text = match self {
             Self::Answered(poked) => return poked,

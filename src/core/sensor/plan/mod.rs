@@ -1,7 +1,7 @@
 //! What a poker does when: a value without threads, clock or store.
 //!
 //! Its inputs are the state of sensors in the store ([`Plan::learn`], [`Plan::forget`]), which shards the worker holds
-//! ([`Plan::hold`]), and how pokes went ([`Plan::answered`]). It says which groups to poke now ([`Plan::due`]),
+//! ([`Plan::hold`]), and how pokes went ([`Plan::answered`]). It returns which groups to poke now ([`Plan::due`]),
 //! which sensors end ([`Plan::ends`]), and when it has something to do next ([`Plan::next_due`]).
 
 mod answer;
@@ -50,7 +50,7 @@ pub(crate) struct Rules {
     pub(crate) max_pause: Duration,
     /// How long a sensor tolerates an outage.
     pub(crate) window: Duration,
-    /// How long a poke may take if no sensor says, and how long a last look may take.
+    /// How long a poke may take if no sensor sets it, and how long a last poke may take.
     pub(crate) usual_timeout: Duration,
     /// The longest that a poke may take.
     pub(crate) max_timeout: Duration,
@@ -82,7 +82,7 @@ pub(crate) struct Share {
     pub(crate) scope: Scope<u32>,
 }
 
-/// What the store says of one sensor.
+/// What the store holds of one sensor.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) sensor: SensorRecord,
