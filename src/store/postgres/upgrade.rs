@@ -52,7 +52,7 @@ pub async fn migrate(client: &mut Client, schema: &Schema) -> StoreResult<()> {
     bring(client, schema, Goal::Working).await
 }
 
-/// Ends an upgrade: like [`migrate`], and also applies the steps that older versions cannot work beside.
+/// Ends an upgrade: applies what [`migrate`] does, and the steps that older versions cannot work beside.
 ///
 /// Call it when no process of an older version runs any more. One that still runs is refused from then on, with kind
 /// [`StoreErrorKind::Schema`], at its next transaction. The call waits for the transactions that it has open. Until
