@@ -470,7 +470,7 @@ fn as_planned(granted: Vec<TaskRecord>, plan: &Plan) -> Vec<TaskRecord> {
     granted
 }
 
-/// Grants all of a plan. Returns `None` if nothing was granted, because a task of it is not ready any more.
+/// Grants all of a plan. Returns `None` if nothing was granted, because one of its tasks is no longer ready.
 fn commit(
     tx: &mut Tx<'_>,
     now: Timestamp,

@@ -89,7 +89,7 @@ impl Finish {
         Self::new(lease, Outcome::Skipped { message: message.into() })
     }
 
-    /// Creates the end of an attempt that was given back undone.
+    /// Creates the end of an attempt that was given back without being done.
     pub fn given_back(lease: LeaseRef) -> Self {
         Self::new(lease, Outcome::GivenBack)
     }
@@ -210,8 +210,8 @@ impl Tx<'_> {
     /// [`Renewal::Lost`]. Continue the work of a lease that is [`Renewal::Busy`], and renew it again soon. If a lease
     /// is [`Renewal::Cancelled`], end its task in any way before the deadline.
     ///
-    /// A lease that expired but was not reaped yet is renewed, because no other holder was given the task. An expiry
-    /// never moves back: a renewal to an earlier instant succeeds and changes nothing.
+    /// A lease that expired but was not reaped yet is renewed, because the task was not granted to another
+    /// holder. An expiry never moves back: a renewal to an earlier instant succeeds and changes nothing.
     ///
     /// A [`Keeper`](crate::service::Keeper) calls this in time, repeats it after a failure, and notifies the
     /// holders of cancelled and lost leases.

@@ -46,10 +46,10 @@ impl Tx<'_> {
     /// even if it waits to be tried again. Attempts, lost leases and messages stay. Use
     /// [`change_ageing`](Self::change_ageing) for a task whose priority grows while it waits.
     ///
-    /// In a loop over pages, an edit that depends on the old value (a priority that falls by 10, one hour from now) can
-    /// move a task past the cursor, so that the loop finds it again. Set a value that is fixed before the loop, or name
-    /// a namespace in the query: that list is in the order of keys, which no edit changes. Such an edit is also applied
-    /// twice if it is repeated after a commit of unknown outcome.
+    /// In a loop over pages, an edit that depends on the old value (a priority that falls by 10, one hour
+    /// from now) can move a task past the cursor. The loop then finds it again. Set a value that is fixed
+    /// before the loop, or name a namespace in the query: that list is in the order of keys, which no edit
+    /// changes. Such an edit is also applied twice if it is repeated after a commit of unknown outcome.
     ///
     /// `edit` may be called more than once for a task; its side effects are the host's concern. A key named
     /// twice is changed once, and has the same result both times.
@@ -182,8 +182,8 @@ impl Tx<'_> {
         })
     }
 
-    /// Returns one page of the tasks that the query asks for, as [`list_tasks`](crate::store::ReadTx::list_tasks)
-    /// does, and locks them: until the transaction ends, no one else changes them. So a verb that is given their
+    /// Returns one page of the tasks that the query asks for, as [`list_tasks`](crate::store::ReadTx::list_tasks) does,
+    /// and locks them: until the transaction ends, no other transaction changes them. So a verb that receives their
     /// [keys](TaskPage::keys) finds each task still matching the query.
     ///
     /// Use it to change, cancel, clear, mark or delete tasks in bulk: one page per transaction. The call waits for

@@ -143,9 +143,9 @@ impl Tx<'_> {
     /// Pauses subjects. Once the transaction has committed, none of their tasks is granted until they are
     /// resumed. Returns which of them were not paused before.
     ///
-    /// Anything with a name can be paused, defined or not. Sizes stay as they are, and work that holds a lease goes on.
-    /// [`drain`](ReadTx::drain) shows when it has ended. Each tick looks at every pause, so pause a family rather than
-    /// its thousand keys, and resume subjects that are no longer used.
+    /// Anything with a name can be paused, defined or not. Sizes stay as they are, and work that holds a
+    /// lease continues. [`drain`](ReadTx::drain) shows when it has ended. Each tick looks at every pause, so
+    /// pause a family rather than its thousand keys, and resume subjects that are no longer used.
     ///
     /// # Errors
     ///

@@ -38,8 +38,8 @@ pub enum Explanation {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         also: Vec<Reason>,
     },
-    /// It fits into what is open now. The next tick that serves its queue admits it, unless tasks before it
-    /// in the order take that capacity or all places of that tick, or the policy of the tick holds it back.
+    /// It fits into what is open now. The next tick that serves its queue admits it, unless earlier tasks in
+    /// the order take that capacity or all places of the tick, or its policy holds it back.
     Fits,
 }
 

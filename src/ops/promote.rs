@@ -6,8 +6,8 @@ use crate::store::Tx;
 use crate::store::contract::{Forget, GrantBatch, SurveyQuery};
 use crate::time::Timestamp;
 
-/// Makes at most this many overdue tasks ready, and forgets at most as many ticks that were recorded before an instant.
-/// Returns both numbers. To the store it is a tick, so no other tick runs meanwhile.
+/// Makes at most this many overdue tasks ready, and forgets at most as many ticks that were recorded before
+/// an instant. Returns both numbers. The store treats it as a tick, so no other tick runs meanwhile.
 pub(crate) fn promote_and_forget_requests(
     tx: &mut Tx<'_>,
     now: Timestamp,

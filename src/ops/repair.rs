@@ -7,9 +7,9 @@ impl Tx<'_> {
     /// Sets every counter to what it counts. Returns those that differed, as they were before.
     ///
     /// A correct store never has such a counter, so also find out what happened. The tables may have been written by
-    /// hand, or restored in part. Only counters are changed, because all of them can be computed again from the tasks:
-    /// the used slots of pools, what counts against limits, what shares hold, and how many tasks are in each lane and
-    /// are ready. Anything else that [`audit`](crate::store::ReadTx::audit) finds stays as it is:
+    /// hand, or restored in part. Only counters are changed, because they can be computed again from the tasks. They
+    /// are the used slots of pools, what counts against limits, what shares hold, and how many tasks are in each lane
+    /// and are ready. Anything else that [`audit`](crate::store::ReadTx::audit) finds stays as it is:
     /// [`Discrepancy::Task`], and a missing lane. No store can know what such a row should say. Restore a backup.
     ///
     /// It reads all tasks that have not ended, and on SQLite all tasks. No other transaction writes

@@ -99,7 +99,7 @@ impl Life {
             life.lines.push((attempt, outage.since.max(began), life::OUTAGE_BEGAN.to_owned()));
             life.lines.extend(over.map(|over| (attempt, over, life::outage_ended(outage.since, over))));
         }
-        // Of one instant, in the order in which they were found, but the end last.
+        // Lines of one instant stay in the order in which they were found, but the end comes last.
         life.lines.sort_by_key(|(_, at, line)| (*at, line.starts_with(BECAME)));
         life
     }
@@ -119,7 +119,7 @@ impl Life {
         let began = sensor.registered_at;
         let mut workers = BTreeMap::new();
         for (place, take) in mine.iter().enumerate() {
-            // One that registered while no one looked after its shard was no one's before.
+            // A sensor that registered while no worker served its shard had no worker before.
             let is_new = began >= take.left_at.min(take.at);
             if is_new {
                 workers.clear();

@@ -340,7 +340,7 @@ mod tests {
     #[derive(Debug)]
     struct Fickle {
         inner: MemoryStore,
-        /// Of the next transactions, the last one first.
+        /// The ends of the next transactions, the last one first.
         ends: Mutex<Vec<End>>,
     }
 

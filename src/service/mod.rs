@@ -2,9 +2,9 @@
 //!
 //! A service has one method, `tick(now) -> Report`, and no timer of its own. A host calls it from its own
 //! loop, from a timer, or from a test with a [`crate::clock::ManualClock`]. It can also let [`drive`] call it
-//! on a thread that the host created. Each report says when the next step is due. Of the services, only
-//! the [`Poker`] has threads, for the host's pokes. They end with it. [`_design`](crate::_design) lists all threads that
-//! the crate starts.
+//! on a thread that the host created. Each report says when the next step is due. Only the [`Poker`] has
+//! threads of its own, for the host's pokes. They end with it. [`_design`](crate::_design) lists all threads
+//! that the crate starts.
 //!
 //! A [`Worker`] is more than a service: it drives an admitter and a keeper on its own threads, runs the
 //! host's handlers on the tasks that it is granted, and stores how they ended.

@@ -61,11 +61,12 @@ impl LoopHandle {
         }
     }
 
-    /// Wakes the loops of this handle after each commit, here or on another machine, that may have brought work for the
-    /// services that they drive: for an [`Admitter`](super::Admitter) and a [`Worker`](super::Worker) tasks that became
-    /// ready in queues that they serve and capacity that came back, for a worker, a [`Keeper`](super::Keeper) and an [`Upkeep`](super::Upkeep) tasks
-    /// that were cancelled, for a [`Poker`](super::Poker) sensors, and for a [`FeedReader`](super::FeedReader) events. A
-    /// [`Service`] that the host implements is woken for all of this, and so is a handle that drives no service.
+    /// Wakes the loops of this handle after each commit, here or on another machine, that may have brought work for
+    /// their services. For an [`Admitter`](super::Admitter) and a [`Worker`](super::Worker) that is returned capacity,
+    /// and tasks ready in the queues that they serve. For a worker, a [`Keeper`](super::Keeper) and an
+    /// [`Upkeep`](super::Upkeep) it is cancelled tasks, for a [`Poker`](super::Poker) sensors, for a
+    /// [`FeedReader`](super::FeedReader) events. A host's [`Service`] is woken for all of this, and so is a handle
+    /// without a service.
     ///
     /// It lasts until the result is dropped. It works like [`PostgresStore::on_change`], where you choose the
     /// changes: it shares the listening connection, a wake-up is a hint, and a loop still looks on its own

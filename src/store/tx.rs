@@ -117,7 +117,7 @@ impl<'a> Tx<'a> {
     }
 
     /// Refuses to write after a tick. A store may hold locks from a tick on that stop all other ticks, so a
-    /// tick's transaction must not go on to wait for a row.
+    /// tick's transaction must not wait for a row afterwards.
     pub(crate) fn may_write(&self) -> Result<(), Invalid> {
         match self {
             Self { is_over: true, .. } => Err(Invalid::AfterLast),

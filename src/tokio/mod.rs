@@ -11,8 +11,8 @@
 //!
 //! # What runs where
 //!
-//! Nothing blocks the runtime. Everything here runs on the host's. (A `PostgresStore` also has small runtimes of its
-//! own, one for each connection in use and one for the thread that listens, so it works without any other.)
+//! Nothing blocks the runtime. Everything here runs on the host's runtime. (A `PostgresStore` also has small runtimes
+//! of its own, one for each connection in use and one for the thread that listens, so it works without any other.)
 //!
 //! * *Transactions and ticks* block: on files, on locks, on a database. They run on the runtime's blocking
 //!   threads ([`spawn_blocking`](::tokio::task::spawn_blocking)), which it creates as needed: one for each

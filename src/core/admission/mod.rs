@@ -12,8 +12,8 @@
 //! lane. The planner merges the heads of all lanes in a heap. It reads from a lane only as far as it admits
 //! from it (with [`Policy::Reserve`], one head more).
 //!
-//! A task is in a queue, and a tick serves some queues or all. Of other queues it admits nothing, but what they
-//! hold counts, and under [`Policy::Reserve`] their tasks keep their place in a full pool.
+//! A task is in a queue, and a tick serves some queues or all. It admits nothing from other queues. But what
+//! they hold counts, and under [`Policy::Reserve`] their tasks keep their place in a full pool.
 //!
 //! A [`WaitingCap`] bounds how many tasks wait in a queue or with a limit key. Beyond it an enqueue is refused.
 //!

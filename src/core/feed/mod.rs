@@ -24,8 +24,8 @@ pub struct TaskEvent {
     pub attempt: u32,
     /// When it happened.
     pub at: Timestamp,
-    /// The state that the task moved to. After a sensor it may be [`TaskState::Scheduled`] (it landed, and the
-    /// task goes on) or [`TaskState::UpForRetry`].
+    /// The state that the task moved to. After a sensor it may be [`TaskState::Scheduled`] (it landed, and
+    /// the task continues) or [`TaskState::UpForRetry`].
     pub state: TaskState,
     /// Why the task's sensor ended, if this event ended one.
     #[serde(default)]

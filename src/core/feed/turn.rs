@@ -95,7 +95,7 @@ mod tests {
         assert_eq!((second.reader, second.cursor), (2, 7));
     }
 
-    /// Of two readers that come at once, one read its clock first and yet comes second.
+    /// Two readers come at once. One read its clock first, and yet comes second.
     #[test]
     fn a_clock_that_is_behind_takes_no_turn_that_was_just_taken() {
         let first = mine(None, 1, 100);

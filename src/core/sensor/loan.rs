@@ -245,7 +245,7 @@ mod tests {
         SensorKind::new(KINDS[at]).unwrap()
     }
 
-    /// A worker and what it looks after, until its lease ends.
+    /// A worker and what it pokes, until its lease ends.
     struct Process {
         row: PokerRow,
         until: Timestamp,
@@ -336,9 +336,9 @@ mod tests {
     }
 
     proptest! {
-        /// Workers that serve some kinds each come, leave and die in any order. No kind of a shard ever has two workers.
-        /// Two thirds of a lease after the last lease of a dead worker ended, each kind of each shard is poked by a
-        /// worker that serves it, if one lives. Then nothing changes hands any more. Between equals nothing is lent.
+        /// Workers that serve some kinds each come, leave and die in any order. No kind of a shard ever has two
+        /// workers. Two thirds of a lease after the last lease of a dead worker ended, each kind of each shard is poked
+        /// by a worker that serves it, if one lives. After that nothing changes hands. Between equals nothing is lent.
         #[test]
         fn each_kind_is_poked_by_a_worker_that_serves_it(
             steps in proptest::collection::vec((0_u8..5, 0_u8..4, 0_u8..16, any::<u8>()), 1..25),
@@ -418,7 +418,7 @@ mod tests {
         let scopes = [all(&[]), all(&[1]), all(&[1, 2]), only(&[]), only(&[1]), only(&[1, 2])];
         for one in &scopes {
             for other in &scopes {
-                // Of three kinds, the last is named by none.
+                // No scope names the last of the three kinds.
                 let exceeds = (1..4).any(|kind| one.has(&kind) && !other.has(&kind));
                 assert_eq!(one.exceeds(other), exceeds, "{one:?} {other:?}");
             }

@@ -207,8 +207,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the loads and the holders: all free shards are placed, moves never make the busiest busier, and
-        /// they go on until it is near the mean or no shard of it fits. Then nothing moves any more.
+        /// Whatever the loads and the holders: all free shards are placed, moves never make the busiest
+        /// busier, and they go on until it is near the mean or no shard of it fits. After that nothing moves.
         #[test]
         fn moves_end_near_the_mean_and_stay_there(
             loads in proptest::collection::vec(prop_oneof![Just(0_u64), 0..1_000_u64, 0..1_000_000_u64], 1..60),

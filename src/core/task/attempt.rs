@@ -45,9 +45,9 @@ pub struct PastAttempt {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Timestamp,
-    /// The state that followed: `UpForRetry` or `Failed` after a failure, `Scheduled` if it was given back or its lease
-    /// was lost, or `Cancelled`. With [`KeptAttempts::All`] also `Success` or `Skipped`, and `Scheduled` if the task goes
-    /// on after its sensor landed.
+    /// The state that followed: `UpForRetry` or `Failed` after a failure, `Scheduled` if it was given back or
+    /// its lease was lost, or `Cancelled`. With [`KeptAttempts::All`] also `Success` or `Skipped`, and
+    /// `Scheduled` if the task continues after its sensor landed.
     pub became: TaskState,
     /// Whether its holder ended it. Otherwise upkeep, a mark, a cancel or a sensor did.
     pub by_holder: bool,

@@ -14,7 +14,7 @@ pub enum Feed {
     Off,
     /// How it ended, each time that it ends.
     Ends,
-    /// How it ended, and what else its sensor led to: that the task goes on after a landing, or is tried again.
+    /// How it ended, and what else its sensor led to: that the task continues after a landing, or is tried again.
     EndsAndSensors,
 }
 

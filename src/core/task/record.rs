@@ -78,9 +78,9 @@ pub struct TaskRecord {
     pub ended_at: Option<Timestamp>,
     /// Why it last failed or was skipped.
     pub message: Option<String>,
-    /// The value that it ended with, or that its sensor landed with: the host's text. Empty if the task goes
-    /// on after its sensor landed without a value. While the task has a lease it is `None` unless a landing
-    /// came before.
+    /// The value that it ended with, or that its sensor landed with: the host's text. Empty if the task
+    /// continues after its sensor landed without a value. While the task has a lease it is `None` unless a
+    /// landing came before.
     pub value: Option<String>,
     /// The state to which its holder's [`finish`](crate::store::Tx::finish) moved it when its last lease
     /// ended. `None` if something else ended that lease or has moved the task since: upkeep, a mark, a

@@ -77,7 +77,7 @@ impl FileLog {
             .collect();
         let there: HashSet<&String> = written.iter().collect();
         let known = known.into_iter().filter(|line| !there.contains(line)).collect::<Vec<String>>();
-        // Of one instant: first what the file has, then what the store adds.
+        // At one instant, first what the file has, then what the store adds.
         let mut all: Vec<String> = written.into_iter().chain(known).chain(elsewhere).collect();
         all.sort_by(|a, b| a.get(..INSTANT).cmp(&b.get(..INSTANT)));
         Ok(all)

@@ -46,8 +46,8 @@ use crate::time::Timestamp;
 /// the length, but at most a second. Each further pause is twice as long, up to an eighth of the length. Close to the
 /// expiry it is half of the remaining time.
 ///
-/// It calls the store that it was given, and waits for nothing else. On PostgreSQL its transactions use the connection
-/// that is reserved for renewals.
+/// It calls only the store that it was created with, and waits for nothing else. On PostgreSQL its
+/// transactions use the connection that is reserved for renewals.
 ///
 /// # When a holder is notified
 ///

@@ -17,7 +17,7 @@ pub(super) type Note = (LeaseRef, Timestamp, String);
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) set: LeaseSet,
-    /// Of the leases of the set.
+    /// What is known of the leases of the set.
     entries: HashMap<LeaseRef, Entry>,
     /// When the driver will tick next, as far as is known.
     pub(super) next_tick: Option<Timestamp>,

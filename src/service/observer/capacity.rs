@@ -22,9 +22,9 @@ const OTHER: &str = "other";
 
 /// Reports what pools, queues and defined limits hold and what waits there, as gauges.
 ///
-/// Call it when the numbers are needed, for example when metrics are scraped. So nothing is read otherwise, and several
-/// schedulers of one store do not all report the same. `now` decides whether a queue is served. The observer is called
-/// within the transaction. A name that no longer exists is no longer reported: clear the old values before the call.
+/// Call it when the numbers are needed, for example when metrics are scraped. Otherwise nothing is read, and schedulers
+/// of one store need not report the same. `now` decides whether a queue is served. The observer is called within the
+/// transaction. A name that no longer exists is no longer reported: clear the old values before the call.
 ///
 /// Each metric has at most 1,000 labels, the first by their bytes. The rest are summed under the label `other`. Keys of
 /// families have no label, because there may be any number of them. An unlimited pool has no

@@ -42,7 +42,7 @@ impl Poker {
         }
     }
 
-    /// Takes back pokes that no sensor waits for any more and that have not begun.
+    /// Takes back pokes for which no sensor waits any more and that have not begun.
     pub(super) fn withdraw(&mut self) {
         if !self.plan.has_deserted() {
             return;

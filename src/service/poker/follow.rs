@@ -18,7 +18,7 @@ pub(super) type Unread = BTreeMap<u32, Reading>;
 /// How far a worker has read a shard.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reading {
-    /// Since when no one has looked after it, or after those kinds of it that the worker gained. `None` if it gained
+    /// Since when no worker has served it, or those of its kinds that the worker gained. `None` if it gained
     /// nothing, and reads the shard again.
     pub(super) left_at: Option<Timestamp>,
     /// The change up to which it has read what waits.
@@ -28,7 +28,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Returns what to read of a shard, or of kinds of it, that no one has looked after since then.
+    /// Returns what to read of a shard, or of kinds of it, that no worker has served since then.
     pub(super) fn gained(left_at: Option<Timestamp>) -> Self {
         Self { left_at, ..Self::default() }
     }

@@ -74,8 +74,8 @@ pub struct PokeReport {
     pub waiting: usize,
     /// Groups whose poke had begun by the end of the tick and had neither returned nor passed its deadline.
     pub in_flight: usize,
-    /// Calls that passed their deadline and have not returned. Each holds a thread. Of async pokes, only
-    /// those that block their runtime count.
+    /// Calls that passed their deadline and have not returned. Each holds a thread. Async pokes count only if
+    /// they block their runtime.
     pub hung: usize,
     /// Threads that may poke: [`Poker::threads`](super::Poker::threads), less those hung beyond
     /// [`max_hung`](super::Poker::max_hung). At 0 only async kinds are poked. Sensors of other kinds

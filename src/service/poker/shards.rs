@@ -22,11 +22,11 @@ const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// The most workers that one renewal forgets.
 const WORKERS_FORGOTTEN: usize = 100;
 
-/// Shards that a worker took, or kinds of them, with the instant since when no one has looked after these. `None` if no
-/// worker ever has.
+/// Shards that a worker took, or kinds of them, with the instant since which no worker has served these.
+/// `None` if no worker ever has.
 pub(super) type Gained = BTreeMap<u32, Option<Timestamp>>;
 
-/// The kinds that a worker looks after, by shard.
+/// The kinds that a worker pokes, by shard.
 pub(super) type Scopes = BTreeMap<u32, Scope<SensorKind>>;
 
 /// Waits for other pokers of this name that renew or leave: each decides by which of them was there last.
@@ -45,7 +45,7 @@ struct Holding {
     left: Left,
     /// The outages that were recorded.
     told: Vec<OutageRow>,
-    /// Outages that go on in the shards gained.
+    /// Ongoing outages in the shards gained.
     found: Vec<OutageRow>,
     /// Who held the shards gained before this worker, as far as it is remembered.
     former: FormerHolders,
@@ -158,7 +158,7 @@ impl Poker {
         })
     }
 
-    /// Who takes a shard that this worker gives up unread learns since when no one has looked after it.
+    /// The worker that takes a shard which this one gives up unread learns since when no worker has served it.
     pub(super) fn leave_unread_as_found(&self, writes: &mut [ShardWrite]) {
         for ShardWrite { lease, .. } in writes.iter_mut().filter(|write| write.lease.holder.is_none()) {
             if let Some(left_at) = self.unread.get(&lease.shard).and_then(|reading| reading.left_at) {
@@ -167,7 +167,7 @@ impl Poker {
         }
     }
 
-    /// Returns the shards of which this worker looks after more than it does in memory.
+    /// Returns the shards of which this worker should poke more than it has in memory.
     fn gained(&self, held: &Scopes, leases: &[ShardLease], now: Timestamp) -> Gained {
         let mut gained = Gained::new();
         for (shard, scope) in held {
@@ -208,7 +208,7 @@ fn those_written(writes: Vec<ShardWrite>, written: &[bool]) -> Vec<ShardWrite> {
     writes.into_iter().zip(written).filter(|(_, written)| **written).map(|(write, _)| write).collect()
 }
 
-/// Lends kinds, and takes back what was lent. Returns what the worker looks after, and the writes that took effect.
+/// Lends kinds, and takes back what was lent. Returns what the worker pokes, and the writes that took effect.
 fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite>)> {
     let mut writes = lending.writes();
     if writes.is_empty() {
@@ -217,7 +217,7 @@ fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite
     let (me, now) = (&lending.me.name, lending.now);
     let is_lent = |write: &ShardWrite| write.lease.holder.as_ref().is_some_and(|holder| holder != me);
     if writes.iter().any(is_lent) {
-        // The epochs of a loan go on where the last one of its kind and shard ended, so that no two loans have one.
+        // The epochs of a loan continue where the last one of its kind and shard ended, so that no two loans share one.
         let takes = tx.raw().shard_takes()?;
         let last: BTreeMap<(u32, Option<&SensorKind>), i64> =
             takes.iter().map(|take| ((take.shard, take.kind.as_ref()), take.epoch)).collect();

@@ -168,7 +168,7 @@ impl fmt::Debug for Poker {
 }
 
 impl Poker {
-    /// Creates a worker with this name. Of two live workers with the same name, the second holds nothing, and
+    /// Creates a worker with this name. If two live workers have the same name, the second holds nothing, and
     /// reports that ([`PokeReport::name_taken_until`]). A worker that replaces another with its name takes
     /// over once the other has left ([`Self::leave`]), or else when the other's lease ends.
     pub fn new(store: Arc<dyn Store>, name: Holder) -> Self {

@@ -81,7 +81,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     /// Set when the attempt begins.
     deadline: OnceLock<Timestamp>,
-    /// `None` once the attempt has ended, so that its lease is not renewed any more.
+    /// `None` once the attempt has ended, so that its lease is no longer renewed.
     kept: Mutex<Option<Kept>>,
     has_ended: AtomicBool,
     /// Whether the worker records its own end of the attempt.
@@ -98,7 +98,7 @@ struct Inner {
 struct Signal {
     why: Mutex<Option<Cancelled>>,
     told: LoopHandle,
-    /// Stopped when a future is not to be polled any more.
+    /// Stopped when a future must no longer be polled.
     cut: LoopHandle,
 }
 
@@ -145,7 +145,7 @@ impl Attempt {
         &self.0.task
     }
 
-    /// Returns the value that the task's sensor landed with, if the task goes on after that landing
+    /// Returns the value that the task's sensor landed with, if the task continues after that landing
     /// ([`OnLanded::Resume`](crate::sensor::OnLanded::Resume)). It is empty if the sensor landed without a
     /// value. Returns `None` if the task still has to wait: register its sensor then.
     ///
@@ -199,7 +199,7 @@ impl Attempt {
         self.0.signal.told.is_stopped()
     }
 
-    /// Returns why the handler should stop; `None` while it may go on. A further cancel can bring the deadline forward.
+    /// Returns why the handler should stop; `None` until then. A further cancel can bring the deadline forward.
     pub fn cancelled(&self) -> Option<Cancelled> {
         let told = *self.0.signal.why.lock();
         match (told, self.0.kept.lock().as_ref().and_then(Kept::cancelled)) {
@@ -398,7 +398,7 @@ impl<'a> Ending<'a> {
         Self { attempt, unknown: None, tries_after_loss: 5, pause: Duration::from_millis(10) }
     }
 
-    /// Returns what became of the attempt, or how long to wait before the transaction is repeated.
+    /// Returns what happened to the attempt, or how long to wait before the transaction is repeated.
     pub(crate) fn after(&mut self, ended: Result<()>) -> ControlFlow<Result<()>, Duration> {
         let (attempt, is_lost) = (self.attempt, self.attempt.is_lost());
         let ended = match ended {

@@ -28,7 +28,7 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 /// A worker whose loops have begun.
 pub(super) struct Running {
     shared: Arc<Shared>,
-    /// Of the keeper's loop.
+    /// The handle of the keeper's loop.
     keeps: LoopHandle,
     threads: Vec<JoinHandle<()>>,
 }
@@ -129,7 +129,7 @@ impl Running {
             if std::mem::replace(&mut cancels, seen_cancels) != seen_cancels {
                 self.keeps.wake_for_cancel();
             }
-            // A loop that ends on its own has panicked, or cannot go on.
+            // A loop that ends on its own has panicked, or cannot continue.
             if handle.is_stopped() || shared.has_lost_a_loop.load(Ordering::Acquire) {
                 handle.stop();
                 shared.stop(now);

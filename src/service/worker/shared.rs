@@ -41,11 +41,11 @@ pub(crate) struct Shared {
     pub(super) max_run: Option<MaxRun>,
     pub(super) on_error: Option<OnError>,
     pub(super) clock: Arc<dyn Clock>,
-    /// The host's handle: of the loop that admits.
+    /// The host's handle, which the loop that admits uses.
     pub(super) admits: LoopHandle,
-    /// Of the loop that stores ends.
+    /// The handle of the loop that stores ends.
     pub(super) ends: LoopHandle,
-    /// Of the loop that watches the time.
+    /// The handle of the loop that watches the time.
     pub(super) time: LoopHandle,
     /// Whether one of the loops has ended.
     pub(super) has_lost_a_loop: AtomicBool,
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
 /// The state machine, and what it does not know.
 pub(super) struct State {
     pub(super) machine: WorkerState<Outcome>,
-    /// Of all attempts of the machine.
+    /// All attempts of the machine.
     attempts: HashMap<LeaseRef, Attempt>,
     /// How many of the wakes of `admits` brought no news, because the worker made them itself.
     own_wakes: u64,

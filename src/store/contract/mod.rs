@@ -17,7 +17,7 @@
 //!   give the same name to [`TaskTx::serialize`] run one after the other.
 //! * Every method takes many and returns one result per item, in the order of its arguments unless it says
 //!   otherwise. An empty argument gives an empty result. If a call names a row twice, the first item changes
-//!   it and the second finds it already changed. Of two full replacements (`put_…`) the last wins.
+//!   it and the second finds it already changed. If there are two full replacements (`put_…`), the last wins.
 //! * A method that returns an error has changed nothing, so a body may continue after it. A read transaction
 //!   refuses every method that writes (kind `ReadOnly`).
 //! * The first number assigned to anything is 1.

@@ -147,7 +147,7 @@ pub trait SensorTx {
     fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>>;
 
     /// Remembers who took which shard, or which kind of it. Replaces what is remembered under the same epoch. Forgets
-    /// the takes of the same shard and kind whose epoch is lower by [`KEPT_TAKES`] or more. Of kinds that are not lent
+    /// the takes of the same shard and kind whose epoch is lower by [`KEPT_TAKES`] or more. For kinds that are not lent
     /// now, forgets takes before `forget`, whatever their epoch, as many as [`Self::put_outages`] forgets outages.
     fn put_shard_takes(&mut self, takes: &[ShardTake], forget: Timestamp) -> StoreResult<()>;
 

@@ -433,8 +433,8 @@ pub trait TaskTx {
     /// with its last statement. The verb then has done everything, or has returned an error and changed nothing.
     fn last(&mut self) {}
 
-    /// Returns true if the commit was sent along with a call since [`Self::last`], so that nothing can undo the
-    /// transaction any more.
+    /// Returns true if the commit was sent along with a call since [`Self::last`], so that nothing can undo
+    /// the transaction.
     fn is_committed(&self) -> bool {
         false
     }

@@ -81,7 +81,7 @@ impl Rules {
 }
 
 impl Transaction<'_> {
-    /// Replaces what keys owe, and forgets some that owe nothing any more.
+    /// Replaces what keys owe, and forgets some that no longer owe anything.
     pub(super) fn put_rates(&mut self, rates: &[RateUse]) {
         let Some(now) = rates.iter().map(|used| used.at).max() else { return };
         for used in rates {

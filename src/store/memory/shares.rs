@@ -64,7 +64,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Counts slots of a pool that tasks of a lane were given or gave back.
+    /// Counts slots of a pool that tasks of a lane took or gave back.
     pub(super) fn count_slots_of_share(&mut self, lane: &LaneKey, pool: &PoolName, more: i64) {
         if let Some(share) = &lane.share {
             self.change_share((pool.clone(), share.clone()), |row, grants| row.used.hold(more, grants));

@@ -57,7 +57,7 @@ pub(super) type ServingKey = (Holder, Option<BTreeSet<QueueName>>);
 pub(super) struct Numbers {
     pub(super) task: i64,
     pub(super) lane: i64,
-    /// Of the last grant to a task of a share.
+    /// The number of the last grant to a task of a share.
     pub(super) grants: i64,
     pub(super) sensor_change: u64,
     /// The highest last change of a deleted sensor.

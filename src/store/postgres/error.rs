@@ -143,7 +143,7 @@ impl From<Fault> for StoreError {
 impl From<PgError> for Error {
     fn from(error: PgError) -> Self {
         let (kind, what) = match error.code().map_or("", SqlState::code) {
-            // Of a connection that is not made.
+            // Errors of a connection that is not made.
             "28P01" | "28000" | "3D000" | "53300" => classify(&error),
             _ if is_fatal(&error) => (StoreErrorKind::Indeterminate, LOST),
             // In the crate's statements these mean something else: see `classify`.

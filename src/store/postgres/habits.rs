@@ -1,4 +1,4 @@
-//! What a store's last transactions were like. The next ones are expected to be alike, and cost more if they are not.
+//! What a store's last transactions were like. The next ones are expected to be similar, and cost more if they are not.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
@@ -49,8 +49,8 @@ pub(super) struct Habits {
 impl Habits {
     /// Returns true if the commit may go along with the last statement of a transaction.
     ///
-    /// If a verb has to go on after a commit was sent along, it is undone, and run again. If that happens to one verb,
-    /// such as the ends of tasks whose attempts are recorded as runs, it will happen to the next ones.
+    /// If a verb has to continue after a commit was sent along, it is undone, and run again. If that happens to one
+    /// verb, such as the ends of tasks whose attempts are recorded as runs, it will happen to the next ones.
     pub(super) fn commits_along(&self, mode: TxMode) -> bool {
         mode == TxMode::Write && self.commits_apart.is_over()
     }

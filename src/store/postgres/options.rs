@@ -47,9 +47,9 @@ pub struct PostgresOptions {
     /// How many connections the store may have, including the one that listens; at least 1. They are opened
     /// when they are needed, and each may read and write.
     ///
-    /// Of those that do not listen, one is reserved for transactions that begin with `renew`, and one for the
-    /// crate's services. So neither waits for a host's closure that takes long. With fewer than 3, none is
-    /// reserved.
+    /// Among those that do not listen, one is reserved for transactions that begin with `renew`, and one for
+    /// the crate's services. So neither waits for a host's closure that takes long. With fewer than 3, none
+    /// is reserved.
     ///
     /// One more is opened for a moment whenever a call has waited 3 s for the tick lock, to end a tick whose
     /// client has stopped.

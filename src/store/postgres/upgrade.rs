@@ -54,10 +54,10 @@ pub async fn migrate(client: &mut Client, schema: &Schema) -> StoreResult<()> {
 
 /// Ends an upgrade: applies what [`migrate`] does, and the steps that older versions cannot work beside.
 ///
-/// Call it when no process of an older version runs any more. One that still runs is refused from then on, with kind
-/// [`StoreErrorKind::Schema`], at its next transaction. The call waits for the transactions that it has open. Until
-/// this is called, a process of the previous version may come back. If it is never called, the next version of the
-/// crate that changes the schema does it when it is opened.
+/// Call it when no process of an older version is left. One that still runs is refused from then on, with
+/// kind [`StoreErrorKind::Schema`], at its next transaction. The call waits for the transactions that it has
+/// open. Until this is called, a process of the previous version may come back. If it is never called, the
+/// next version of the crate that changes the schema does it when it is opened.
 ///
 /// # Errors
 ///

@@ -138,8 +138,8 @@ impl FaultStore {
     }
 
     /// Makes this change before each of the next calls of this method, this many times, in their transaction.
-    /// To a verb that reads before it calls, it looks like another transaction that commits in between.
-    /// Replaces an earlier change.
+    /// A verb that reads before it calls sees it as another transaction that commits in between. Replaces an
+    /// earlier change.
     pub fn interfere(
         &self,
         call: &'static str,

@@ -61,8 +61,8 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Returns how long a shard is without a worker at most while others hand it on. Who should have it may not come, and
-    /// another one takes it within two thirds of a lease.
+    /// Returns the longest time that a shard is without a worker while others hand it on. The worker that
+    /// should have it may not come, and another one takes it within two thirds of a lease.
     fn handed_on(&self) -> Duration {
         self.lease - self.lease / 4
     }

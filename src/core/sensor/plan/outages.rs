@@ -56,8 +56,8 @@ impl Outages {
 }
 
 impl Plan {
-    /// Learns of outages that go on in shards that were just gained, before it learns of their sensors. The first
-    /// look at a target decides whether its outage still goes on.
+    /// Learns of ongoing outages in shards that were just gained, before it learns of their sensors. The
+    /// first poke of a target decides whether its outage still lasts.
     pub(crate) fn learn_outages(&mut self, rows: &[OutageRow]) {
         let (stored, known) = (&mut self.groups.stored, &self.groups.by_print);
         for row in rows.iter().filter(|row| row.until.is_none()) {

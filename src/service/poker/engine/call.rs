@@ -139,7 +139,7 @@ impl Work {
         self.asked.extend(self.todo.drain(..length));
         self.asked_at = now;
         let shortest = self.asked.iter().map(|job| job.timeout).min();
-        // Of several groups the latest counts, since the end of one must not cut short the poke of the others.
+        // With several groups the latest counts, since the end of one must not cut short the poke of the others.
         let useful = self.asked.iter().map(useful_for).max();
         self.timeout = shortest.into_iter().chain(useful).min().unwrap_or_default();
         !self.asked.is_empty()

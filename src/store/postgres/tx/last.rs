@@ -23,7 +23,7 @@ pub(super) enum Last {
     Next,
     /// It did, and the transaction is committed.
     Done,
-    /// It did, and the transaction is undone, because the verb had to go on.
+    /// It did, and the transaction is undone, because the verb had to continue.
     TooSoon,
     /// A whole tick was sent ahead, and is undone, because there was something to decide.
     NotAhead,
@@ -41,7 +41,7 @@ impl PostgresBackend<'_> {
         self.db.last == Last::Done
     }
 
-    /// Returns true if it did, and the transaction is undone because its verb had to go on.
+    /// Returns true if it did, and the transaction is undone because its verb had to continue.
     pub(in crate::store::postgres) fn was_too_soon(&self) -> bool {
         self.db.last == Last::TooSoon
     }
@@ -116,7 +116,7 @@ impl Db<'_> {
     }
 }
 
-/// Returns true if a statement failed because its verb has to go on: all of them divide by zero then.
+/// Returns true if a statement failed because its verb has to continue: all of them divide by zero then.
 fn is_refused(error: &StoreError) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<PgError>());
     source.and_then(PgError::code) == Some(&SqlState::DIVISION_BY_ZERO)

@@ -296,7 +296,7 @@ const READ_WHOLE: &[&str] = &[
     "run_beat_pkey",
     "numbers_pkey",
     "shard_pkey",
-    // The last takes of each shard, and the outages that go on.
+    // The last takes of each shard, and the ongoing outages.
     "shard_take_pkey",
     "outage_open",
     "serving_pkey",

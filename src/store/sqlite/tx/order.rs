@@ -235,7 +235,7 @@ impl Db<'_> {
         Ok(true)
     }
 
-    /// Files no first tasks any more, and removes all marks.
+    /// Stops filing first tasks, and removes all marks.
     fn take_out(&self) -> Outcome<()> {
         self.set_counter(FILING, 0)?;
         self.prepare(TAKE_OUT)?.execute([])?;

@@ -286,7 +286,7 @@ fn what_can_be_forgotten_is_read_from_an_index_of_only_that() {
     assert!(index.ends_with("WHERE state >= 6"), "{index}");
 }
 
-/// A list reads from the place where it goes on, and nothing before it.
+/// A list reads from the place where it continues, and nothing before it.
 #[test]
 fn lists_are_read_by_ranges_alone() {
     let conn = Connection::open_in_memory().unwrap();

@@ -29,7 +29,7 @@ const PUT_RATE: &str =
     "INSERT OR REPLACE INTO sm_rate (key, owed, at, starts, period, full_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 pub(super) const RATE: &str = "SELECT key, owed, at, starts, period FROM sm_rate WHERE key = ?1";
 pub(super) const CLOCK: &str = "SELECT at FROM sm_rate ORDER BY at DESC LIMIT 1";
-/// Keys that owe nothing any more, without the one that took a token last: it keeps the clock.
+/// Keys that no longer owe anything, without the one that took a token last: it keeps the clock.
 pub(super) const FORGET_RATES: &str = "DELETE FROM sm_rate WHERE key IN ( \
      SELECT key FROM sm_rate WHERE full_at <= ?1 AND key <> (SELECT key FROM sm_rate ORDER BY at DESC, key DESC LIMIT 1) \
      ORDER BY full_at, key LIMIT ?2)";
@@ -147,7 +147,7 @@ impl Db<'_> {
         Ok((found, Some(Timestamp::from_micros(clock))))
     }
 
-    /// Replaces what keys owe, and forgets some that owe nothing any more.
+    /// Replaces what keys owe, and forgets some that no longer owe anything.
     pub(super) fn put_rates(&mut self, rates: &[RateUse]) -> Outcome<()> {
         let Some(now) = rates.iter().map(|used| used.at.as_micros()).max() else { return Ok(()) };
         let mut put = self.prepare(PUT_RATE)?;

@@ -22,7 +22,7 @@ pub(super) const FORGET_SHARES: &str =
 pub(super) const SHARES: &str = "SELECT pool, share, held, lanes FROM sm_share_use";
 
 impl Db<'_> {
-    /// Counts slots of a pool that the tasks of a share were given or gave back, and lanes whose own pool it is.
+    /// Counts slots of a pool that the tasks of a share took or gave back, and lanes whose own pool it is.
     pub(super) fn count_share(
         &self,
         pool: &PoolName,

@@ -120,7 +120,7 @@ impl RunTx for PostgresBackend<'_> {
         })
     }
 
-    /// Of a run that is named twice the second finds it closed.
+    /// If a run is named twice, the second item finds it closed.
     fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<bool>> {
         self.write(|db| {
             if closes.is_empty() {

@@ -207,7 +207,7 @@ impl SensorTx for PostgresBackend<'_> {
         self.write(|db| if limit == 0 { Ok(0) } else { db.number_changes(limit) })
     }
 
-    /// Of a registration that is named twice the second finds it ended.
+    /// If a registration is named twice, the second item finds it ended.
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
         self.tell(News::Sensors, |db| {
             if sensors.is_empty() {
