@@ -55,9 +55,9 @@
 //! }
 //! ```
 //!
-//! Without a retry policy, the first `Err` fails the task for good. In a service, drive a [`service::Upkeep`] beside
-//! the worker, in one process at least: it ends the leases of dead workers. Their tasks run again, up to three times
-//! unless [`LeaseLoss`](task::LeaseLoss) says otherwise.
+//! Without a retry policy, the first `Err` fails the task for good. In a service, drive a [`service::Upkeep`]
+//! beside the worker, in at least one process: it ends the leases of dead workers. Their tasks run again, up
+//! to three times unless [`LeaseLoss`](task::LeaseLoss) says otherwise.
 //!
 //! # The nouns
 //!
@@ -65,13 +65,13 @@
 //! |---|---|
 //! | [`NewTask`], [`TaskKey`] | what asks for slots: one instance of a task in a run of a workflow |
 //! | [`pool::PoolSpec`], [`admission::limits`] | what bounds how many run at once |
-//! | [`TaskRecord`] | a task as the store has it: its state, attempt, lease and your payload. A grant returns one |
-//! | [`service::Worker`], [`service::Attempt`] | runs your handlers on the tasks that it is granted; what a handler is given |
+//! | [`TaskRecord`] | a task as stored: its state, attempt, lease and your payload. A grant returns one |
+//! | [`service::Worker`], [`service::Attempt`] | runs your handlers on the tasks that it is granted; what a handler receives |
 //! | [`lease::Lease`], [`LeaseRef`] | a timed grant to one holder. Its epoch rises with each grant, so calls under an older one are refused |
 //! | [`backoff::RetryPolicy`] | when a failed task runs again |
-//! | [`sensor::NewSensor`], [`canonical::PokeContext`] | a task that waits, and what for |
+//! | [`sensor::NewSensor`], [`canonical::PokeContext`] | a task that waits, and what it waits for |
 //! | [`run::RunRecord`] | one execution, in the index of active runs |
-//! | [`store::Store`] | where all of it is kept: [`store::MemoryStore`], `store::SqliteStore`, `store::PostgresStore`, or your own |
+//! | [`store::Store`] | where everything is kept: [`store::MemoryStore`], `store::SqliteStore`, `store::PostgresStore`, or your own |
 //!
 //! # How it is used
 //!
@@ -85,9 +85,9 @@
 //!    slots until you change that.
 //! 2. When a task's dependencies are met, [enqueue](store::Tx::enqueue) it. Enqueueing a known key changes nothing, so
 //!    the call is safe to repeat until the task has ended and been deleted (step 5).
-//! 3. A [`service::Worker`] runs it: one of your handlers, which are functions of a task. To enqueue what follows in
-//!    the transaction of its end, call [`Attempt::end`](service::Attempt::end), [in turn](service::Attempt::in_turn)
-//!    if it follows several tasks. Or run tasks [yourself](#with-your-own-executor).
+//! 3. A [`service::Worker`] runs it with one of your handlers, which are functions. To enqueue what follows in the
+//!    transaction of its end, call [`Attempt::end`](service::Attempt::end), [in turn](service::Attempt::in_turn) if it
+//!    follows several tasks. Or run tasks [yourself](#with-your-own-executor).
 //! 4. A task that only waits [registers](store::Tx::register) as a sensor. It releases its slots while
 //!    [`service::Poker`] polls on its behalf. The [feed] reports how it ended, as it does for every task that [opted
 //!    in](task::Feed): [`service::FeedReader`].
@@ -102,27 +102,27 @@
 //! An instant is a [`Timestamp`]; verbs also accept chrono's `DateTime<Utc>`. A verb takes many items and returns one
 //! value per item, in order. A stale lease is a value, not an error. If you write rows of your own in the same
 //! transaction, `.fenced()?` ([`ops::Fenced`]) turns it into [`Error::Stale`], and a finish that was already stored
-//! into [`Error::Repeated`]. Otherwise a repeated `start` or `finish` returns that the first took effect.
+//! into [`Error::Repeated`]. Otherwise a repeated `start` or `finish` reports that the first one took effect.
 //!
 //! `write` rolls back if its body returns an error. After a conflict it runs the body again, up to 16 times, so the
-//! body must change nothing but the store. An error that [`is_retryable`](Error::is_retryable) committed nothing, and
-//! its cause may pass: call again after a pause. After one that [`is_indeterminate`](Error::is_indeterminate) the
-//! commit may have taken effect: repeat the call, or query the store.
+//! body must change nothing but the store. If an error [`is_retryable`](Error::is_retryable), nothing was committed and
+//! its cause may pass: call again after a pause. If it [`is_indeterminate`](Error::is_indeterminate), the commit may
+//! have taken effect: repeat the call, or query the store.
 //!
 //! An admitter or a worker can be granted any ready task of the queues it serves. It serves all queues unless you name
 //! some. So if your workers differ (by machine, by tenant), name a [queue](NewTask::queue) for each kind.
 //!
 //! # With your own executor
 //!
-//! [`service::Admitter`] grants leases on slots to your process: `admit(now, n)` at most `n`, for as many places as
-//! you have free. Or [`service::drive`] calls its `tick` in a loop on one of your threads (on tokio: `tokio::drive`).
-//! A tick grants up to the [budget](service::Admitter::budget), which is 512 unless you set it. The loop ticks when
-//! the next task is due, and at once when a [`WakingStore`](service::WakingStore) reports new work.
-//! [Start](store::Tx::start) the tasks and run them. Leases last 60 s by default, counted from the grant.
-//! [`service::Keeper`] renews them, including those of tasks that you have not started yet, and tells you which were
-//! lost. Stop the work of those, and [finish](store::Tx::finish) the rest.
-//! [`Finish::given_back`](ops::Finish::given_back) returns a task that you will not run. If you call `admit`
-//! yourself, write nothing after it in that transaction.
+//! [`service::Admitter`] grants leases on slots to your process. `admit(now, n)` grants at most `n`: pass
+//! your number of free places. Or [`service::drive`] calls its `tick` in a loop on one of your threads (on
+//! tokio: `tokio::drive`). A tick grants up to the [budget](service::Admitter::budget), which is 512 unless
+//! you set it. The loop ticks when the next task is due, and at once when a
+//! [`WakingStore`](service::WakingStore) reports new work. [Start](store::Tx::start) the tasks and run them.
+//! Leases last 60 s by default, counted from the grant. [`service::Keeper`] renews them, including those of
+//! tasks that you have not started yet, and tells you which were lost. Stop the work of those, and
+//! [finish](store::Tx::finish) the rest. [`Finish::given_back`](ops::Finish::given_back) returns a task that
+//! you will not run. If you call `admit` yourself, write nothing after it in that transaction.
 //!
 //! ```
 //! # use std::sync::Arc;

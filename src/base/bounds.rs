@@ -3,10 +3,10 @@
 /// The largest pool, the largest limit, and the most slots that one task may request.
 pub const MAX_SLOTS: u32 = i32::MAX as u32;
 
-/// The most limit keys one task may carry.
+/// The most limit keys that one task may carry.
 pub const MAX_LIMIT_KEYS: usize = 16;
 
-/// The most pools one task may need slots of.
+/// The most pools of which one task may need slots.
 pub const MAX_POOLS: usize = 8;
 
 /// Returns the same text, truncated to [`MAX_TEXT_BYTES`] if it is longer.

@@ -2,11 +2,12 @@
 //!
 //! # Testing with your own clock
 //!
-//! A tick takes its instant from the caller. What repeats ticks reads the clock that you give it, but sleeps in real
-//! time: [`service::drive`](crate::service::drive), its form for tokio, and a [`Worker`](crate::service::Worker). So a
-//! test with a virtual clock calls no driver. Tick the services with the instants of a [`ManualClock`], and jump to whatever is due next: the
-//! entries of your calendar and the `next_due` of each report. Nothing sleeps, a day takes seconds, and the same input
-//! gives the same day. `examples/simulate_a_day` does so for 200 workflows with retries, sensors and crashes.
+//! A tick takes its instant from the caller. [`service::drive`](crate::service::drive), its form for tokio,
+//! and a [`Worker`](crate::service::Worker) read the clock that you give them, but sleep in real time. So a
+//! test with a virtual clock calls no driver. Tick the services with the instants of a [`ManualClock`], and
+//! jump to what is due next: the entries of your calendar and the `next_due` of each report. Nothing sleeps,
+//! a day takes seconds, and the same input gives the same day. `examples/simulate_a_day` does so for 200
+//! workflows with retries, sensors and crashes.
 //!
 //! Only a [`Poker`](crate::service::Poker) reads the machine's clock, because it waits for the host's pokes.
 //! Three options depend on it: how long a tick waits (`wait_for_answers`), how long a poke may take
@@ -71,9 +72,9 @@ pub trait Clock: Debug + Send + Sync {
     /// Returns an instant by which a [`Worker`](crate::service::Worker) measures how long it waits. Only the difference
     /// between two of them is meaningful.
     ///
-    /// It advances like [`Self::now`], which it returns by default. A clock that can be set should return an instant
-    /// that is not set with it, so that no wait becomes longer when the clock is set back. [`SystemClock`] and the
-    /// clock of a PostgreSQL store do so.
+    /// It advances like [`Self::now`], which it returns by default. A clock that can be set should return an
+    /// instant that setting does not change, so that no wait becomes longer when the clock is set back.
+    /// [`SystemClock`] and the clock of a PostgreSQL store do so.
     fn steady(&self) -> Timestamp {
         self.now()
     }

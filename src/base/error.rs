@@ -80,7 +80,7 @@ impl Error {
         Self::Aborted(cause.into())
     }
 
-    /// Says in the text during what a store or the system failed.
+    /// Adds to the text what was being done when a store or the system failed.
     pub(crate) fn during(self, what: &str) -> Self {
         match self {
             Self::Store(error) => {
@@ -223,22 +223,22 @@ pub enum Invalid {
         "the last verb of this transaction is done, and it may be committed: begin another one for this verb"
     )]
     AfterLast,
-    /// A query for tasks that no store could answer, or that continues the page of another query.
+    /// A query for tasks that no store can run, or that continues the page of another query.
     #[error("{why}")]
     TaskQuery {
         /// What is wrong with it, and what to ask instead.
         why: &'static str,
     },
-    /// A request for admission that serves no queue.
+    /// A request for admission serves no queue.
     #[error(
         "a request that serves no queue admits nothing: name at least one, or leave `serves` out to serve all"
     )]
     NoQueues,
     /// A request for admission by Airflow's window that names queues, or in a store that has what Airflow's
-    /// scheduler does not know: rates, families, several pools of a task, and counts above 1.
+    /// scheduler does not support: rates, families, several pools of a task, and counts above 1.
     #[error("Airflow's window knows no {what}: leave these out, or admit by another policy")]
     WindowWith {
-        /// What it does not know.
+        /// What it does not support.
         what: &'static str,
     },
     /// A store would have more of something than each tick can look at.
@@ -391,14 +391,14 @@ pub enum StoreErrorKind {
     Io,
     /// The stored data is damaged or was not written by this crate.
     Corrupt,
-    /// The schema is from a newer version of the crate that this one cannot work beside, or from something
-    /// else, or it is missing or older and may not be changed. It was left unchanged, and the text says what
-    /// to do. A process that is refused while it is connected must be stopped: see `docs/upgrading.md`.
+    /// The schema is from a newer version of the crate that this one cannot work beside, or from another
+    /// program, or it is missing or older and may not be changed. It was left unchanged, and the text says
+    /// what to do. A process that is refused while it is connected must be stopped: see `docs/upgrading.md`.
     Schema,
     /// The store is read-only.
     ReadOnly,
-    /// The commit failed, and it is unknown whether it took effect. Repeat the call if it is a verb, which
-    /// then says what the first did; otherwise query the store first.
+    /// The commit failed, and it is unknown whether it took effect. If the call is a verb, repeat it: it
+    /// returns what the first one did. Otherwise query the store first.
     Indeterminate,
     /// Anything else: see the source.
     Backend,
@@ -430,7 +430,7 @@ pub struct StoreError {
     message: String,
     #[source]
     source: Option<Box<dyn StdError + Send + Sync>>,
-    /// Whether no other transaction is the cause: the store itself asks for the same call again.
+    /// Whether the store itself asks for the same call again, without another transaction as the cause.
     is_again: bool,
 }
 
@@ -450,13 +450,13 @@ impl StoreError {
         Self::new(StoreErrorKind::Conflict, what)
     }
 
-    /// Creates a conflict of a call with how the store made it: it is to be made again, at once.
+    /// Creates a conflict that the store itself caused: the call must be made again, at once.
     #[cfg(feature = "postgres")]
     pub(crate) fn again(what: impl Into<String>) -> Self {
         Self { is_again: true, ..Self::conflict(what) }
     }
 
-    /// Returns true for a conflict that no other transaction caused: the call is to be made again at once.
+    /// Returns true for a conflict that no other transaction caused: the call must be made again at once.
     pub(crate) fn is_again(&self) -> bool {
         self.is_again
     }
@@ -468,7 +468,7 @@ impl StoreError {
 
     /// Returns true for [`Busy`](StoreErrorKind::Busy), [`Conflict`](StoreErrorKind::Conflict),
     /// [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io): nothing was committed, and the cause may pass.
-    /// Call again, after a pause. The last two can last until someone makes space or repairs the medium.
+    /// Call again, after a pause. The last two can last until space is made or the medium is repaired.
     pub fn is_retryable(&self) -> bool {
         use StoreErrorKind::{Busy, Conflict, Full, Io};
         matches!(self.kind, Busy | Conflict | Full | Io)

@@ -8,8 +8,8 @@
 //! The key is public, so anyone who chooses contexts can make two of them collide. Equal fingerprints are a
 //! reason to compare kind and context, never a proof that they are equal.
 //!
-//! AIP-17 (smart sensors) has the same idea with Python's `hash`, which is salted per process. So equal
-//! sensors that were registered by two workers were not found to be equal.
+//! AIP-17 (smart sensors) has the same idea with Python's `hash`, which is salted per process. So it did not
+//! recognise equal sensors that two workers had registered.
 
 use std::fmt;
 use std::hash::Hasher as _;

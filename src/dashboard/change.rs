@@ -24,7 +24,7 @@ const MOST_BYTES: usize = 32 * 1_024;
 /// The longest grace that a form gives.
 const MOST_GRACE: u64 = 7 * 86_400;
 
-/// What became of one task or subject.
+/// What happened to one task or subject.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) subject: String,
@@ -151,7 +151,7 @@ impl Order {
         }
     }
 
-    /// Does it, and returns what became of each.
+    /// Does it, and returns what happened to each.
     fn apply(&self, board: &Dashboard, who: &str) -> Result<Vec<Outcome>, Trouble> {
         let store = board.store.as_ref();
         let (subject, is_done, result) = match self {
@@ -164,7 +164,7 @@ impl Order {
                 let is_new = done.first() == Some(&true);
                 let was = if is_new { "paused" } else { "was paused before" };
                 let result = match drains.as_deref().map(<[Drain]>::first) {
-                    // It is paused all the same, and who did that is logged.
+                    // It is paused anyway, and who did that is logged.
                     Err(_) => format!("{was}; what of it runs could not be read"),
                     Ok(Some(Drain::Draining { leases: 1 })) => format!("{was}; 1 lease goes on"),
                     Ok(Some(Drain::Draining { leases })) => format!("{was}; {leases} leases go on"),

@@ -28,7 +28,7 @@ impl Named {
     }
 }
 
-/// Returns the key as it can be pasted again, also if names hold a `/`.
+/// Returns the key as it can be pasted again, even if names hold a `/`.
 pub(super) fn typed(key: &TaskKey) -> String {
     let names = [key.namespace.as_str(), key.workflow.as_str(), key.run.as_str(), key.task.as_str()];
     let mut parts: Vec<Value> = names.into_iter().map(Value::from).collect();
@@ -43,7 +43,7 @@ fn other() -> Trouble {
     )
 }
 
-/// Reads an array of names with perhaps an index, or an object. `None` is no JSON: a namespace may begin like it.
+/// Reads an array of names with perhaps an index, or an object. `None` if it is not JSON: a namespace may begin alike.
 fn of_json(text: &str) -> Result<Option<TaskKey>, Trouble> {
     let Ok(value) = serde_json::from_str::<Value>(text) else { return Ok(None) };
     let Some(parts) = value.as_array() else {

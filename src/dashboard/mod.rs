@@ -1,9 +1,9 @@
 //! Pages that show a store in a browser: an [`axum`] router that a host mounts in its own web service, under any path
 //! and behind its own authentication. `stationmaster serve` runs the same router on its own.
 //!
-//! Nothing can be changed until [`Dashboard::allow_changes`] says who changes it. Payloads, values, contexts of sensors
-//! and attributes of runs are hidden until [`Dashboard::show_payloads`]. A host should admit only known users, because
-//! the pages show the names of all tasks.
+//! Nothing can be changed until [`Dashboard::allow_changes`] says who may. Payloads, values, contexts of
+//! sensors and attributes of runs are hidden until [`Dashboard::show_payloads`]. A host should admit only
+//! known users, because the pages show the names of all tasks.
 //!
 //! Pages are HTML and load nothing from other sites. They can be read without JavaScript; with it they stay up to date.
 //! A page that many people keep open is computed at most once a second, and at most four threads call the store.
@@ -127,8 +127,8 @@ impl Dashboard {
         self
     }
 
-    /// Sets a callback for each change, called after it was made, once for each task. With the feature `tracing` each change is also an
-    /// event of target `stationmaster::dashboard`. The message of a cancelled task names who cancelled it.
+    /// Sets a callback for each change, called after it was made, once per task. With the feature `tracing` each change
+    /// is also an event of target `stationmaster::dashboard`. A cancelled task's message names who cancelled it.
     pub fn log(mut self, log: impl Fn(&Change) + Send + Sync + 'static) -> Self {
         self.log = Some(Arc::new(log));
         self

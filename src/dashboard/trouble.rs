@@ -9,7 +9,7 @@ use crate::error::{Error, Invalid};
 pub(super) struct Trouble {
     pub(super) status: StatusCode,
     pub(super) text: String,
-    /// Whether a change may have taken effect all the same.
+    /// Whether a change may have taken effect anyway.
     pub(super) is_unknown: bool,
 }
 

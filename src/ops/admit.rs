@@ -33,7 +33,7 @@ pub struct AdmitRequest {
     /// The holder of the granted leases.
     pub holder: Holder,
     /// The name of this tick, unique among those of all holders. While the store remembers it, repeating the
-    /// name grants nothing more. It returns what is left of what the first call was granted.
+    /// name grants nothing more. It returns those leases of the first call that still hold.
     pub request: RequestId,
     /// The request of an earlier tick whose result the caller has received or does not need. If this tick
     /// grants something, the store remembers it instead of that one, which can no longer be repeated. A
@@ -57,7 +57,7 @@ pub struct AdmitRequest {
     pub started: bool,
     /// How many lanes a tick names at most, and reads before it reads in pages.
     pub(crate) named: usize,
-    /// How many marks it makes at most, and how many it removes because they have ended by themselves.
+    /// How many marks it makes at most, and how many it removes because they have ended on their own.
     pub(crate) marks: usize,
 }
 
@@ -94,12 +94,12 @@ impl AdmitRequest {
         self
     }
 
-    /// Admits from these queues alone. What tasks of other queues hold counts all the same. Under
-    /// [`Policy::Reserve`], the first tasks of queues that somebody else serves keep the next slots of a full
-    /// pool for themselves, because slots belong to the pool.
+    /// Admits from these queues only. What tasks of other queues hold still counts. Under
+    /// [`Policy::Reserve`], the first tasks of queues that others serve also reserve the next slots of a full
+    /// pool, because slots belong to the pool.
     ///
-    /// Each holder announces what it serves, once in the length of its leases. If no holder has announced a queue
-    /// for twice that length, no one serves it: its tasks reserve nothing, and
+    /// Each holder announces what it serves, once per lease length. A queue that no holder has announced for
+    /// twice that length is not served: its tasks reserve nothing, and
     /// [`queues`](crate::store::ReadTx::queues) and [`explain`](crate::store::ReadTx::explain) report it.
     #[must_use]
     pub fn serves(mut self, queues: impl IntoIterator<Item = QueueName>) -> Self {
@@ -107,7 +107,7 @@ impl AdmitRequest {
         self
     }
 
-    /// Returns what its holder tells about the queues that it serves.
+    /// Returns what its holder announces about the queues that it serves.
     pub(super) fn serving(&self, now: Timestamp) -> Serving {
         Serving::new(self.holder.clone(), self.serves.clone(), now, self.lease)
     }
@@ -128,11 +128,11 @@ impl AdmitRequest {
         self
     }
 
-    /// Starts the granted tasks in the same instant, as [`Tx::start`] would after the tick. They are
+    /// Starts the granted tasks at the instant of the grant, as [`Tx::start`] would after the tick. They are
     /// [`Running`](crate::TaskState::Running), and the host saves a transaction.
     ///
-    /// A task that [records its attempts as runs](crate::NewTask::attempts_as_runs) is granted only, and is
-    /// still to be started. Its run may be locked by another transaction, and a tick waits for no row.
+    /// A task that [records its attempts as runs](crate::NewTask::attempts_as_runs) is only granted, and
+    /// still has to be started. Its run may be locked by another transaction, and a tick waits for no row.
     #[must_use]
     pub fn started(mut self) -> Self {
         self.started = true;
@@ -148,12 +148,12 @@ pub struct Admission {
     pub granted: Vec<TaskRecord>,
     /// The ready tasks left waiting, by lane, with the reason. Empty in the result of a repeated request.
     ///
-    /// A tick names at most 256 lanes: those whose needs the store has known longest, of the lanes that had ready tasks
-    /// when it began.
+    /// A tick names at most 256 of the lanes that had ready tasks when it began: those whose needs the store
+    /// has known longest.
     pub refusals: Vec<Refusal>,
     /// True if more lanes had ready tasks when the tick began than it names. Tasks of those others may wait, too.
     pub more_lanes: bool,
-    /// Workflows that the tick found without a definition. The host fails their scheduled tasks. Only
+    /// Workflows for which the tick found no definition. The host fails their scheduled tasks. Only
     /// [`crate::admission::AirflowWindow`] fills this in.
     pub missing: Vec<LimitKey>,
     /// The number of overdue tasks that the tick made ready, at most 10,000.
@@ -163,7 +163,7 @@ pub struct Admission {
     /// rate of a limit, it is not after the next token. With budget 0 that holds for the named lanes, and for what an
     /// earlier tick refused.
     pub next_due: Option<Timestamp>,
-    /// When the holder has to tell again which queues it serves.
+    /// When the holder has to announce again which queues it serves.
     pub(crate) tells_at: Option<Timestamp>,
 }
 
@@ -206,27 +206,28 @@ impl Tx<'_> {
     /// are overdue, [`Admission::next_due`] is `now`. An overdue task that has not been made ready is not
     /// part of the plan, even if its priority is higher.
     ///
-    /// A call costs three store calls, however many pools, limits and tasks there are:
+    /// A call makes three store calls, however many pools, limits and tasks there are:
     /// [`survey`](crate::store::contract::TaskTx::survey),
     /// [`candidates`](crate::store::contract::TaskTx::candidates) and
-    /// [`grant_if_open`](crate::store::contract::TaskTx::grant_if_open). It costs one if nothing is ready or
+    /// [`grant_if_open`](crate::store::contract::TaskTx::grant_if_open). It makes one if nothing is ready or
     /// nothing fits. A lane's first share of candidates is twice the budget over the number of lanes with
-    /// ready tasks, and at least 16, or fewer with more than 256 lanes. Candidates are requested again only if
-    /// a lane with room for more got all of its first share admitted. The shares double each time, so `n` such
-    /// lanes cost at most about log2(`n`) further calls. A repeated request costs two calls. Once in the length
-    /// of the holder's leases a call more notes which queues it serves.
+    /// ready tasks, and at least 16, or fewer with more than 256 lanes. Candidates are requested again only
+    /// if a lane with room for more got all of its first share admitted. The shares double each time, so `n`
+    /// such lanes cost at most about log2(`n`) further calls. A repeated request makes two calls. Once per
+    /// lease length, one more call records which queues the holder serves.
     ///
     /// **It is the last verb of its transaction that writes.** After it the transaction may admit again and
     /// read. Every other verb returns [`Invalid::AfterAdmit`]: begin another transaction. So a tick never
-    /// waits for a row, and ticks of others wait only for its commit.
+    /// waits for a row, and other ticks wait only for its commit.
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::NoQueues`] for a request that serves no queue, and [`Invalid::WindowWith`] for one by
-    /// Airflow's window that names queues, or if the store has families or its tasks rates. Returns
-    /// [`Invalid::TickInHostTransaction`] in a PostgreSQL transaction that the host owns. Nothing was granted by any of these. Returns
-    /// [`Invalid::RequestOfAnother`] if another holder used the request's name and holds what it was granted. Returns [`crate::error::StoreErrorKind::Conflict`] if the store changed between
-    /// plan and grant. A transaction should exclude that: run it again. Returns other store errors unchanged.
+    /// Returns [`Invalid::NoQueues`] for a request that serves no queue, and [`Invalid::WindowWith`] for Airflow's
+    /// window with named queues, families or rates. Returns [`Invalid::TickInHostTransaction`] in a PostgreSQL
+    /// transaction that the host owns. In these cases nothing was granted. Returns [`Invalid::RequestOfAnother`] if
+    /// another holder used the request's name and holds what it was granted. Returns
+    /// [`crate::error::StoreErrorKind::Conflict`] if the store changed between plan and grant: run the transaction
+    /// again. Returns other store errors unchanged.
     ///
     /// # Examples
     ///
@@ -282,7 +283,7 @@ impl Tx<'_> {
                 if let Some(granted) = granted {
                     let at_once = plan.is_cut.then_some(now);
                     let next_due = next_due.into_iter().chain(at_once);
-                    // A mark that is over by now is one more than a tick wakes.
+                    // A mark that has already ended is beyond what one tick removes.
                     let next_token = survey.next_token.map(|next| next.max(now));
                     let next_due = next_due.chain(plan.next_token).chain(next_token).min();
                     let (Plan { refusals, more_lanes, missing, .. }, promoted) = (plan, survey.promoted);
@@ -309,7 +310,7 @@ pub(super) trait Reads {
     /// Returns the ready tasks of these pages.
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>>;
 
-    /// Makes marks, and returns lanes that the survey left out.
+    /// Records marks, and returns lanes that the survey left out.
     fn lanes(&mut self, after: OrderKey, limit: usize, marks: &[Mark]) -> StoreResult<Survey>;
 }
 
@@ -373,7 +374,7 @@ pub(super) fn plan_over(
     }
 }
 
-/// Supplies lanes that a survey left out, and what they name.
+/// Adds lanes that a survey left out, and what they name.
 fn feed_more(planner: &mut Planner, survey: &Survey, mut more: Survey, now: Timestamp) {
     let families = Families::new(&survey.families);
     more.limits.iter_mut().for_each(|limit| families.apply(limit));
@@ -405,22 +406,22 @@ pub(crate) fn apply_families(survey: &mut Survey, policy: &Policy) -> Result<(),
     Ok(())
 }
 
-/// Tells a planner what is counted. The store's clock never steps back behind a token that was taken.
+/// Passes to a planner what is counted. The store's clock never steps back behind a token that was taken.
 pub(crate) fn feed(planner: &mut Planner, survey: &Survey, now: Timestamp) {
     let clock = survey.clock.map_or(now, |last| last.max(now));
     planner.feed_capacity(&survey.pools, &survey.limits, &survey.rates, clock);
 }
 
-/// For how long notes of who serves what are kept after they stopped counting: clocks of holders differ.
+/// How long announcements are kept after they stopped counting, because the holders' clocks differ.
 const KEPT: Duration = Duration::from_secs(600);
 
-/// Returns when the holder has to tell again what it serves; `None` if it has to now.
+/// Returns when the holder has to announce again what it serves; `None` if it has to now.
 pub(super) fn tells_at(new: &Serving, told: &[Serving]) -> Option<Timestamp> {
     let known = told.iter().find(|serving| serving.is_replaced_by(new));
     known.filter(|known| !known.is_outdated_by(new)).map(Serving::due)
 }
 
-/// Notes which queues a tick serves, if that is not known or was told a lease ago. Returns when to tell again.
+/// Records which queues a tick serves, if that is unknown or a lease old. Returns when to announce again.
 fn tell(tx: &mut Tx<'_>, new: &Serving, told: &[Serving]) -> Result<Timestamp> {
     if let Some(at) = tells_at(new, told) {
         return Ok(at);
@@ -461,7 +462,7 @@ fn ahead(now: Timestamp, request: &AdmitRequest) -> Option<Ahead> {
     Some(Ahead { holder, lease, replaces, forget: Forget::before(now - request.remember, FORGET), started })
 }
 
-/// Returns what was granted ahead. It is what counts, and the plan says why the others wait.
+/// Returns what was granted ahead. It is what counts; the plan only explains why the others wait.
 fn as_planned(granted: Vec<TaskRecord>, plan: &Plan) -> Vec<TaskRecord> {
     let ids = |tasks: &[TaskRecord]| tasks.iter().map(|task| task.id).collect::<Vec<_>>();
     let planned = || plan.admit.iter().map(|candidate| candidate.order.id).collect::<Vec<_>>();

@@ -29,7 +29,7 @@ pub enum Outcome {
     Failed {
         /// The reason, for people.
         message: String,
-        /// What the failure says about the next attempt.
+        /// What the failure implies for the next attempt.
         retry: RetryAdvice,
     },
     /// The work was not needed.
@@ -37,17 +37,17 @@ pub enum Outcome {
         /// The reason, for people.
         message: String,
     },
-    /// The work was not done, because the holder stops. The task is ready again at once. The attempt does not count
-    /// against its retry policy.
+    /// The work was not done, because the holder is stopping. The task is ready again at once. The attempt
+    /// does not count against its retry policy.
     GivenBack,
 }
 
-/// What a failure says about the next attempt.
+/// What a failure implies for the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RetryAdvice {
-    /// The failure says nothing: the policy decides.
+    /// Nothing: the policy decides.
     #[default]
     Policy,
     /// Not sooner than this (a server's `Retry-After`).
@@ -213,8 +213,8 @@ impl Tx<'_> {
     /// A lease that expired but was not reaped yet is renewed, because no other holder was given the task. An expiry
     /// never moves back: a renewal to an earlier instant succeeds and changes nothing.
     ///
-    /// A [`Keeper`](crate::service::Keeper) calls this in time, repeats it after a failure, and tells each holder the
-    /// result.
+    /// A [`Keeper`](crate::service::Keeper) calls this in time, repeats it after a failure, and notifies the
+    /// holders of cancelled and lost leases.
     ///
     /// # Errors
     ///
@@ -228,11 +228,11 @@ impl Tx<'_> {
         self.renew_leases(leases, now.into() + lease)
     }
 
-    /// Stores what holders say about their work in [`Lease::note`](crate::lease::Lease) of the task's record. A note
-    /// replaces the previous one, disappears with its lease, and has no effect. Each has at most [`MAX_NOTE_BYTES`]
-    /// bytes. Of several notes for one lease, the last counts.
+    /// Stores what holders say about their work in [`Lease::note`](crate::lease::Lease) of the task's record.
+    /// A note replaces the previous one, disappears with its lease, and has no effect. Each has at most
+    /// [`MAX_NOTE_BYTES`] bytes. If a call names a lease twice, the last note counts.
     ///
-    /// Returns `false` if the lease was lost, or if another transaction holds it right now. The call waits for no one.
+    /// Returns `false` if the lease was lost, or if another transaction holds it right now. The call never waits.
     ///
     /// The handlers of a worker call [`Attempt::note`](crate::service::Attempt::note), which is written with the next renewal.
     ///
@@ -283,10 +283,10 @@ impl Tx<'_> {
     /// [`start`](crate::store::Tx::start); such an attempt is not in the index of runs.
     ///
     /// The call may be repeated, for example after a commit of unknown outcome. It returns
-    /// [`Finished::Already`] if the same finish took effect under the lease before: success with the same value, a
-    /// failure, a skip, or given back. Messages are not compared. It returns [`Finished::Stale`] if anything else ended
-    /// the lease or has moved the task since; then this finish is not stored. If one call has two finishes for one
-    /// lease, the first counts and the second is treated as a repeated one.
+    /// [`Finished::Already`] if the same finish took effect under the lease before: success with the same
+    /// value, a failure, a skip, or given back. Messages are not compared. It returns [`Finished::Stale`] if
+    /// anything else ended the lease or has moved the task since; then this finish is not stored. If one call
+    /// names a lease twice, the first finish counts and the second is treated as a repetition.
     ///
     /// # Errors
     ///

@@ -55,7 +55,7 @@ impl Tx<'_> {
     /// becomes `Cancelled`. If its holder reports a success or a skip, that is its end. If the lease expires, at the
     /// deadline or before, the task also becomes `Cancelled`. [`clear`](Self::clear) runs it again.
     ///
-    /// The call may be repeated. The earliest deadline counts, with the message that was given with it. A key that is
+    /// The call may be repeated. The earliest deadline counts, with the message that was given with it. A key
     /// named twice is cancelled once, and has the same result both times.
     ///
     /// # Errors

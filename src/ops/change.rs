@@ -30,7 +30,7 @@ pub enum Changed {
     Unknown,
 }
 
-/// What was done about each task; `None` if the task changed nevertheless.
+/// What was done about each task; `None` if the task changed anyway.
 type Answers = Vec<Option<Changed>>;
 
 impl Tx<'_> {
@@ -51,13 +51,13 @@ impl Tx<'_> {
     /// a namespace in the query: that list is in the order of keys, which no edit changes. Such an edit is also applied
     /// twice if it is repeated after a commit of unknown outcome.
     ///
-    /// `edit` may be called more than once for a task; any side effects are the host's own concern. A key that is named
+    /// `edit` may be called more than once for a task; its side effects are the host's concern. A key named
     /// twice is changed once, and has the same result both times.
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::KeyChanged`](crate::error::Invalid::KeyChanged) for an edit of the key. Returns what
-    /// [`enqueue`](Self::enqueue) returns for a task that asks for something no store can give. Returns
+    /// Returns [`Invalid::KeyChanged`](crate::error::Invalid::KeyChanged) for an edit of the key. Returns the
+    /// errors of [`enqueue`](Self::enqueue) for a task that asks for something no store can give. Returns
     /// [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
@@ -205,8 +205,8 @@ impl Tx<'_> {
         Ok(page)
     }
 
-    /// Does `work` on the tasks with these keys, each once and locked, and returns a result for each key. If `work`
-    /// returns `None` for a task, because it changed nevertheless, it gets that task again.
+    /// Does `work` on the tasks with these keys, each once and locked, and returns a result for each key. If
+    /// `work` returns `None` for a task, because it changed anyway, it gets that task again.
     fn on_waiting(
         &mut self,
         keys: &[TaskKey],

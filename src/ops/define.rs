@@ -18,7 +18,7 @@ impl Tx<'_> {
     ///
     /// Sizes, maxima and rates apply from the next tick on, to all tasks. Tasks keep what they hold, so a pool or a
     /// maximum may be below what is in use. Caps apply to enqueues from the commit on. Nothing is paused or resumed, so
-    /// a program may define everything at each start. A call that changes nothing waits for no one.
+    /// a program may define everything at each start. A call that changes nothing does not wait.
     ///
     /// # Errors
     ///
@@ -140,8 +140,8 @@ impl Tx<'_> {
         })
     }
 
-    /// Pauses subjects: no task of them is granted once the transaction has committed, until they are resumed.
-    /// Returns which of them were not paused before.
+    /// Pauses subjects. Once the transaction has committed, none of their tasks is granted until they are
+    /// resumed. Returns which of them were not paused before.
     ///
     /// Anything with a name can be paused, defined or not. Sizes stay as they are, and work that holds a lease goes on.
     /// [`drain`](ReadTx::drain) shows when it has ended. Each tick looks at every pause, so pause a family rather than
@@ -188,7 +188,7 @@ impl ReadTx<'_> {
     /// Returns for each subject whether it is paused, and whether leases of its tasks are left.
     ///
     /// Tasks that became sensors hold no lease, whether or not they keep slots. Each end of a lease wakes listeners for
-    /// capacity, which can then ask again. The cost grows with the number of leases and lanes.
+    /// capacity, which can then call this again. The cost grows with the number of leases and lanes.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ use crate::store::ReadTx;
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-/// What keeps a task from running. It is computed when asked for and never stored.
+/// What keeps a task from running. It is computed on demand and never stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -101,13 +101,13 @@ impl Explanation {
 }
 
 impl ReadTx<'_> {
-    /// Returns all that keeps each of these tasks from running at this instant.
+    /// Returns everything that keeps each of these tasks from running at this instant.
     ///
     /// A task of a queue that no one serves is refused with that reason, once any admitter has recorded which queues it
     /// serves.
     ///
-    /// A call costs at most eight store calls, however many tasks it names. It reads these tasks and the pools,
-    /// limits and queues that they need.
+    /// A call makes at most eight store calls, however many tasks it names. It reads these tasks and the
+    /// pools, limits and queues that they need.
     ///
     /// # Errors
     ///

@@ -32,8 +32,8 @@ impl Tx<'_> {
         Ok(gone)
     }
 
-    /// Deletes consumers of the feed, which then hold back nothing. Returns for each whether it existed. A consumer
-    /// that still reads registers again, as a new one.
+    /// Deletes consumers of the feed, which then hold back no events. Returns for each whether it existed. A
+    /// consumer that still reads is registered again as a new one.
     ///
     /// # Errors
     ///

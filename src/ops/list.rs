@@ -9,7 +9,7 @@ use crate::store::contract::TaskWalk;
 use crate::task::list::Cursor;
 use crate::task::{PastAttempt, TaskCount, TaskPage, TaskQuery, TaskRecord};
 
-/// The most of which [`ReadTx::count_tasks`] counts one by one.
+/// The most tasks that [`ReadTx::count_tasks`] counts one by one.
 const MOST_COUNTED: usize = 1_000_000;
 
 impl ReadTx<'_> {

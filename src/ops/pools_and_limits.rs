@@ -11,7 +11,7 @@ use crate::pool::{PoolRecord, PoolStats};
 use crate::store::ReadTx;
 
 impl ReadTx<'_> {
-    /// Returns the pools of these names; `None` for a name without a pool.
+    /// Returns the pools with these names; `None` for a name without a pool.
     ///
     /// # Errors
     ///
@@ -39,9 +39,9 @@ impl ReadTx<'_> {
         Ok(self.raw().pool_stats(names)?)
     }
 
-    /// Returns the limits of these keys, including keys that only tasks mentioned; `None` for an unknown key. A
-    /// key that is not defined itself has the maximum, the rate and the cap of its family. Of a rate it says from when on
-    /// there is a token.
+    /// Returns the limits of these keys, including keys that only tasks mention; `None` for an unknown key. A
+    /// key that is not defined itself has the maximum, the rate and the cap of its family. A rate includes
+    /// the instant from which there is a token.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl ReadTx<'_> {
         Ok(limits)
     }
 
-    /// Says of limits with a rate from when on there is a token.
+    /// Sets, for limits with a rate, the instant from which there is a token.
     fn name_tokens<'l>(&mut self, limits: impl Iterator<Item = &'l mut LimitRecord>) -> Result<()> {
         let mut rated: Vec<&mut LimitRecord> = limits.filter(|limit| limit.rate.is_some()).collect();
         if rated.is_empty() {

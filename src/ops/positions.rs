@@ -20,7 +20,7 @@ use crate::time::Timestamp;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Position {
-    /// This many; with 0 it is the first of its pool. At most the number that the caller named.
+    /// This many, at most the number that the caller named. 0 means that it is the first of its pool.
     Before(u64),
     /// More than this many, which is the number that the caller named.
     MoreThan(u64),
@@ -35,15 +35,15 @@ impl ReadTx<'_> {
     /// Returns how many ready tasks of its pool precede each of these tasks in the order of admission. Counts
     /// up to `most` of them.
     ///
-    /// The tasks of all queues count. Whether they fit does not matter: a tick may admit a task before one that
-    /// precedes it and does not fit. Overdue tasks that no tick has made ready do not count. Shares take turns as they
-    /// would in a tick that begins now and admits all of these tasks.
+    /// The tasks of all queues count. Whether they fit does not matter: a tick may admit a task before one
+    /// that precedes it and does not fit. Overdue tasks that no tick has made ready do not count. Shares
+    /// alternate as they would in a tick that begins now and admits all of these tasks.
     ///
-    /// A call costs three store calls, however many keys it names. If the first tasks of a pool are in few of
-    /// its many lanes, it costs up to about log2 of the number of lanes more. It reads the named tasks and the
-    /// lanes that have ready tasks. For each pool it usually reads at most `3 * most` tasks and 17 of each lane, and
-    /// never more than `most + 1` of a lane. The number of waiting tasks does not matter. A display needs no more than
-    /// 100.
+    /// A call makes three store calls, however many keys it names. If the first tasks of a pool are in few of
+    /// its many lanes, it makes up to about log2 of the number of lanes more. It reads the named tasks and
+    /// the lanes that have ready tasks. For each pool it usually reads at most `3 * most` tasks and 17 of
+    /// each lane, and never more than `most + 1` of a lane. The number of waiting tasks does not matter. A
+    /// display needs no more than 100.
     ///
     /// # Errors
     ///

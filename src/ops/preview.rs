@@ -27,9 +27,9 @@ impl ReadTx<'_> {
     /// * A tick on PostgreSQL adds up at most 10,000 changes that other transactions made to counters. A preview
     ///   adds up all of them.
     ///
-    /// A call costs three store calls, or one if nothing is ready or nothing fits. It repeats one of them for
+    /// A call makes three store calls, or one if nothing is ready or nothing fits. It repeats one of them for
     /// more candidates as often as [`Tx::admit`](crate::store::Tx::admit) does. Up to four more find overdue
-    /// tasks and what these need. The call reads what the tick would read, and the granted tasks.
+    /// tasks and what they need. The call reads what the tick would read, and the granted tasks.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Reads for Previewing<'_> {
 struct Promoted {
     count: usize,
     by_lane: BTreeMap<LaneId, Vec<Candidate>>,
-    /// Of their lanes those that have no other ready tasks.
+    /// Their lanes that have no other ready tasks.
     new: BTreeSet<LaneId>,
 }
 

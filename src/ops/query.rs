@@ -11,7 +11,7 @@ use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
 impl ReadTx<'_> {
-    /// Returns the tasks of these keys; `None` for a key without a task.
+    /// Returns the tasks with these keys; `None` for a key without a task.
     ///
     /// # Errors
     ///
@@ -20,7 +20,7 @@ impl ReadTx<'_> {
         Ok(self.raw().tasks(keys)?)
     }
 
-    /// Returns the tasks of these numbers; `None` for a number without a task.
+    /// Returns the tasks with these numbers; `None` for a number without a task.
     ///
     /// # Errors
     ///
@@ -31,8 +31,8 @@ impl ReadTx<'_> {
 
     /// Returns what the store's data takes on disk: the name of each part and its bytes, the largest first.
     ///
-    /// On PostgreSQL each table is a part, with its indexes. On SQLite the parts are what is in use in the file, with what
-    /// else is there, and its free pages. The memory store has none.
+    /// On PostgreSQL each table is a part, with its indexes. On SQLite the parts are the file's used pages,
+    /// including other tables', and its free pages. The memory store has none.
     ///
     /// # Errors
     ///
@@ -55,9 +55,9 @@ impl ReadTx<'_> {
     /// the first page, and the last task of a page for the next. A page with fewer than `limit` tasks is the last.
     ///
     /// A process that restarts under the same name finds what it held before, and can continue:
-    /// [`Keeper::keep`](crate::service::Keeper::keep) renews these leases. An expired lease is among them until it is
-    /// ended. Give each process its own name, because the leases of a live process with the same name are returned,
-    /// too.
+    /// [`Keeper::keep`](crate::service::Keeper::keep) renews these leases. An expired lease is included until
+    /// it is ended. Give each process its own name, because the leases of a live process with the same name
+    /// are returned, too.
     ///
     /// In memory and on SQLite a call reads the leases of all holders after `after`, of which there are at most as many as
     /// slots. On PostgreSQL it reads those of this holder. Call it at a start, not in a loop.
@@ -130,7 +130,7 @@ impl ReadTx<'_> {
         Ok(self.raw().consumers()?)
     }
 
-    /// Returns the runs of these keys; `None` for a key without a run.
+    /// Returns the runs with these keys; `None` for a key without a run.
     ///
     /// # Errors
     ///

@@ -24,9 +24,9 @@ impl Tx<'_> {
     /// end as [`TaskState::Cancelled`]. The holder's later calls under these leases are stale. Leases that another
     /// transaction holds right now are left for later.
     ///
-    /// The function ends expired leases, whatever kept the holder from renewing them.
-    /// [`Upkeep`](crate::service::Upkeep) waits if it was itself delayed. A host that calls this function in its own
-    /// transaction must decide for itself whether to wait.
+    /// It ends expired leases whatever kept the holder from renewing them. [`Upkeep`](crate::service::Upkeep)
+    /// waits if it was itself delayed. A host that calls this function in its own transaction must itself
+    /// decide whether to wait.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ pub(crate) fn reap_expired_by(
     })
 }
 
-/// Their records are in memory together, payloads included.
+/// All of their records are in memory at once, payloads included.
 const LOOKS: usize = 64;
 
 /// Locks at most `limit` expired leases with their runs. A task whose run another transaction holds is reaped later,

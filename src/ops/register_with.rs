@@ -15,8 +15,7 @@ impl Tx<'_> {
     /// Registers sensors like [`register`](Self::register) if the operator's settings let the task wait as a
     /// sensor. Otherwise returns [`Registered::Ineligible`].
     ///
-    /// If there are two sensors for one lease, the first counts here, too. If it is ineligible, so is the
-    /// other.
+    /// If there are two sensors for one lease, the first counts. If it is ineligible, so is the other.
     ///
     /// # Errors
     ///

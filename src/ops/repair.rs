@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::store::{Discrepancy, Tx};
 
 impl Tx<'_> {
-    /// Sets every counter to what it counts, and returns those that differed, as they were.
+    /// Sets every counter to what it counts. Returns those that differed, as they were before.
     ///
     /// A correct store never has such a counter, so also find out what happened. The tables may have been written by
     /// hand, or restored in part. Only counters are changed, because all of them can be computed again from the tasks:
@@ -12,8 +12,8 @@ impl Tx<'_> {
     /// are ready. Anything else that [`audit`](crate::store::ReadTx::audit) finds stays as it is:
     /// [`Discrepancy::Task`], and a missing lane. No store can know what such a row should say. Restore a backup.
     ///
-    /// It reads all tasks that have not ended, in SQLite all tasks, and no one else writes meanwhile; on PostgreSQL no
-    /// tick runs meanwhile, and everything else goes on. Nothing else may be written in the transaction afterwards.
+    /// It reads all tasks that have not ended, and on SQLite all tasks. No other transaction writes
+    /// meanwhile; on PostgreSQL only ticks wait. Nothing else may be written in the transaction afterwards.
     ///
     /// # Errors
     ///

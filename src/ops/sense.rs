@@ -24,7 +24,7 @@ pub enum Registered {
     NotRunning,
     /// The lease is stale. Nothing was changed; stop the work.
     Stale,
-    /// Somebody [cancelled](crate::store::Tx::cancel) the task. It has ended as [`TaskState::Cancelled`], and its
+    /// The task was [cancelled](crate::store::Tx::cancel). It has ended as [`TaskState::Cancelled`], and its
     /// slots are free.
     Cancelled,
     /// The operator's settings do not let the task wait as a sensor. Nothing was changed: the task continues
@@ -49,7 +49,7 @@ impl Tx<'_> {
     ///
     /// Their limits are freed too. An earlier registration is replaced. If there are two sensors for one
     /// lease, the first counts. The call does not consult settings; see
-    /// [`register_with`](crate::store::Tx::register_with). A task that somebody [cancelled](Self::cancel) does not
+    /// [`register_with`](crate::store::Tx::register_with). A task that was [cancelled](Self::cancel) does not
     /// begin to wait: it ends.
     ///
     /// # Errors
@@ -132,8 +132,8 @@ fn keeping_pools<'a>(
 }
 
 impl Tx<'_> {
-    /// Ends sensors. Each task that is still sensing under that registration moves on. The [feed](crate::feed) tells of
-    /// it, if the task says so.
+    /// Ends sensors. Each task that is still sensing under that registration moves on. The
+    /// [feed](crate::feed) reports it if the task opted in.
     ///
     /// The attempt fails if the sensor failed, could not be poked for too long or exceeded its execution
     /// timeout. The task's policy then decides whether it is retried. A sensor that timed out
@@ -169,7 +169,7 @@ pub(crate) enum EndedSensor {
 }
 
 /// Works like [`end_sensors`](crate::store::Tx::end_sensors), but passes over what other transactions hold.
-/// For pokers: no worker may wait for a host.
+/// For pokers, which must not wait for a host.
 pub(crate) fn end_free_sensors(
     tx: &mut Tx<'_>,
     now: Timestamp,
@@ -268,7 +268,7 @@ fn decide(task: &TaskRecord, ending: &Ending, now: Timestamp) -> Move {
         return leave::failed(task, now, message, RetryAdvice::Policy);
     }
     let goes_on = ending.to == TaskState::Scheduled;
-    // The next attempt tells by the value that the sensor has landed.
+    // The value tells the next attempt that the sensor has landed.
     let no_value = (goes_on && ending.reason == EndReason::Landed).then(String::new);
     Move {
         forgive: u32::from(goes_on),

@@ -23,9 +23,9 @@ pub(crate) struct Life {
 }
 
 impl ReadTx<'_> {
-    /// Returns what the store knows of the life of each task as a sensor, in order, each line with its instant: its
-    /// latest registration, the workers that took it over, outages of its target, and its ends, those of earlier
-    /// attempts included. Empty for a task that is unknown or was no sensor.
+    /// Returns what the store knows of the life of each task as a sensor, in order, each line with its instant. The
+    /// lines are its latest registration, the workers that took it over, outages of its target, and its ends, including
+    /// those of earlier attempts. Empty for a task that is unknown or was never a sensor.
     ///
     /// The pokes are in the log of the worker that made them: [`FileLog::reader`](crate::service::FileLog::reader)
     /// reads both.

@@ -10,10 +10,10 @@ impl Tx<'_> {
     /// Makes transactions that give the same name take turns: each waits until those before it have committed
     /// or rolled back, and then sees what they did. Transactions that give other names do not wait.
     ///
-    /// Call it first in a transaction that decides by what others may be changing at the same time. An example
-    /// is a transaction that ends a task of a run, and enqueues the successor if all others have ended. Two
-    /// that end the last two tasks might not see each other, and neither would enqueue it. With the run's name
-    /// given before the tasks are ended, the second sees the first one's end.
+    /// Call it first in a transaction whose decision depends on what others may be changing at the same time.
+    /// An example is a transaction that ends a task of a run, and enqueues the successor if all others have
+    /// ended. Two that end the last two tasks might not see each other, and neither would enqueue it. With
+    /// the run's name given before the tasks are ended, the second sees the first one's end.
     ///
     /// In memory and on SQLite writers take turns anyway, so the call only checks the names. On PostgreSQL the
     /// second caller waits at `READ COMMITTED`. In a host's transaction at a higher level it gets a conflict

@@ -6,8 +6,8 @@ use crate::store::contract::{PokerRow, Serving, ShardLease};
 use crate::time::Timestamp;
 
 impl ReadTx<'_> {
-    /// Returns which queues admitters have recorded that they serve, by holder. What stopped counting may be among it:
-    /// see [`Serving::until`].
+    /// Returns which queues admitters have recorded that they serve, by holder. Records that no longer count
+    /// may be included: see [`Serving::until`].
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl ReadTx<'_> {
     }
 
     /// Returns the workers of sensors that count as alive at this instant, by name, and the leases of all shards that
-    /// were ever held, by number. The workers of expired leases are no longer alive, or have yet to renew.
+    /// were ever held, by number. A worker whose leases have expired is no longer alive, or has yet to renew.
     ///
     /// # Errors
     ///

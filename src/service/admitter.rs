@@ -22,7 +22,7 @@ use crate::store::serving::for_service;
 use crate::time::Timestamp;
 
 /// After this many ticks in a row that found no task, it looks before it ticks. The first two often directly
-/// follow the last task of a burst: its end wakes whoever admitted it, in some hosts twice.
+/// follow the last task of a burst: its end wakes the admitter, in some hosts twice.
 const LOOKS_AFTER: u32 = 3;
 
 /// Admits waiting tasks for one holder, tick by tick.
@@ -244,8 +244,8 @@ impl Service for Admitter {
         handle.wants(Wanted::tasks_of(QueueMask::serving(self.serves.as_ref())));
     }
 
-    /// Runs [`Self::admit`] with the whole budget. Is due again at once if the budget was spent, and at the
-    /// latest when it has to tell which queues it serves.
+    /// Runs [`Self::admit`] with the whole budget. The next tick is due at once if the budget was spent, and
+    /// otherwise at the latest when the queues that it serves must be announced again.
     fn tick(&mut self, now: Timestamp) -> Result<Admission> {
         let mut admission = self.admit(now, usize::MAX)?;
         admission.next_due = admission.next_due.into_iter().chain(admission.tells_at).min();
@@ -329,9 +329,9 @@ mod tests {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum End {
         Plain,
-        /// Committed, and the answer is lost.
+        /// Committed, and the response is lost.
         Unknown,
-        /// Not committed, and the answer is lost.
+        /// Not committed, and the response is lost.
         UnknownAndUndone,
         /// It cannot begin.
         Refused,

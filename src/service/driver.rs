@@ -93,7 +93,7 @@ pub(super) struct State {
     for_cancels: Vec<Weak<Inner>>,
     /// What its services look for, as far as is known.
     pub(super) wanted: Option<Wanted>,
-    /// How often one of them said so.
+    /// How often one of them reported that.
     pub(super) told_wants: u64,
 }
 
@@ -253,8 +253,8 @@ impl LoopHandle {
 /// [`LoopHandle::wake`] ends the sleep. `each` receives every report and every error.
 ///
 /// If woken ticks find nothing to do ([`Report::is_idle`]), the tick after the next wake comes up to 16
-/// milliseconds later, and up to 64 after a wake [for ready tasks](LoopHandle::wake_for_ready). So many loops
-/// that wait for the same thing cost each other less.
+/// milliseconds later, and up to 64 after a wake [for ready tasks](LoopHandle::wake_for_ready). Many loops
+/// that wait for the same thing then cost each other less.
 ///
 /// After an error the loop continues, unless `each` breaks. It first pauses for 10 milliseconds, and twice as
 /// long after each further error in a row, at most five seconds and at most `longest`. So after a long

@@ -26,7 +26,7 @@ use crate::time::Timestamp;
 /// How many events are read at once. Few, since their texts may be long.
 const PAGE: usize = 64;
 
-/// The pauses before an event that was refused is given again: from the first, doubling, to the second.
+/// The pauses before a refused event is delivered again: from the first, doubling, to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Passes the events of tasks to a handler, for a named consumer: see `docs/feed.md`.
@@ -79,7 +79,7 @@ pub struct FeedReader {
     turn: Duration,
     refresh_every: Duration,
     pause: Duration,
-    /// When an event that was refused is given again.
+    /// When a refused event is delivered again.
     again_at: Option<Timestamp>,
     emitter: Emitter,
 }
@@ -171,8 +171,8 @@ impl FeedReader {
         observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
-    /// Returns the report of a tick that has nothing to write: another reader has the turn, or this one has it for long
-    /// enough and has read everything.
+    /// Returns the report of a tick that has nothing to write. Either another reader has the turn, or this
+    /// one has it for long enough and has read everything.
     fn rests(&self, now: Timestamp) -> Result<Option<FeedReport>> {
         let follow = now + self.refresh_every;
         let (mine, last) = self.store.read(|tx| {

@@ -18,8 +18,8 @@ use crate::id::TaskKey;
 use crate::sensor::{PokeOutcome, SensorRecord};
 use crate::time::Timestamp;
 
-/// What is added to the name of a file that is put aside. No log has a name like that: names are escaped, templates with
-/// a `~` are refused, and a name that was cut ends in a longer hash.
+/// The ending of a file that is put aside. No log has a name like that: names are escaped, templates with a
+/// `~` are refused, and a name that was cut ends in a longer hash.
 const ASIDE: &str = "~1";
 
 /// The longest file or directory name, in bytes: common file systems accept 255, of which a file put aside needs two.
@@ -44,9 +44,9 @@ const LONGEST_TEXT: usize = 2_048;
 /// `{workflow}`, `{run}`, `{task}`, `{map_index}`, `{attempt}`. A part that names `{map_index}` is left out
 /// for tasks that are not mapped, so the last part, the file's name, must not name it. A log cannot lie
 /// outside the root, whatever names tasks have. Bytes of names other than letters, digits and `_ - . + = @ :
-/// ,` are written as `%` and two hexadecimal digits (on Windows `:` too). The names `.` and `..` are escaped
-/// likewise. In a part longer than 253 bytes, a hash of the whole part replaces the end. So different names
-/// have different paths on case-sensitive file systems, except in a part with several placeholders:
+/// ,` are written as `%` and two hexadecimal digits (on Windows `:` too). The names `.` and `..` are escaped,
+/// too. In a part longer than 253 bytes, a hash of the whole part replaces the end. So different names have
+/// different paths on case-sensitive file systems, except in a part with several placeholders:
 /// `{workflow}-{task}` cannot tell `a-b` and `c` from `a` and `b-c`. Give each placeholder its own part, with
 /// a text that distinguishes the parts, as [`Self::AIRFLOW`] does.
 ///
@@ -118,9 +118,9 @@ impl FileLog {
     }
 
     setters! {
-        /// Sets how many bytes the log of an attempt may have, 1 MiB by default. A file that reaches half of that is
-        /// renamed to end in `~1`, in place of an earlier one, and a new file begins. A line longer than that is
-        /// written all the same.
+        /// Sets how many bytes the log of an attempt may have, 1 MiB by default. A file that reaches half of
+        /// that is renamed to end in `~1`, in place of an earlier one, and a new file begins. A longer line
+        /// is still written.
         most_bytes: u64;
     }
 
@@ -199,7 +199,7 @@ fn refused(why: String) -> Invalid {
     Invalid::Template { why }
 }
 
-/// Returns the error for braces that hold no known name, or do not close.
+/// Returns the error for braces that hold no known name or do not close.
 fn no_placeholder(name: &str) -> Invalid {
     refused(format!(
         "{{{name}}} is no placeholder: use {{namespace}}, {{workflow}}, {{run}}, {{task}}, {{map_index}} or {{attempt}}"

@@ -12,7 +12,7 @@
 //! | service | one tick |
 //! |---|---|
 //! | [`Admitter`] | admits waiting tasks: grants leases on slots |
-//! | [`Keeper`] | renews the leases that this process holds, and tells their holders what they lost |
+//! | [`Keeper`] | renews the leases that this process holds, and notifies holders that must stop |
 //! | [`Upkeep`] | ends expired leases and retries or fails their tasks; deletes what is old; optionally closes silent runs, audits and repairs |
 //! | [`Poker`] | pokes what sensors wait for, once per distinct target, and ends the sensors whose condition is met |
 //! | [`FeedReader`] | passes what happened to tasks in the feed to a named consumer |

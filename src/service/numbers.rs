@@ -1,5 +1,5 @@
-//! Changes of sensors, and events of the feed, are followed by their numbers. In some stores a transaction may leave what it appends
-//! without: every follower assigns the numbers before it reads.
+//! Changes of sensors, and events of the feed, are followed by their numbers. In some stores a transaction
+//! may append them without numbers: every follower assigns those before it reads.
 
 use crate::error::{Error, Result};
 use crate::store::Store;
@@ -8,7 +8,7 @@ use crate::store::contract::SensorChanges;
 /// How many changes get their numbers in one transaction.
 const PAGE: usize = 10_000;
 
-/// Returns the numbers of the latest changes, after whatever waits for a number got one.
+/// Returns the numbers of the latest changes, after all that wait for a number have got one.
 pub(super) fn latest_changes(store: &dyn Store) -> Result<SensorChanges> {
     let changes = store.read(|tx| tx.raw().sensor_changes().map_err(Error::from))?;
     if !changes.unnumbered {

@@ -12,7 +12,7 @@ use crate::core::admission::queue_mask::QueueMask;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
     kinds: u8,
-    /// In which of them tasks may become ready.
+    /// The queues in which tasks may become ready.
     queues: QueueMask,
 }
 
@@ -45,14 +45,14 @@ impl Wanted {
 }
 
 impl LoopHandle {
-    /// Notes what a service of this handle looks for. A handle of which this is not known wants everything.
+    /// Notes what a service of this handle looks for. If that is not known, the handle is woken for everything.
     pub(super) fn wants(&self, more: Wanted) {
         let mut state = self.state();
         state.wanted = Some(state.wanted.map_or(more, |wanted| wanted.and(more)));
         state.told_wants = state.told_wants.wrapping_add(1);
     }
 
-    /// Gives the handle to a service. One that does not say what it looks for, such as a host's own, may look for anything.
+    /// Gives the handle to a service. Without `wants`, it may look for anything.
     pub(crate) fn wakes<S: Service>(&self, service: &mut S) {
         let told = self.state().told_wants;
         service.woken_by(self);
@@ -67,8 +67,9 @@ impl LoopHandle {
     /// that were cancelled, for a [`Poker`](super::Poker) sensors, and for a [`FeedReader`](super::FeedReader) events. A
     /// [`Service`] that the host implements is woken for all of this, and so is a handle that drives no service.
     ///
-    /// It lasts until the result is dropped. It works like [`PostgresStore::on_change`], which is for other wishes: it
-    /// shares the connection that listens, a wake-up is a hint, and a loop still looks by itself from time to time.
+    /// It lasts until the result is dropped. It works like [`PostgresStore::on_change`], where you choose the
+    /// changes: it shares the listening connection, a wake-up is a hint, and a loop still looks on its own
+    /// from time to time.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ use crate::error::{Error, Result, StoreError, StoreErrorKind};
 /// What a transaction may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TxMode {
-    /// Only read. Writing in it is a caller's error, and a store may refuse it.
+    /// Only read. Writing is a caller's error, and a store may refuse it.
     Read,
     /// Read and write.
     Write,
@@ -64,8 +64,8 @@ pub struct StoreInfo {
     pub schema: u32,
     /// What its commits survive.
     pub durability: Durability,
-    /// How long a call waits for a connection of the store, and then again for other writers, before it
-    /// returns [`StoreErrorKind::Busy`]. `None` means no limit.
+    /// How long a call waits for one of the store's connections, and then again for other writers. After that
+    /// it returns [`StoreErrorKind::Busy`]. `None` means no limit.
     pub lock_timeout: Option<Duration>,
 }
 
@@ -82,7 +82,7 @@ pub enum Durability {
 }
 
 impl StoreInfo {
-    /// Describes a store whose calls wait for each other without limit.
+    /// Creates the description of a store whose calls wait for each other without limit.
     pub fn new(backend: &'static str, schema: u32, durability: Durability) -> Self {
         Self { backend, schema, durability, lock_timeout: None }
     }
@@ -110,12 +110,12 @@ pub trait Store: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// What `body` returned, or the store's own failure. [`crate::error::StoreErrorKind::Indeterminate`] only
-    /// if the commit itself failed so that its effect is unknown. After an error the store keeps working.
+    /// The error that `body` returned, or the store's own. Its kind is [`crate::error::StoreErrorKind::Indeterminate`]
+    /// only if the commit itself failed and its effect is unknown. After an error the store keeps working.
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()>;
 }
 
-/// How often [`write`](crate::store::MemoryStore::write) runs its body again after a
+/// How many times at most [`write`](crate::store::MemoryStore::write) runs its body again after a
 /// [`crate::error::StoreErrorKind::Conflict`].
 pub const CONFLICT_RETRIES: u32 = 16;
 
@@ -198,7 +198,7 @@ pub(crate) fn write<T>(
     }
 }
 
-/// Returns how long to wait after a conflict that this many others preceded.
+/// Returns how long to wait after a conflict, given the number of those before it.
 fn pause(conflicts: u32) -> Duration {
     Duration::from_micros(200 << conflicts.min(6)).min(Duration::from_millis(10))
 }

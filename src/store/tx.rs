@@ -21,8 +21,8 @@ pub struct ReadTx<'a> {
     inner: Inner<'a>,
 }
 
-/// A transaction that writes, with every verb that a host can use. By dereference it also has everything that
-/// [`ReadTx`] has.
+/// A transaction that writes, with every verb that a host can use. It dereferences to a [`ReadTx`], so it can
+/// also read.
 ///
 /// [`write`](crate::store::MemoryStore::write) passes it to its body.
 /// [`SqliteTx::attach`](super::sqlite::SqliteTx::attach) and [`postgres::tx`](super::postgres::tx) create it
@@ -38,7 +38,7 @@ pub struct Tx<'a> {
     /// How the store failed in a verb that writes several times. If set, the transaction must not be
     /// committed.
     broken: Option<StoreErrorKind>,
-    /// Whether it admitted. It may then admit again and read, and nothing else.
+    /// Whether it has admitted. If so, it may only admit again and read.
     admitted: bool,
     /// Whether its last verb is done. It may then be committed already.
     is_over: bool,
@@ -205,7 +205,7 @@ impl<'a> Tx<'a> {
     ///
     /// # Errors
     ///
-    /// The kind of the failure: roll back.
+    /// An error of the same kind as the failure. Roll back.
     pub fn check_whole(&self) -> Result<()> {
         match &self.read.inner {
             Inner::Borrowed(_) => {}
@@ -275,7 +275,7 @@ impl fmt::Debug for Tx<'_> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Effects {
-    /// Tasks that were enqueued.
+    /// The number of tasks that were enqueued.
     pub enqueued: usize,
     /// Whether tasks may have become ready or capacity may have become free, so that an admitter should look.
     pub wakes_admission: bool,
@@ -291,11 +291,11 @@ pub struct Effects {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stale {
-    /// Tasks that were to start.
+    /// Tasks that should have started.
     pub start: usize,
-    /// Leases that were to be renewed and are lost. A busy one is not counted.
+    /// Leases that were lost before their renewal. Busy ones are not counted.
     pub renew: usize,
-    /// Tasks that were to change state in any other way.
+    /// Tasks that should have changed state in any other way.
     pub change: usize,
 }
 

@@ -63,8 +63,8 @@ impl Poker {
         self.poked_by(&kind, Probe::future(OnRuntime { runtime, look }, NonZeroUsize::MIN))
     }
 
-    /// Sets the poke of this kind, which is given at most `at_most` targets in one future. Its deadline is
-    /// the smallest of its groups' deadlines. [`Poker::at_once`] counts futures, not targets.
+    /// Sets the poke of this kind, which receives at most `at_most` targets in one future. Its deadline is
+    /// the earliest of its groups'. [`Poker::at_once`] counts futures, not targets.
     ///
     /// The future returns an outcome for each request, in their order. A wrong number of outcomes, or a
     /// panic, counts as [`PokeOutcome::Unreachable`] for all of them. Otherwise it works like

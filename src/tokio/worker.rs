@@ -107,8 +107,8 @@ impl Worker {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future stops the handle. The worker then stops as usual, with its patience, although no
-    /// one waits for it. The shutdown of the runtime waits for that.
+    /// Dropping the future stops the handle. The worker then stops as usual, with its patience. The shutdown
+    /// of the runtime waits for that.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl Attempt {
     /// the task under [`Self::lease`], checks the result with [`fenced`](crate::ops::Fenced::fenced), and
     /// commits. It is called again if its error [is retryable](crate::Error::is_retryable), or if the outcome
     /// of its commit [is unknown](crate::Error::is_indeterminate), after pauses that double up to a second.
-    /// The loss of the lease ends that. So the transaction takes effect once, and neither a deadlock nor a
+    /// It stops when the lease is lost. So the transaction takes effect once, and neither a deadlock nor a
     /// lost connection costs the task an attempt.
     ///
     /// On PostgreSQL, `?` turns errors of tokio-postgres into [`Error`](crate::Error), with the same

@@ -61,8 +61,8 @@ pub enum Ageing {
 }
 
 impl Ageing {
-    /// Returns the first order criterion, smaller first, of a task of this priority that waits since this
-    /// instant.
+    /// Returns the first order criterion, smaller first, of a task with this priority that has waited since
+    /// this instant.
     ///
     /// The rank is exact while `priority * period` is within 250,000 years either way and the instant is
     /// within 40,000 years of 1970. The first holds for every priority with periods up to an hour. Beyond

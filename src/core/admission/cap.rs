@@ -13,7 +13,7 @@ use crate::bounds::MAX_SLOTS;
 use crate::error::Invalid;
 use crate::id::{LimitKey, QueueName, TaskKey};
 
-/// Caps how many tasks may wait in a queue or carry a limit key while they wait. An enqueue beyond it is refused.
+/// Caps how many tasks may wait in a queue, or with a limit key. An enqueue beyond it is refused.
 ///
 /// A task *waits* while it has neither a lease nor a sensor and has not ended: it is ready, not yet due, or between
 /// two attempts. Only enqueueing is refused. What was accepted may always wait again, so retries, requeued and
@@ -128,7 +128,7 @@ pub struct CapUse {
 }
 
 impl CapUse {
-    /// Creates it as a store counted it.
+    /// Creates it with what a store counted.
     pub fn new(subject: Subject, cap: WaitingCap, waiting: u64) -> Self {
         Self { subject, cap, waiting }
     }
@@ -140,9 +140,9 @@ fn subjects(lane: &LaneKey) -> impl Iterator<Item = Subject> {
     std::iter::once(Subject::Queue(lane.queue.clone())).chain(lane.limits.iter().cloned().map(Subject::Key))
 }
 
-/// Decides which of these tasks, by their keys and needs, are refused, in their order: each that is not counts for those behind it. Returns for
-/// each task the first cap that refuses it, as it stood then. A task that exists, or whose key the call named before
-/// with success, is neither counted nor refused.
+/// Decides, by keys and needs, which of these tasks are refused. Each accepted task counts for those behind
+/// it. Returns for each task the first cap that refuses it, as it stood then. A task that exists, or whose
+/// key the call named before with success, is neither counted nor refused.
 pub(crate) fn refusals(
     caps: Vec<CapUse>,
     tasks: &[(&TaskKey, &LaneKey)],
@@ -213,7 +213,7 @@ impl WaitingCount {
         self.0.is_empty()
     }
 
-    /// Counts so many more tasks with these needs.
+    /// Counts this many more tasks with these needs.
     pub(crate) fn add(&mut self, lane: &LaneKey, tasks: i64) {
         for subject in subjects(lane) {
             if let Some((_, waiting)) = self.0.get_mut(&subject) {

@@ -1,4 +1,4 @@
-//! Definitions of pools, queues and limits, and what becomes of one that exists.
+//! Definitions of pools, queues and limits, and what happens to existing ones.
 
 use serde::{Deserialize, Serialize};
 
@@ -74,15 +74,15 @@ impl From<&LimitSpec> for Definition {
 pub enum IfExists {
     /// Leaves it as it is. For definitions that operators change while the program runs.
     Leave,
-    /// Changes the fields that are given, and leaves the others. The slots of a pool are always given. Its
-    /// description is given unless it is empty; that sensing tasks keep their slots is given if they do. A maximum,
-    /// a rate, a weight or a cap of a limit is given if it is there, and the cap of a queue always.
+    /// Changes the fields that are given, and leaves the others. The slots of a pool and the cap of a queue
+    /// are always given. A pool's description is given unless it is empty, and its option to keep slots if it
+    /// is set. A maximum, a rate, a weight or a cap of a limit is given if it is set.
     Change,
     /// Makes it exactly what is given. For definitions that only the program's own code changes.
     Replace,
 }
 
-/// What became of a definition.
+/// What happened to a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -91,13 +91,13 @@ pub enum Defined {
     Created,
     /// It was already what the call would have made of it. Nothing was written.
     Same,
-    /// It existed, differs, and was left.
+    /// It existed, differs, and was left unchanged.
     Left,
     /// It existed and was changed or replaced.
     Changed,
 }
 
-/// What became of a definition that was to be removed.
+/// What happened to a definition that was to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -131,7 +131,7 @@ impl Definition {
         }
     }
 
-    /// Decides what becomes of the definition that exists, if one does. Returns what is to be written, if
+    /// Decides what happens to the existing definition, if there is one. Returns what is to be written, if
     /// anything is.
     pub(crate) fn decide(self, existing: Option<&Self>, if_exists: IfExists) -> (Defined, Option<Self>) {
         let Some(existing) = existing else { return (Defined::Created, Some(self)) };

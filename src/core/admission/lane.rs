@@ -41,10 +41,10 @@ pub struct LaneKey {
     pub slots: u32,
     /// The limits that each task counts against: sorted, without repetition.
     pub limits: Vec<LimitKey>,
-    /// How much each task counts against those of its limits against which it counts more than 1.
+    /// How much each task counts against a limit, if that is more than 1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<LimitKey, u32>,
-    /// The slots of other pools that each task needs besides.
+    /// The slots of other pools that each task also needs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub also: BTreeMap<PoolName, u32>,
     /// The queue.
@@ -113,8 +113,8 @@ impl LaneKey {
         std::iter::once((&self.pool, self.slots)).chain(also)
     }
 
-    /// Returns what tasks hold of each pool that together hold so many slots of their own one: a task holds what it
-    /// needs of all its pools or of none.
+    /// Returns what tasks hold of each pool if together they hold this many slots of their own pool. A task
+    /// holds what it needs of all of its pools, or of none.
     pub(crate) fn held(&self, slots: i64) -> impl Iterator<Item = (&PoolName, i64)> {
         let holders = slots / i64::from(self.slots).max(1);
         self.pools().map(move |(pool, needs)| (pool, holders.saturating_mul(needs.into())))
@@ -164,7 +164,7 @@ pub struct Candidate {
     pub lane: LaneId,
     /// Its position, which includes its number.
     pub order: OrderKey,
-    /// Since when it is ready, if its page requested that.
+    /// When it became ready, if its page requested that.
     pub ready_at: Option<Timestamp>,
 }
 
@@ -175,7 +175,7 @@ impl Candidate {
     }
 
     setters! {
-        /// Sets since when it is ready.
+        /// Sets when it became ready.
         ready_at: Some(Timestamp);
     }
 }
@@ -190,7 +190,7 @@ pub struct LanePage {
     pub after: Option<OrderKey>,
     /// The most tasks to return. If fewer are returned, the lane has no more.
     pub limit: usize,
-    /// Whether to return since when each task is ready.
+    /// Whether to return when each task became ready.
     pub with_ready_at: bool,
 }
 
@@ -201,7 +201,7 @@ impl LanePage {
     }
 
     setters! {
-        /// Sets whether to return since when each task is ready.
+        /// Sets whether to return when each task became ready.
         with_ready_at: bool;
     }
 }

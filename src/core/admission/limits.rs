@@ -1,10 +1,10 @@
 //! Limits: how many tasks that carry a key may hold a lease at once, and how many may start in a period.
 //!
-//! A limit relates to a key as a pool relates to slots. It is defined once, under a name. A task counts
-//! against it because the task *carries* that name ([`crate::NewTask::limit`]). The name is any text, such as
-//! `tenant/acme`: write `"tenant/acme".try_into()?`. The functions here build the keys that Airflow has: per
-//! workflow (`max_active_tasks`), per run, per task (`max_active_tis_per_dag`) and per task in a run
-//! (`max_active_tis_per_dagrun`). Do not begin names of your own with `workflow:`, `run:`, `task:` or `task_in_run:`.
+//! A limit relates to a key as a pool relates to slots. It is defined once, under a name. A task counts against it
+//! because the task *carries* that name ([`crate::NewTask::limit`]). The name is any text, such as `tenant/acme`: write
+//! `"tenant/acme".try_into()?`. The functions here build the keys that Airflow has: per workflow (`max_active_tasks`),
+//! per run, per task (`max_active_tis_per_dag`) and per task in a run (`max_active_tis_per_dagrun`). Do not begin your
+//! own names with `workflow:`, `run:`, `task:` or `task_in_run:`.
 //!
 //! A key without a defined limit limits nothing. A limit that is defined later immediately counts all tasks
 //! that carry its key, including those already admitted. Queued and running tasks count; sensing tasks do
@@ -134,7 +134,7 @@ fn named(scope: &str, parts: &[&str]) -> Result<LimitKey, Invalid> {
 /// separately, unless the key itself is defined or a family with a longer prefix matches it. Nothing has to be
 /// defined for each key, and nothing is left behind when the last task that carries one has ended.
 ///
-/// A definition of the key itself replaces that of its family altogether. If it sets only a weight, the family's
+/// A definition of the key itself replaces its family's completely. If it sets only a weight, the family's
 /// maximum, rate and cap no longer apply to that key: repeat those that should.
 ///
 /// # Examples
@@ -152,16 +152,16 @@ fn named(scope: &str, parts: &[&str]) -> Result<LimitKey, Invalid> {
 pub struct LimitSpec {
     /// The key whose tasks it counts, or the prefix of a family.
     pub key: LimitKey,
-    /// Whether it is of a family.
+    /// Whether it defines a family.
     #[serde(default, rename = "family", skip_serializing_if = "std::ops::Not::not")]
     pub is_family: bool,
-    /// The most tasks at once, 0 to [`MAX_SLOTS`], of a family 1 to [`MAX_SLOTS`]; `None` for any number.
+    /// The most tasks at once: 0 to [`MAX_SLOTS`], and at least 1 for a family. `None` for any number.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "max_tasks")]
     pub max: Option<u32>,
     /// The most starts per period; `None` for any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// How large the part of a share with this key is, relative to others: 1 to 1,000,000. `None` is 1.
+    /// How large the part of a share with this key is, relative to others: 1 to 1,000,000. `None` counts as 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
     /// The most of its tasks that wait; `None` for any number.
@@ -252,19 +252,19 @@ pub struct LimitRecord {
     /// The most starts per period, by the same definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// The weight of a share with this key, by the same definition; `None` is 1.
+    /// The weight of a share with this key, by the same definition; `None` counts as 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
     /// The most of its tasks that wait, by the same definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<WaitingCap>,
-    /// Whether the key itself is defined. Otherwise tasks carry it, and the definition of a family may hold.
+    /// Whether the key itself is defined. Otherwise tasks carry it, and a family's definition may apply.
     #[serde(default)]
     pub is_defined: bool,
     /// The number of tasks with a lease that carry the key.
     pub used: i64,
-    /// From when on its rate has a token, unless another start takes it: that may be in the past. `None` without a rate,
-    /// and if nothing is owed. Stores leave it out; [`ReadTx::limits`](crate::store::ReadTx::limits) sets it.
+    /// When its rate has a token, unless another start takes it; this may be in the past. `None` without a rate, and if
+    /// nothing is owed. Stores leave it out; [`ReadTx::limits`](crate::store::ReadTx::limits) sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_at: Option<Timestamp>,
 }
@@ -297,8 +297,8 @@ impl LimitRecord {
         LimitSpec { max, rate, weight, ..LimitSpec::of(key) }
     }
 
-    /// Returns how many more tasks its maximum admits. Negative after the limit was lowered; `None` if it has
-    /// none.
+    /// Returns how many more tasks its maximum admits. Negative after the limit was lowered; `None` without a
+    /// maximum.
     pub fn open(&self) -> Option<i64> {
         self.max.map(|max| i64::from(max).saturating_sub(self.used))
     }

@@ -17,8 +17,8 @@ pub(crate) enum Need {
     Capacity,
     /// Ready tasks of these lanes: [`super::Planner::feed_candidates`].
     Candidates(Vec<LanePage>),
-    /// Awake lanes without a share whose first tasks are behind this place: [`super::Planner::feed_lanes`]. At most so
-    /// many, but the marks made so far come first.
+    /// Awake lanes without a share whose first tasks are behind this place: [`super::Planner::feed_lanes`].
+    /// At most this many, after the marks made so far.
     Lanes { after: OrderKey, limit: usize, marks: Vec<Mark> },
     /// Nothing more: [`super::Planner::finish`].
     Nothing,

@@ -79,7 +79,7 @@ pub(super) struct LaneWork {
     is_drained: bool,
     /// Its head was refused: this tick admits nothing more from it.
     is_left: bool,
-    /// Whether somebody else serves its queue. Its first task may reserve its pool, and none is admitted.
+    /// Whether only others serve its queue. Its first task may reserve its pool, and none is admitted.
     is_foreign: bool,
     /// What of it is paused.
     paused: Vec<Subject>,
@@ -178,7 +178,7 @@ impl Planner {
         }
     }
 
-    /// Admits from lanes of these queues alone. The others take part as those of somebody else.
+    /// Admits only from lanes of these queues. The other lanes take part as those that others serve.
     #[must_use]
     pub(crate) fn serving(mut self, queues: Option<&BTreeSet<QueueName>>) -> Self {
         self.queues = queues.cloned();
@@ -207,7 +207,7 @@ impl Planner {
         self
     }
 
-    /// Lets shares take turns by what each holds, after so many grants to tasks of shares.
+    /// Lets shares take turns by what each holds, after this many grants to tasks of shares.
     #[must_use]
     pub(crate) fn shares(mut self, shares: &[ShareUse], grants: i64) -> Self {
         self.contenders.known(shares, grants);
@@ -431,8 +431,8 @@ impl Planner {
     }
 
     /// Returns whether the walk admits the head of a lane. If the head waits only for its pools, and has been
-    /// ready for long enough, the open slots of all of them are reserved for it: what some have open would be used
-    /// up while the others gather. If it fits, and somebody else is to admit it, its slots are kept.
+    /// ready for long enough, the open slots of all of them are reserved for it: what some have open would be
+    /// used up while the others gather. If it fits, and another holder is to admit it, its slots are kept.
     fn walk_admits(&mut self, at: usize) -> bool {
         let refusal = self.refusal(at);
         let work = &self.lanes[at];

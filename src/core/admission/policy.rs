@@ -25,7 +25,7 @@ use crate::id::LimitKey;
 #[non_exhaustive]
 pub enum Policy {
     /// The task waits, and tasks behind it that fit go first. No slot stays open that another task could use.
-    /// A task that needs many slots may wait for ever behind small ones (Airflow does the same:
+    /// A task that needs many slots may wait forever behind small ones (Airflow does the same:
     /// apache/airflow#29474).
     #[default]
     Backfill,
@@ -46,8 +46,8 @@ pub enum Policy {
     /// A task that never fits, or that waits for a limit, reserves nothing. A task that waits behind another
     /// one of the same needs eventually becomes the first of them.
     Reserve {
-        /// The minimum time for which it has been ready, in whole microseconds. Zero is strict order within
-        /// each pool, where tasks need one pool each.
+        /// The minimum time that it has been ready, in whole microseconds. Zero is strict order within each
+        /// pool, where tasks need one pool each.
         #[serde(rename = "after_s", with = "crate::seconds")]
         after: Duration,
     },

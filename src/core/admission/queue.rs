@@ -72,8 +72,8 @@ pub(crate) fn served_until(told: &[Serving], queue: &QueueName) -> Option<Timest
     told.iter().filter(|serving| serving.includes(queue)).map(Serving::until).max()
 }
 
-/// Leaves the lanes that take part in a tick that serves these queues: its own, and those of others that somebody
-/// serves. What waits in a queue that no one serves must not keep slots from the others.
+/// Leaves the lanes that take part in a tick that serves these queues: its own, and those of others that are
+/// served. What waits in a queue that no one serves must not keep slots from the others.
 pub(crate) fn leave_unserved(
     lanes: &mut Vec<Lane>,
     queues: &BTreeSet<QueueName>,
@@ -100,8 +100,8 @@ pub struct QueueRecord {
     pub leased: u64,
     /// How many tasks wait as sensors.
     pub sensing: u64,
-    /// Until when admitters serve it, as far as they have announced. An admitter announces it once in the length of
-    /// its leases, and it then counts for two. If this instant has passed, or is `None`, no one serves the queue.
+    /// Until when admitters serve it, as far as they have announced. An admitter announces it once per lease
+    /// length, and it then counts for two. If this instant has passed, or is `None`, no one serves the queue.
     pub served_until: Option<Timestamp>,
     /// How many tasks may wait; `None` for any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,15 +17,15 @@ const MOST_OWED: i128 = 1 << 61;
 
 /// Limits how often tasks that carry a key start: `starts` per `period`, and up to `burst` at once.
 ///
-/// Each grant takes one token of each rate that the task's keys have, however often it is retried, and no token
-/// is given back. `burst` tokens are there at first. `starts` come back in each `period`, evenly.
+/// Each grant takes one token of each rate that the task's keys have. A retry is another grant, and no token
+/// is given back. A full burst is there at first. In each `period`, `starts` tokens come back, evenly.
 ///
 /// **In any window of length t there are at most `burst + starts * t / period` grants.** For never more than N
 /// in any minute, choose `burst = b` and `starts = N - b` per minute, for any b from 1 to N - 1. With `b = 1` the
 /// starts are spread evenly; with a larger b more of them may come at once.
 ///
-/// Time is the latest instant that a tick of the store was given. So a clock that steps back makes no token, and
-/// one that steps forward makes at most one burst, once. It is exact over processes and restarts.
+/// Time is the latest instant that a tick of the store received. So a clock that steps back creates no token,
+/// and one that steps forward creates at most one burst, once. A rate is exact across processes and restarts.
 ///
 /// # Examples
 ///
@@ -132,7 +132,7 @@ fn counted(what: &'static str, value: u32) -> Result<(), Invalid> {
     }
 }
 
-/// What the starts of a key owe to its rate: what is missing of a full burst.
+/// What the starts of a key owe to its rate: what is missing from a full burst.
 ///
 /// The unit is a token divided by the period in microseconds. So a token is as many units as the period has
 /// microseconds, and in each microsecond as many units come back as the rate has starts. Nothing is rounded, unless
@@ -204,14 +204,14 @@ impl Bucket {
         self.rate.micros().into()
     }
 
-    /// Returns how many tokens are left after so many were taken; may be negative.
+    /// Returns how many tokens are left after this many were taken; may be negative.
     pub(super) fn left(&self, taken: u64) -> i64 {
         let most = i128::from(self.rate.burst) * self.token();
         let left = (most - self.owed).div_euclid(self.token()) - i128::from(taken);
         i64::try_from(left).unwrap_or(if left < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// Returns when there is the next token, after so many were taken and none is left.
+    /// Returns when the next token comes, after this many were taken and none is left.
     pub(super) fn next(&self, taken: u64) -> Timestamp {
         if taken == 0 {
             return self.next;
@@ -221,7 +221,7 @@ impl Bucket {
         instant(i128::from(self.now.as_micros()) + div_ceil(missing.max(0), self.rate.starts.into()))
     }
 
-    /// Returns what is owed after so many were taken.
+    /// Returns what is owed after this many were taken.
     pub(super) fn after(&self, key: &LimitKey, taken: u64) -> RateUse {
         let owed = self.owed + i128::from(taken) * self.token();
         let owed = i64::try_from(owed).unwrap_or(i64::MAX);
@@ -229,12 +229,12 @@ impl Bucket {
     }
 }
 
-/// Divides numbers that are not negative, and rounds up.
-/// Returns true if a key that owes so much has a token at this instant.
+/// Returns true if a key that owes this much has a token at this instant.
 pub(crate) fn has_token(rate: Rate, used: Option<&RateUse>, now: Timestamp) -> bool {
     Bucket::new(rate, used, now).left(0) > 0
 }
 
+/// Divides numbers that are not negative, and rounds up.
 fn div_ceil(number: i128, by: i128) -> i128 {
     (number + by - 1).div_euclid(by)
 }

@@ -20,7 +20,7 @@ pub struct ShareUse {
     pub pool: PoolName,
     /// The key of the share.
     pub share: LimitKey,
-    /// The slots of the pool that its tasks hold, also while they sense.
+    /// The slots of the pool that its tasks hold, including while they sense.
     pub held: i64,
     /// Twice the number of the grant that stamped it last, and one more if it gave back its last slot since then.
     pub stamp: i64,
@@ -29,7 +29,7 @@ pub struct ShareUse {
     /// Its weight. Stores leave it 1; [`ReadTx::shares`](crate::store::ReadTx::shares) sets it.
     #[serde(default = "one")]
     pub weight: u32,
-    /// How many of its ready tasks have the pool for their own. Stores leave it 0, as for the weight.
+    /// How many of its ready tasks have the pool as their own. Stores leave it 0; `shares` sets it too.
     #[serde(default)]
     pub waiting: u64,
 }
@@ -44,13 +44,13 @@ impl ShareUse {
         Self { pool, share, held, stamp, dither, weight: 1, waiting: 0 }
     }
 
-    /// Creates that of a share which comes after so many grants to tasks of any share.
+    /// Creates the entry of a share that arrives after this many grants to tasks of any share.
     pub fn newcomer(pool: PoolName, share: LimitKey, grants: i64) -> Self {
         Self::new(pool, share, 0, grants.saturating_mul(2), 0)
     }
 
-    /// Returns how many slots of its pool the share should hold: by its weight, of all that those of `shares` hold there
-    /// that have ready tasks. Priorities are not told apart. Returns `None` if it has no ready task.
+    /// Returns how many slots of its pool the share should hold: its part, by weight, of all that the
+    /// `shares` with ready tasks hold there. Priorities are ignored. Returns `None` if it has no ready task.
     ///
     /// # Examples
     ///
@@ -71,8 +71,8 @@ impl ShareUse {
         (self.waiting > 0).then(|| held * f64::from(self.weight) / weight.max(1.0))
     }
 
-    /// Counts slots that its tasks were given or gave back since so many grants. If none are left, it goes behind
-    /// those that have waited since then.
+    /// Counts slots that its tasks took or gave back, after this many grants. If none are left, it goes
+    /// behind those that have waited since then.
     pub(crate) fn hold(&mut self, more: i64, grants: i64) {
         let held = self.held.saturating_add(more);
         if self.held > 0 && held == 0 {

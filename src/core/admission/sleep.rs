@@ -36,7 +36,7 @@ pub enum Mark {
         lane: LaneId,
         /// What refuses it.
         cause: Cause,
-        /// When that ends by itself.
+        /// When that ends on its own.
         next: Option<Timestamp>,
     },
 }

@@ -114,7 +114,7 @@ impl Paused {
     }
 }
 
-/// What a host is told about the end of what it paused.
+/// How far a paused subject has drained.
 ///
 /// # Examples
 ///
@@ -133,6 +133,6 @@ pub enum Drain {
         /// The number of these leases.
         leases: u64,
     },
-    /// It is paused, and no task of it holds a lease. So it stays until it is resumed.
+    /// It is paused, and no task of it holds a lease. It stays drained until it is resumed.
     Drained,
 }

@@ -19,7 +19,7 @@ pub(super) struct PoolWork {
     pub(super) taken: u64,
     /// The task that its open slots are reserved for.
     pub(super) reserved: Option<TaskId>,
-    /// Open slots that are kept for tasks of queues that somebody else serves, and the first of these tasks.
+    /// Open slots that are kept for tasks of queues that others serve, and the first of these tasks.
     kept: i64,
     kept_for: Option<TaskId>,
     pub(super) barred: Bar,
@@ -103,7 +103,7 @@ impl PoolWork {
         self.reserved = self.open().map(|_| task);
     }
 
-    /// Keeps slots for a task that fits and that somebody else is to admit.
+    /// Keeps slots for a task that fits and that another holder is to admit.
     pub(super) fn keep(&mut self, needs: u32, task: TaskId) {
         self.kept = self.kept.saturating_add(needs.into());
         self.kept_for.get_or_insert(task);

@@ -26,9 +26,9 @@ use crate::time::Timestamp;
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// A subject of it is paused. The task waits until that is resumed.
+    /// One of its subjects is paused. The task waits until that one is resumed.
     Paused {
-        /// The first that is: its queue, its pools, then its keys in byte order, each before its families.
+        /// The first paused one: its queue, its pools, then its keys in byte order, each before its families.
         subject: Subject,
     },
     /// Admitters serve other queues, and none serves this one. The task waits until one does. Only
@@ -200,7 +200,7 @@ impl Reason {
         }
     }
 
-    /// Returns the earliest instant at which the reason may change by itself; `None` if that depends on what
+    /// Returns the earliest instant at which the reason may change on its own; `None` if that depends on what
     /// others do.
     ///
     /// # Examples

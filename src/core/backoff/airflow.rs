@@ -36,7 +36,7 @@ use crate::time::Timestamp;
 ///
 /// | | releases | number in the hash | cap | multiplier |
 /// |---|---|---|---|---|
-/// | `V2_5` | 2.3 to 2.5 | n + 1 | `timedelta.max` less a second | 2 |
+/// | `V2_5` | 2.3 to 2.5 | n + 1 | `timedelta.max` minus a second | 2 |
 /// | `V2_6` | 2.6 to 2.9 | n + 1 | `[core] max_task_retry_delay`, one day | 2 |
 /// | `V2_10` | 2.10 to 3.1 | n | the same | 2 |
 /// | `V3_2` | 3.2 and later | n | the same | any |

@@ -72,7 +72,7 @@ impl History {
 pub enum Decision {
     /// Run it again, not before this instant.
     RetryAt(Timestamp),
-    /// It has failed for good.
+    /// It has failed, and is not retried.
     GiveUp(GiveUp),
 }
 
@@ -191,7 +191,7 @@ pub struct PlannedRetry {
     pub total: Duration,
 }
 
-/// Returns the first `n` retries of a task if every attempt failed at once.
+/// Returns the first `n` retries of a task, as if every attempt failed at once.
 ///
 /// Ends early where the policy would give up. The iterator is lazy and never allocates. To see the retries
 /// after attempt `k`, skip `k - 1`.

@@ -1,9 +1,9 @@
 //! Spreads retries with numbers that look random but are a pure function of the task and the attempt.
 //!
-//! Nothing is drawn or stored. The identity of the task (namespace, workflow, run, task, map index) and the
-//! attempt go through SipHash-2-4 with a fixed key. So every process on every machine computes the same
-//! delay, before and after a restart. Two tasks, two instances of one mapped task and two attempts are still
-//! spread apart.
+//! No random number is drawn or stored. The identity of the task (namespace, workflow, run, task, map index)
+//! and the attempt go through SipHash-2-4 with a fixed key. So every process on every machine computes the
+//! same delay, before and after a restart. Two tasks, two instances of one mapped task and two attempts are
+//! still spread apart.
 
 use std::hash::Hasher as _;
 
@@ -26,8 +26,8 @@ use crate::id::TaskKey;
 /// The maximum shrinks the range before a delay is chosen from it. So retries stay spread at the maximum
 /// instead of piling up on it. A fixed delay is the row with `multiplier` = 1.
 ///
-/// `Full`, `Equal` and `Decorrelated` are those of Marc Brooker, "Exponential Backoff And Jitter" (AWS
-/// Architecture Blog, 2015); `Hashed` has the range that Airflow gives to its retries.
+/// `Full`, `Equal` and `Decorrelated` follow Marc Brooker, "Exponential Backoff And Jitter" (AWS Architecture
+/// Blog, 2015); `Hashed` has the range that Airflow gives to its retries.
 ///
 /// # Examples
 ///
@@ -44,7 +44,7 @@ pub enum Jitter {
     None,
     /// From no delay to the full delay.
     Full,
-    /// Half of the delay is kept, the other half is spread.
+    /// Half of the delay is fixed, the other half is spread.
     Equal,
     /// The range follows the previous delay: with a multiplier of 2, `[base, 3 * previous)`.
     ///

@@ -9,8 +9,8 @@
 //! | [`preview`] | what the next retries would be |
 //!
 //! All are pure: the same policy, task and attempt give the same result on every machine, in every process,
-//! at every time. They use no state between attempts, no random numbers and no clock. None of them allocates.
-//! None fails, overflows or panics, whatever attempt and duration it is given.
+//! at any time. They use no state between attempts, no random numbers and no clock. None of them allocates.
+//! None of them fails, overflows or panics, whatever attempt and duration it is given.
 //!
 //! [`RetryPolicy::airflow`] follows a version of Apache Airflow to the microsecond.
 

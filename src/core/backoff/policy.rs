@@ -67,7 +67,7 @@ pub struct RetryPolicy {
 impl Eq for RetryPolicy {}
 
 impl RetryPolicy {
-    /// Returns a policy that never retries: one attempt. The same as the default.
+    /// Returns a policy that never retries: it allows one attempt. This is the default.
     pub const fn none() -> Self {
         Self {
             delay: Duration::ZERO,

@@ -101,7 +101,7 @@ impl PokeContext {
         write::node(&node).map(|text| Self(text.into()))
     }
 
-    /// Returns the context that was stored as this text if `vouch` says that it is unchanged. For stores.
+    /// Returns the context that was stored as this text, if `vouch` returns that it is unchanged. For stores.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn vouched(text: &str, vouch: impl FnOnce(&Self) -> bool) -> Option<Self> {
         let context = Self(text.into());

@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TaskEvent {
-    /// Its number. Numbers begin with 1 and have no gaps, and none is used twice.
+    /// Its number. Numbers begin with 1, have no gaps, and are never used twice.
     pub seq: u64,
     /// The number of the task.
     pub id: TaskId,
@@ -27,7 +27,7 @@ pub struct TaskEvent {
     /// The state that the task moved to. After a sensor it may be [`TaskState::Scheduled`] (it landed, and the
     /// task goes on) or [`TaskState::UpForRetry`].
     pub state: TaskState,
-    /// Why the task's sensor ended, if this ended one.
+    /// Why the task's sensor ended, if this event ended one.
     #[serde(default)]
     pub reason: Option<EndReason>,
     /// The value that the task ended with, or that its sensor landed with.

@@ -6,7 +6,7 @@ use super::{Consumer, TaskEvent};
 use crate::id::Holder;
 use crate::time::Timestamp;
 
-/// Whether a reader has its turn.
+/// Whether a reader has the turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It has; this is the consumer from now on.
@@ -48,8 +48,8 @@ pub(crate) fn lost_before(cursor: u64, next: &TaskEvent) -> u64 {
     next.seq.saturating_sub(cursor).saturating_sub(1)
 }
 
-/// Returns the number up to which events may be deleted as accepted: none without consumers, all if every consumer was
-/// dropped.
+/// Returns the number up to which events may be deleted as accepted: no event without consumers, all events
+/// if every consumer was dropped.
 pub(crate) fn accepted(consumers: &[Consumer]) -> u64 {
     match consumers {
         [] => 0,

@@ -14,10 +14,10 @@
 //! With the second rule two calls are at least a sixth of the length apart while the store confirms and no one
 //! cancels, however many leases there are and whenever they were granted.
 //!
-//! A lease that expires after a failed attempt to renew it is *in doubt*: another holder may be given its task at any
-//! time. Its holder learns of it once, at the expiry. The keeper still tries to renew it, because possibly no one was given
-//! the task. A lease that expired before the first attempt is not in doubt yet: then it was the keeper that was
-//! delayed, and the store knows better than the clock.
+//! A lease that expires after a failed attempt to renew it is *in doubt*: another holder may be given its
+//! task at any time. Its holder learns of it once, at the expiry. The keeper still tries to renew it, because
+//! perhaps the task was not given to another holder. A lease that expired before the first attempt is not in
+//! doubt yet: then it was the keeper that was delayed, and the store knows better than the clock.
 
 use std::collections::BTreeMap;
 use std::iter::repeat;

@@ -67,7 +67,7 @@ pub struct Lease {
     /// The first instant at which it is expired. It is never after `cancel_at`.
     pub expires_at: Timestamp,
     /// The deadline by which the holder must end it, because someone [cancelled](crate::store::Tx::cancel)
-    /// the task. `None` if no one did.
+    /// the task. `None` if it was not cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_at: Option<Timestamp>,
     /// What the holder last [said](crate::store::Tx::note) about its work. `None` if it said nothing.

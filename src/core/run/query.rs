@@ -28,7 +28,7 @@ impl RunPlace {
 
 /// A query for the runs active in `[begin, end)`.
 ///
-/// Default: all namespaces, statuses, workflows, start methods and users, from the first run, all at once.
+/// Default: all namespaces, statuses, workflows, start methods and users, from the first run, on one page.
 ///
 /// # Examples
 ///
@@ -50,13 +50,13 @@ pub struct ActiveQuery {
     pub begin: Timestamp,
     /// The first instant after the window.
     pub end: Timestamp,
-    /// What the runs are doing now; if empty, any status.
+    /// The statuses that the runs have now; if empty, any status.
     #[serde(default)]
     pub statuses: Vec<RunStatus>,
     /// The workflows whose executions they are. If empty, runs of any workflow and of no workflow.
     #[serde(default)]
     pub workflows: Vec<WorkflowId>,
-    /// Who started the runs; if empty, anyone.
+    /// Who started the runs; if empty, any start method.
     #[serde(default)]
     pub methods: Vec<StartMethod>,
     /// The users on whose behalf they run. If empty, runs of any user and of no user.
@@ -65,7 +65,7 @@ pub struct ActiveQuery {
     /// Only runs after this position.
     #[serde(default)]
     pub after: Option<RunPlace>,
-    /// The most runs that are returned; `None` is unlimited.
+    /// The most runs to return; `None` means no limit.
     #[serde(default)]
     pub limit: Option<usize>,
 }
@@ -87,19 +87,19 @@ impl ActiveQuery {
     }
 
     setters! {
-        /// Queries this namespace, besides those named before.
+        /// Adds this namespace to the query.
         namespace(namespace: Namespace) { namespaces.push(namespace) }
-        /// Queries runs of this status, besides those named before.
+        /// Adds this status to the query.
         status(status: RunStatus) { statuses.push(status) }
-        /// Queries runs of this workflow, besides those named before.
+        /// Adds this workflow to the query.
         workflow(workflow: WorkflowId) { workflows.push(workflow) }
-        /// Queries runs that were started like this, besides those named before.
+        /// Adds this start method to the query.
         method(method: StartMethod) { methods.push(method) }
-        /// Queries runs of this user, besides those named before.
+        /// Adds this user to the query.
         user(user: impl Into<String>) { users.push(user.into()) }
-        /// Queries only runs after this position: the next page.
+        /// Limits the query to runs after this position: the next page.
         after: Some(RunPlace);
-        /// Queries at most this many runs: a page.
+        /// Limits the query to this many runs: a page.
         limit: Some(usize);
     }
 

@@ -147,7 +147,7 @@ pub struct RunRecord {
     pub user: Option<String>,
     /// When it began to count as active.
     pub start: Timestamp,
-    /// Since when it was at work. `None` means since its start, or not yet if it is pending, starting or
+    /// Since when it has been at work. `None` means since its start, or not yet if it is pending, starting or
     /// rejected.
     #[serde(default)]
     pub running: Option<Timestamp>,
@@ -161,7 +161,7 @@ pub struct RunRecord {
     #[serde(default)]
     pub suspended: Vec<Suspension>,
     /// How many nodes it has, by the instant from which it has them. Before the first of these instants it
-    /// has one node, and so does a run that names none.
+    /// has one node, as does a run without any.
     #[serde(default)]
     pub nodes: BTreeMap<Timestamp, u32>,
     /// The host's own text, by convention a JSON object; kept byte for byte.
@@ -188,9 +188,9 @@ impl RunRecord {
     }
 
     setters! {
-        /// Sets what it is doing.
+        /// Sets its status.
         status: RunStatus;
-        /// Sets the instant since which it is at work.
+        /// Sets the instant since which it has been at work.
         running(since: impl Into<Timestamp>) { running = Some(since.into()) }
         /// Records a heartbeat at this instant. The run is watched from now on.
         heartbeat(at: impl Into<Timestamp>) { heartbeat = Some(at.into()) }
@@ -230,9 +230,9 @@ impl RunRecord {
         self
     }
 
-    /// Reopens the run, because its stop turned out at this instant to have been reported too early. It
-    /// continues as running. If it is watched, this counts as a heartbeat. If it was suspended when it was
-    /// closed, the suspension ended at the old stop.
+    /// Reopens the run at this instant, because its stop was reported too early. It continues as running. If
+    /// it is watched, this counts as a heartbeat. If it was suspended when it was closed, the suspension
+    /// ended at the old stop.
     ///
     /// # Examples
     ///
@@ -306,7 +306,7 @@ impl RunRecord {
         self.stop.is_none() && self.status != RunStatus::Suspended && self.heartbeat.is_some()
     }
 
-    /// Returns whether the run is active: `start < end && (stop is not set || stop >= begin)`. A window with
+    /// Returns true if the run is active: `start < end && (stop is not set || stop >= begin)`. A window with
     /// `begin >= end` is empty.
     pub fn is_active(&self, begin: impl Into<Timestamp>, end: impl Into<Timestamp>) -> bool {
         let (begin, end) = (begin.into(), end.into());

@@ -1,8 +1,8 @@
 //! Which shards a worker should hold.
 //!
 //! The shard codes are split evenly into a fixed number of shards. Each shard is leased by one worker at a
-//! time. All workers compute from the leases, and from the load that each of them names, who should hold what (see
-//! `shard::balance`). Each then releases what others should have, and takes what is free and goes to it. No worker takes
+//! time. All workers compute who should hold what from the leases, and from the load in each of them (see
+//! `shard::balance`). Each then releases what others should have, and takes its free shards. No worker takes
 //! a shard from a live holder: a shard is poked by one worker at a time as long as leases hold.
 //!
 //! If no worker could renew for longer than a lease, all workers look dead to the first one that comes back.
@@ -27,7 +27,7 @@ use crate::time::Timestamp;
 pub struct PokerRow {
     /// Its name.
     pub name: Holder,
-    /// A random number that distinguishes it from others of its name: one that runs beside it, or that it
+    /// A random number that distinguishes it from others with its name: one that runs beside it, or that it
     /// replaced.
     #[serde(default)]
     pub incarnation: u64,
@@ -40,7 +40,7 @@ pub struct PokerRow {
     /// The kinds of sensors that it pokes; `None` for all kinds.
     #[serde(default)]
     pub kinds: Option<BTreeSet<SensorKind>>,
-    /// The most shards that it holds; `None` for any number.
+    /// The most shards that it holds; `None` means no limit.
     #[serde(default)]
     pub most_shards: Option<NonZeroU32>,
 }
@@ -53,7 +53,7 @@ impl PokerRow {
     }
 
     setters! {
-        /// Sets the number that distinguishes it from others of its name.
+        /// Sets the number that distinguishes it from others with its name.
         incarnation: u64;
         /// Sets the only kinds that it pokes.
         kinds: Some(BTreeSet<SensorKind>);
@@ -74,8 +74,8 @@ impl PokerRow {
     }
 }
 
-/// The lease of one shard: which worker pokes its sensors. Or a loan: the lease of one kind of a shard, whose holder does
-/// not serve that kind.
+/// The lease of one shard: which worker pokes its sensors. Or a loan: the lease of one kind of a shard whose
+/// holder does not serve that kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShardLease {
@@ -90,8 +90,8 @@ pub struct ShardLease {
     /// The kind, if it is a loan; `None` if it is the lease of the shard, for all kinds that are not lent.
     #[serde(default)]
     pub kind: Option<SensorKind>,
-    /// What its pokes cost, in microseconds of a second, as its last holder measured it. 0 if it is not known, and of
-    /// a loan.
+    /// What its pokes cost, in microseconds per second, as its last holder measured it. 0 if that is unknown,
+    /// and for a loan.
     #[serde(default)]
     pub load: u64,
 }
@@ -115,14 +115,14 @@ impl ShardLease {
     }
 }
 
-/// A write that replaces a lease, if the lease still has the epoch and the end that it was read with. So of a renewal and
-/// a takeover that were decided from the same lease, only the first takes effect. A loan without a holder is deleted.
+/// A write that replaces a lease, if the lease still has the epoch and the end that it was read with. So if a renewal
+/// and a takeover were decided from the same lease, only the first takes effect. A loan without a holder is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShardWrite {
     /// The epoch it must have; 0 for a shard that was never held, and for a loan that does not exist.
     pub was: i64,
-    /// The end it must have; `None` for any.
+    /// The end it must have; `None` accepts any.
     #[serde(default)]
     pub ended: Option<Timestamp>,
     /// The lease to write. A change of holder has a larger epoch; a renewal keeps it.
@@ -164,7 +164,7 @@ pub struct ShardTake {
     pub holder: Holder,
     /// When it took the shard.
     pub at: Timestamp,
-    /// Since when no one had looked after it: a sensor that registered later was no one's before.
+    /// Since when no worker had served it: a sensor that registered later had no worker before.
     pub left_at: Timestamp,
     /// The number of shard codes that the worker uses.
     pub codes: NonZeroU32,
@@ -184,15 +184,15 @@ impl ShardTake {
     }
 
     setters! {
-        /// Sets since when no one had looked after the shard.
+        /// Sets since when no worker had served the shard.
         left_at: Timestamp;
     }
 }
 
-/// What a worker measured of the pokes of a shard.
+/// What a worker measured of a shard's pokes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Load {
-    /// What the pokes of targets cost that were poked, in microseconds of a second.
+    /// The cost of the targets that were poked, in microseconds per second.
     pub(crate) known: u64,
     /// How often these are poked, in a million seconds, and how often those that were not poked yet will be.
     pub(crate) pokes: (u64, u64),
@@ -222,7 +222,7 @@ fn renewed(lease: &ShardLease, until: Timestamp, loads: &Loads) -> ShardWrite {
 
 /// A worker's start, or its return after it did not renew in time.
 ///
-/// Perhaps all others were held up as well, for example because the store could not be reached. So for a
+/// All others may have been delayed as well, for example because the store could not be reached. So for a
 /// third of a lease it does not take what others may come back for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Comeback {
@@ -243,7 +243,7 @@ impl Comeback {
         }
     }
 
-    /// Returns true until the others had their time to come back.
+    /// Returns true until the others have had time to come back.
     pub(crate) fn goes_on(&self, now: Timestamp, ttl: Duration) -> bool {
         self.at <= now && now < self.at + ttl / 3
     }
@@ -292,7 +292,7 @@ impl Claim<'_> {
                 _ => (gains, gives),
             }
         });
-        // What goes to it comes before what others did not take.
+        // Its own free shards come before those that others did not take.
         let mut room = most(self.me).saturating_sub(held.len() - gives + gains);
         for (shard, to) in plan {
             let is_mine = is_me(to);
@@ -303,7 +303,7 @@ impl Claim<'_> {
                     held.remove(&shard);
                 }
             } else if lease.is_none_or(|lease| lease.is_free(now)) {
-                // What goes to a worker that did not take it meanwhile, any other takes.
+                // If a worker has not taken a shard that goes to it, any other takes it.
                 let of = (shard, lease.map_or(0, |lease| lease.epoch));
                 if is_mine || self.left.contains(&of) && room > 0 {
                     room -= usize::from(!is_mine);

@@ -16,7 +16,7 @@ use crate::shard::DEFAULT_CODES;
 /// 2.3.
 ///
 /// They switch sensors on and off, for all or by kind, without a change to any workflow. If a task may not
-/// wait as a sensor, its registration says so and its host pokes on its own. Unknown fields are refused. A
+/// wait as a sensor, its registration returns that, and its host pokes itself. Unknown fields are refused. A
 /// missing field has its default.
 ///
 /// | field | default | Airflow's | |
@@ -173,7 +173,7 @@ mod kinds {
     }
 }
 
-/// Why a task must not wait as a sensor. Its host pokes on its own.
+/// Why a task must not wait as a sensor. Its host pokes itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

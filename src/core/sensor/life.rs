@@ -1,6 +1,6 @@
 //! What happens to a sensor between its registration and its end, in words.
 //!
-//! The log of a machine and the store describe an event by the same words, so that who reads both sees it once.
+//! The log of a machine and the store describe an event in the same words, so a reader of both shows it once.
 
 use super::spec::SensorRecord;
 use super::{EndReason, Ending};
@@ -14,7 +14,7 @@ pub(crate) const OUTAGE_BEGAN: &str = "an outage began: the target could not be 
 pub(crate) const ENDED_ELSEWHERE: &str =
     "waits no more: its task was cancelled, marked, or registered again, or another worker ended it";
 
-/// Describes a registration, without the context: not everyone who may read a life may read that.
+/// Describes a registration, without the context: not everyone who may read a sensor's life may read that.
 pub(crate) fn registered(sensor: &SensorRecord) -> String {
     let SensorRecord { kind, fingerprint, times_out_at, .. } = sensor;
     let by = sensor.registered_by.as_ref().map_or_else(String::new, |holder| format!(" by {holder}"));

@@ -16,13 +16,13 @@ use crate::time::Timestamp;
 pub enum PokeOutcome {
     /// The awaited condition has not been met yet.
     NotYet,
-    /// It has not been met yet, and the text says how far it is: `3 of 5 partitions are there`. For the log;
-    /// otherwise as [`NotYet`](Self::NotYet).
+    /// The condition has not been met yet, and the text says how far it is: `3 of 5 partitions are there`.
+    /// The text is for the log; otherwise this is like [`NotYet`](Self::NotYet).
     Progress(String),
     /// The condition is met. The host's text is passed to each sensor.
     Landed(Option<String>),
     /// The poke could not check its target: network, quota, a panic, a deadline passed. It is retried after
-    /// longer and longer pauses. In the end the sensor is given up
+    /// longer and longer pauses. Finally the sensor is given up
     /// ([`Poker::retry_window`](crate::service::Poker::retry_window)).
     Unreachable(String),
     /// The condition will never be met: waiting longer is pointless.
@@ -47,9 +47,9 @@ pub enum SensorState {
 pub enum EndReason {
     /// What it waited for has come.
     Landed,
-    /// It waited as long as it was allowed to ([`super::Settings::timeout`]).
+    /// It waited for as long as it may ([`super::Settings::timeout`]).
     TimedOut,
-    /// Its attempt waited as long as an attempt may ([`super::Settings::execution_timeout`]).
+    /// Its attempt waited for as long as an attempt may ([`super::Settings::execution_timeout`]).
     ExecutionTimedOut,
     /// Its target could not be checked for too long.
     Unreachable,

@@ -15,7 +15,7 @@ use super::claim::{PokerRow, ShardLease, ShardWrite};
 use crate::id::{Holder, SensorKind};
 use crate::time::Timestamp;
 
-/// The kinds of a shard that a worker looks after.
+/// The kinds of a shard that a worker pokes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scope<K> {
     /// All but those that are lent: it holds the shard.
@@ -25,7 +25,7 @@ pub(crate) enum Scope<K> {
 }
 
 impl<K: Ord> Scope<K> {
-    /// Returns the scope of a worker that holds a shard of which nothing is lent.
+    /// Returns the scope of a worker that holds a shard and lends nothing of it.
     #[cfg(test)]
     pub(crate) fn whole() -> Self {
         Self::Except(BTreeSet::new())
@@ -147,7 +147,7 @@ impl<'a> Lending<'a> {
         writes
     }
 
-    /// Returns the kinds that this worker looks after, by shard, once those of the writes that took effect are known.
+    /// Returns the kinds that this worker pokes, by shard, once those of the writes that took effect are known.
     pub(crate) fn scopes(&self, writes: &[ShardWrite], written: &[bool]) -> BTreeMap<u32, Scope<SensorKind>> {
         let mut lent: BTreeMap<u32, BTreeSet<SensorKind>> = BTreeMap::new();
         for (loan, kind) in self.loans() {
@@ -209,7 +209,7 @@ impl<'a> Lending<'a> {
         burden
     }
 
-    /// Chooses who is lent a kind: the one who has the fewest loans of it, then the fewest leases.
+    /// Chooses the borrower of a kind: the worker with the fewest loans of it, then with the fewest leases.
     fn borrower(
         &self,
         kind: &SensorKind,

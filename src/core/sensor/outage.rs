@@ -8,8 +8,8 @@ use super::lifecycle::{EndReason, Ending, PokeOutcome, Terms};
 use crate::fingerprint::Fingerprint;
 use crate::time::Timestamp;
 
-/// An outage of a target that could not be checked. All that follows from it follows from its beginning, so a
-/// worker that takes the target over goes on where the former one was.
+/// An outage of a target that could not be checked. Its effects depend only on its beginning, so a worker
+/// that takes the target over continues where the former one stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outage {
     /// When the first such result came.
@@ -22,14 +22,14 @@ pub(crate) struct Outage {
 pub struct OutageRow {
     /// The hash of the target.
     pub fingerprint: Fingerprint,
-    /// When the first poke could not look.
+    /// When a poke first could not check the target.
     pub since: Timestamp,
-    /// When a poke could look again, or when no sensor waited for the target any more. `None` if it goes on.
+    /// When a poke could check it again, or when no sensor waited for the target any more. `None` while it lasts.
     pub until: Option<Timestamp>,
 }
 
 impl OutageRow {
-    /// Creates the row of an outage that goes on, or that ended.
+    /// Creates the row of an outage that lasts, or that has ended.
     pub fn new(fingerprint: Fingerprint, since: Timestamp, until: Option<Timestamp>) -> Self {
         Self { fingerprint, since, until }
     }

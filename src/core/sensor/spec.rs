@@ -58,7 +58,7 @@ pub struct Settings {
     /// its own minimum (`Poker::min_interval`, one second by default), which is what bounds the rate of pokes.
     #[serde(rename = "interval_s", with = "seconds")]
     pub interval: Duration,
-    /// How long it waits, from its registration; at least one microsecond. A poker then ends it for good.
+    /// How long it waits, from its registration; at least one microsecond. A poker then ends it, without a retry.
     #[serde(rename = "timeout_s", with = "seconds")]
     pub timeout: Duration,
     /// How long the attempt that registered may wait, from its registration; at least one microsecond. The
@@ -162,7 +162,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// Lets the interval double as the sensor waits, until it is this long.
+    /// Makes the interval double as the sensor waits, until it is this long.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// Returns how long a sensor waits at most, whichever timeout ends it.
+    /// Returns the longest time that a sensor waits, whichever timeout ends it.
     ///
     /// # Examples
     ///
@@ -223,9 +223,9 @@ pub struct NewSensor {
     pub context: PokeContext,
     /// How long and how often it waits.
     pub settings: Settings,
-    /// Whether the task has callbacks that only the process which runs it can call. Such a task must not end
-    /// while its process is gone. What a host does with the feed, in any process, does not count.
-    /// Used by [`super::SmartSensorConfig::ineligible`]; not stored.
+    /// Whether the task has callbacks that only the process that runs it can call. Such a task must not end
+    /// while its process is gone. Handlers of the feed, which run in any process, do not count. Used by
+    /// [`super::SmartSensorConfig::ineligible`]; not stored.
     pub has_callbacks: bool,
 }
 
@@ -236,7 +236,7 @@ impl NewSensor {
     }
 
     setters! {
-        /// Sets whether the task has callbacks of its own process.
+        /// Sets whether the task has callbacks that only its own process can call.
         has_callbacks: bool;
     }
 
@@ -308,8 +308,8 @@ pub struct SensorRecord {
     pub registered_by: Option<Holder>,
     /// Whether it still waits.
     pub state: SensorState,
-    /// The store's change number at which it was last written; larger is later. Until that change has a number,
-    /// 0 or the number of an earlier one.
+    /// The store's change number at which it was last written; larger is later. Until that change has a
+    /// number, this is 0 or the number of an earlier one.
     pub changed: u64,
 }
 

@@ -16,20 +16,20 @@ const ABOUT: u128 = 5;
 /// A worker whose load exceeds its heaviest shard by this part of that shard at most, in percent, keeps the others.
 const BESIDES: u128 = 4;
 
-/// What all shards cost besides their pokes, in microseconds of a second. It is shared by number, so shards without load
-/// are, too, and pokes that take less than this in total move hardly anything.
+/// What all shards cost besides their pokes, in microseconds per second. It is shared by number, so shards
+/// without load are, too, and pokes that take less than this in total move hardly anything.
 const IDLE: u64 = 200_000;
 
 /// One shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Weighed {
     pub(crate) shard: u32,
-    /// The place of its worker; `None` if it is free.
+    /// The index of its worker; `None` if it is free.
     pub(crate) worker: Option<usize>,
     pub(crate) load: u64,
 }
 
-/// Says that a shard goes to the worker at this place.
+/// A shard, and the index of the worker to which it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) shard: u32,
@@ -42,7 +42,7 @@ struct Scales<'a> {
     of: Vec<Vec<(u64, u32)>>,
     sums: Vec<u64>,
     most: &'a [usize],
-    /// The places of workers that may still give or take. What the others have does not count in the mean.
+    /// The indices of workers that may still give or take. What the others have does not count in the mean.
     open: Vec<usize>,
     moves: Vec<Move>,
 }
@@ -116,7 +116,7 @@ impl Scales<'_> {
         while self.open.len() > 1 {
             let sum: u128 = self.open.iter().map(|at| self.sum(*at)).sum();
             let mean = sum / self.open.len() as u128;
-            // It can take nothing, and has nothing to give. If it counted, the others would look busy for ever.
+            // It can take nothing, and has nothing to give. If it counted, the others would look busy forever.
             if let Some(full) = self.open.iter().position(|at| self.is_full(*at) && self.sum(*at) < mean) {
                 self.open.swap_remove(full);
                 continue;
@@ -207,8 +207,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the loads, and whoever holds what: all free shards are placed, moves never make the busiest busier,
-        /// and they go on until it is near the mean or no shard of it fits. Then nothing moves any more.
+        /// Whatever the loads and the holders: all free shards are placed, moves never make the busiest busier, and
+        /// they go on until it is near the mean or no shard of it fits. Then nothing moves any more.
         #[test]
         fn moves_end_near_the_mean_and_stay_there(
             loads in proptest::collection::vec(prop_oneof![Just(0_u64), 0..1_000_u64, 0..1_000_000_u64], 1..60),
@@ -273,7 +273,7 @@ mod tests {
         // One joins.
         let moves = balance(&all, &[usize::MAX; 4]);
         assert_eq!((moves.len(), moves.iter().all(|one| one.to == 3)), (4, true), "no more than it takes");
-        // A seventh of difference is borne.
+        // A difference of a seventh is tolerated.
         let all = shards(&[70_000, 80_000, 70_000, 80_000], |shard| Some(shard as usize % 2));
         assert_eq!(balance(&all, &[usize::MAX; 2]), []);
     }

@@ -23,7 +23,7 @@ pub enum KeptAttempts {
     /// Those that did not succeed. One that succeeds writes no row.
     #[default]
     Failures,
-    /// All, also those that succeeded, were skipped, or went on as a sensor that landed.
+    /// All, including those that succeeded, were skipped, or continued after their sensor landed.
     All,
 }
 

@@ -46,7 +46,7 @@ pub struct TaskRecord {
     pub payload: String,
     /// Its present state.
     pub state: TaskState,
-    /// The instant that its present state waits for, if any.
+    /// The instant that it waits for in its present state. `None` if it waits for none.
     pub due: Option<Timestamp>,
     /// How many times it was granted. It is 1 while its first attempt waits to start or runs.
     pub attempt: u32,
@@ -64,9 +64,9 @@ pub struct TaskRecord {
     pub held_slots: u32,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
-    /// Since when it has waited for slots, or since when it had waited when it was granted: when it was
-    /// enqueued, became due, or came back from a sensor. A task that was given back, or requeued after its
-    /// lease was lost, keeps the value it had before that attempt.
+    /// When it began to wait for slots: when it was enqueued, became due, or came back from a sensor. A grant
+    /// does not change it. So a task that was given back, or requeued after its lease was lost, keeps the
+    /// value it had before that attempt.
     pub ready_at: Timestamp,
     /// When it was last granted.
     pub queued_at: Option<Timestamp>,
@@ -78,9 +78,9 @@ pub struct TaskRecord {
     pub ended_at: Option<Timestamp>,
     /// Why it last failed or was skipped.
     pub message: Option<String>,
-    /// The value that it ended with, or that its sensor landed with: the host's text. Of a task that goes on
-    /// after its sensor landed without a value, it is empty. While the task has a lease it is `None` unless a
-    /// landing came before.
+    /// The value that it ended with, or that its sensor landed with: the host's text. Empty if the task goes
+    /// on after its sensor landed without a value. While the task has a lease it is `None` unless a landing
+    /// came before.
     pub value: Option<String>,
     /// The state to which its holder's [`finish`](crate::store::Tx::finish) moved it when its last lease
     /// ended. `None` if something else ended that lease or has moved the task since: upkeep, a mark, a

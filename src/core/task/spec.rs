@@ -277,7 +277,7 @@ pub struct TaskInsert {
     pub lease_loss: LeaseLoss,
     /// Whether its attempts are written to the active-run index.
     pub attempt_runs: bool,
-    /// What the feed tells about it.
+    /// Which of its events are in the feed.
     pub feed: Feed,
     /// Which of its attempts are kept.
     pub keep_attempts: KeptAttempts,

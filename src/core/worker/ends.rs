@@ -60,7 +60,7 @@ impl<E> Ends<E> {
         is_due || is_set_back || self.waiting.len() >= self.limit
     }
 
-    /// Returns true if who stores them has something to do, or has to learn when that is.
+    /// Returns true if the loop that stores them has something to do, or has to learn when that is.
     pub(super) fn call(&self, now: Timestamp) -> bool {
         self.waiting.len() == 1 || self.are_due(now)
     }

@@ -85,7 +85,7 @@ impl Group {
         self.free() < self.ending
     }
 
-    /// Notes an answer. `is_filled` if it got as many tasks as it asked for: there may be more.
+    /// Notes a response. `is_filled` if it got as many tasks as it asked for: there may be more.
     pub(super) fn answered(&mut self, is_filled: bool, due: Timestamp, tells_at: Option<Timestamp>) {
         self.is_asking = false;
         self.has_news |= is_filled;

@@ -22,7 +22,7 @@ struct Row<'a> {
     first: Option<Timestamp>,
 }
 
-/// Those that told what they serve, and those that hold one of these leases.
+/// Those that announced what they serve, and those that hold one of these leases.
 pub(super) fn admitters(look: &Look<'_>, serving: &[Serving], leased: &[TaskRecord]) -> Markup {
     let mut rows: BTreeMap<&Holder, Row<'_>> = BTreeMap::new();
     for one in serving {

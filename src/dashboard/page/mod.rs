@@ -51,13 +51,13 @@ pub(super) struct Page {
     under: &'static str,
     /// Whether it is asked for again and again.
     is_live: bool,
-    /// The instant of which it tells.
+    /// The instant that it shows.
     as_of: Option<Timestamp>,
     main: Markup,
 }
 
 impl Page {
-    /// A page of what the store tells now, which is kept up to date.
+    /// A page of the store's present state, which is kept up to date.
     fn of(look: &Look<'_>, title: impl Into<String>, under: &'static str, main: Markup) -> Self {
         let (title, as_of) = (title.into(), Some(look.now));
         Self { title, status: StatusCode::OK, under, is_live: true, as_of, main }

@@ -98,7 +98,7 @@ fn attempts(look: &Look<'_>, attempts: &[PastAttempt]) -> Markup {
             html! { @if let Some(message) = &past.message { (text(message)) } },
         ]
     };
-    // The latest tells most.
+    // The latest is the most useful.
     let rows: Vec<_> = attempts.iter().rev().map(row).collect();
     let heads = ["Attempt", "Became", "Holder", "Began", "Took", "Ended by", "Message"];
     html! {

@@ -9,7 +9,7 @@
 //!                  └──close_silent_runs──> killed, at its last heartbeat
 //! ```
 //!
-//! * A worker on a run reports that with [`Tx::beat_runs`](crate::store::Tx::beat_runs). A run is watched
+//! * A worker on a run sends heartbeats with [`Tx::beat_runs`](crate::store::Tx::beat_runs). A run is watched
 //!   from its first heartbeat on, or from its start if it is recorded with one. It is not watched while it is
 //!   suspended.
 //! * A run that was closed as silent but is alive learns that from its next `beat_runs`. A host that wants it

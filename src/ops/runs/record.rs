@@ -52,7 +52,7 @@ impl Stopped {
 }
 
 impl Tx<'_> {
-    /// Records runs, or replaces those with the same key: begun, changed, corrected or re-opened.
+    /// Records runs that began. Replaces those with the same key, to change, correct or re-open them.
     ///
     /// # Errors
     ///
@@ -107,8 +107,8 @@ impl Tx<'_> {
         Ok(self.writes()?.close_runs_if_open(closes)?)
     }
 
-    /// Ends runs, and corrects the stop and status of those that have already ended. If one call has equal
-    /// keys, the last counts.
+    /// Ends runs, and corrects the stop and status of those that have already ended. If one call names a key
+    /// twice, the last counts.
     ///
     /// # Errors
     ///

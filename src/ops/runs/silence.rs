@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 
 impl Tx<'_> {
     /// Closes watched runs that sent no heartbeat for longer than `silent_for`, each at its last heartbeat
-    /// and with this status. Returns them as they were, the longest silent first, at most `limit`. Call it
+    /// and with this status. Returns at most `limit`, as they were before, the longest silent first. Call it
     /// again while it returns that many.
     ///
     /// Choose several intervals of your heartbeats, and [`RunStatus::Killed`] for runs whose process died.

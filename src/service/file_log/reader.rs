@@ -1,4 +1,4 @@
-//! Reading what a log file and the store say of one attempt, as one.
+//! Reads what a log file and the store say about one attempt, as one log.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,8 +20,8 @@ impl FileLog {
     /// further call the lines that came since. A host that follows the log calls it every second or so.
     ///
     /// The lines are those of the file and those that the store has ([`ReadTx::sensor_log`]), by their instants. An
-    /// event that both describe is one line. If a worker on another machine poked the sensor, its pokes are in a
-    /// file there: a line names the worker. So it does if rotation has dropped what the worker wrote here.
+    /// event that both describe is one line. If a worker on another machine poked the sensor, its pokes are in a file
+    /// there: a line names the worker. The same line appears if rotation has dropped what the worker wrote here.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl FileLog {
 
     /// Returns all lines, by their instants.
     fn whole(&self, store: &dyn Store, task: &TaskKey, attempt: u32) -> Result<Vec<String>> {
-        // The store first: what it knows by then is in the file as well, unless that is elsewhere.
+        // The store first: what it knows by then is in the file too, unless the file is elsewhere.
         let mut lives = store::read(store, |tx| sensor_lives(tx, std::slice::from_ref(task)))?;
         let Life { lines, attempt: latest, workers } = lives.pop().unwrap_or_default();
         let workers = if latest == attempt { workers } else { Vec::new() };

@@ -23,7 +23,7 @@ pub(super) struct Slot {
     /// `None` once they were called.
     calls: Mutex<Option<Vec<Call>>>,
     cancel: Mutex<Cancel>,
-    /// What the holder said, and when, that is not written yet.
+    /// The holder's note that is not written yet, with its instant.
     pub(super) note: Mutex<Option<(Timestamp, String)>>,
 }
 
@@ -54,7 +54,7 @@ impl Slot {
         self.expires_at.store(at.as_micros(), Ordering::Release);
     }
 
-    /// Tells the holder. It may call the keeper from there, so no lock is held.
+    /// Notifies the holder. It may call the keeper from there, so no lock is held.
     pub(super) fn tell(&self) {
         self.told.stop();
         let calls = self.calls.lock().take();
@@ -64,7 +64,7 @@ impl Slot {
         }
     }
 
-    /// Tells the holder that its task was cancelled. Returns false if it knew.
+    /// Notifies the holder that its task was cancelled. Returns false if it knew.
     pub(super) fn tell_cancelled(&self, deadline: Timestamp) -> bool {
         let mut cancel = self.cancel.lock();
         let is_news = cancel.deadline.replace(deadline).is_none();
@@ -168,8 +168,8 @@ impl Kept {
         *self.slot.note.lock() = Some((now.into(), clip_to(MAX_NOTE_BYTES, text.into())));
     }
 
-    /// Calls this once with the deadline when the holder is notified that its task was cancelled; at once if it was
-    /// notified before. It is called in the same way as [`Self::on_lost`]'s.
+    /// Calls this once with the deadline when the holder is notified that its task was cancelled, or at once
+    /// if it already was. The rules of [`Self::on_lost`] apply.
     pub fn on_cancelled(&self, call: impl FnOnce(Timestamp) + Send + 'static) {
         let mut cancel = self.slot.cancel.lock();
         match cancel.deadline {
@@ -181,8 +181,8 @@ impl Kept {
         }
     }
 
-    /// Calls this once when the holder must stop; at once if that was so before. It is called by the
-    /// thread that ticks the keeper, so it must not block. A panic in it is caught.
+    /// Calls this once when the holder must stop, or at once if it already must. It is called by the thread
+    /// that ticks the keeper, so it must not block. A panic in it is caught.
     pub fn on_lost(&self, call: impl FnOnce() + Send + 'static) {
         let mut calls = self.slot.calls.lock();
         match calls.as_mut() {

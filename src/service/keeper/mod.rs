@@ -24,7 +24,7 @@ use crate::store::{Store, Tx};
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
-/// Renews leases, and tells each holder what it lost.
+/// Renews leases, and notifies holders that must stop.
 ///
 /// [`Self::keep`] adds the lease of a granted task and returns its [`Kept`]. The lease is renewed for as long
 /// as that lives. Clones share one set of leases: drive one of them, on a thread with [`drive`](super::drive) or on a
@@ -145,7 +145,7 @@ impl Keeper {
     }
 
     /// Gives back every lease that is still kept, as [`Outcome::GivenBack`](crate::ops::Outcome::GivenBack):
-    /// its task is ready again at once. Forgets these leases, and tells their holders that they are lost.
+    /// its task is ready again at once. Forgets these leases, and notifies their holders that they are lost.
     /// Returns how many tasks are ready again.
     ///
     /// Call it at the end of the program, when the work has stopped. A holder that is still working notices that it
@@ -175,7 +175,7 @@ impl Keeper {
 impl Service for Keeper {
     type Report = KeepReport;
 
-    /// Renews the leases that are due, in one transaction, and tells holders what they lost.
+    /// Renews the leases that are due, in one transaction, and notifies holders that must stop.
     ///
     /// A failure of the store is part of the report. The keeper itself decides when to try again.
     ///

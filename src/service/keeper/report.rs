@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 pub struct KeepReport {
     /// How many leases it renewed.
     pub renewed: usize,
-    /// How many leases another transaction held. It asks for them again soon.
+    /// How many leases another transaction held. The keeper tries them again soon.
     pub busy: usize,
     /// The leases that the store said were lost, and that were not forgotten before.
     pub lost: Vec<LeaseRef>,

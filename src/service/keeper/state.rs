@@ -122,7 +122,7 @@ impl State {
         leases.iter().filter_map(|lease| self.slot(*lease).cloned())
     }
 
-    /// Forgets a lease that its holder does not hold any more.
+    /// Forgets a lease that its holder no longer has.
     pub(super) fn end(&mut self, lease: LeaseRef) -> Option<Arc<Slot>> {
         self.set.remove(lease);
         let slot = self.entries.remove(&lease)?.slot;

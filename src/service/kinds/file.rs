@@ -19,8 +19,8 @@ use crate::time::Timestamp;
 /// Waits until a file or directory exists, by its path or by a pattern.
 ///
 /// In a pattern `*` matches anything within a name, `?` one character, `[a-z]` one of these, and `**`
-/// directories of any depth. A leading dot must be matched explicitly. Of several files, the first by name
-/// that is old enough counts. A pattern skips directories that cannot be read; for a path they are
+/// directories of any depth. A leading dot must be matched explicitly. If several files match, the first by
+/// name that is old enough counts. A pattern skips directories that cannot be read; for a path they are
 /// [`PokeOutcome::Unreachable`].
 ///
 /// It lands with JSON: the path of the file, and its size in bytes.

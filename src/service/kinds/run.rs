@@ -17,7 +17,7 @@ use crate::store::serving::for_service;
 /// Waits until a run of the active-run index has stopped. It lands with the run's status.
 ///
 /// Defaults: it lands on `completed`, and fails on `failed`, `killed` and `rejected`. The outcome is "not
-/// yet" for a run that does not exist, is open, or stopped with any other status. On a status in both sets it
+/// yet" for a run that does not exist, is open, or stopped with any other status. A status in both sets
 /// lands.
 ///
 /// # Examples

@@ -17,8 +17,8 @@ use crate::task::TaskState;
 
 /// Waits until another task of the store has ended. It lands with that task's value.
 ///
-/// Defaults: it lands on `success`, and fails on `failed`, `skipped` and `cancelled`. The outcome is "not yet" for a task
-/// that does not exist, or is in any other state. On a state in both sets it lands. Note that an ended task
+/// Defaults: it lands on `success`, and fails on `failed`, `skipped` and `cancelled`. The outcome is "not
+/// yet" for a task that does not exist, or is in any other state. A state in both sets lands. An ended task
 /// no longer exists once it was forgotten.
 ///
 /// # Examples

@@ -7,13 +7,13 @@
 //! | label | values |
 //! |---|---|
 //! | `service` | `admitter`, `keeper`, `upkeep`, `poker`, `feed` |
-//! | `result` of a tick | `ok`, or as of a transaction |
+//! | `result` of a tick | `ok`, or as for a transaction |
 //! | `result` of a transaction | `ok`; [`StoreErrorKind::as_str`](crate::error::StoreErrorKind::as_str); `invalid` for a refused argument, `aborted` by its caller, `no_runtime` outside of tokio, `stale` and `repeated` by `Fenced` |
-//! | `result` of an event | `accepted`, `refused` (by its handler; it is given again), `lost` (it was deleted before it was read) |
+//! | `result` of an event | `accepted`, `refused` (by its handler; it is delivered again), `lost` (it was deleted before it was read) |
 //! | `mode` | `read`, `write` |
 //! | `reason` of a refusal | [`Reason::name`](crate::admission::Reason::name) |
 //! | `reason` of an end | `landed`, `failed`, `timed_out`, `unreachable` |
-//! | `became` | `success`, `failed`, `skipped`, `cancelled`: it ended; `retry`: it is tried again later; `ready`: it is ready again; `already`: it was finished like this before; `stale`: it was not the caller's any more |
+//! | `became` | `success`, `failed`, `skipped`, `cancelled`: it ended; `retry`: it is tried again later; `ready`: it is ready again; `already`: it was finished like this before; `stale`: it was no longer the caller's |
 //! | `how` a lease was lost | `lost`: the store said so; `expired`: the store could not be asked in time |
 //! | `to` | [`TaskState::as_str`](crate::TaskState::as_str) |
 //! | `call` | `start`, `renew`, `move` (whatever takes a task out of its state) |

@@ -23,10 +23,9 @@ pub use store::ObservedStore;
 /// histogram. Each comes with its [`Metric`] (name, help, labels, buckets), so a host that exports metrics
 /// needs no list of its own. `labels` has one value for each of [`Metric::labels`], in that order.
 ///
-/// Services report to the observer that they were given:
-/// [`Admitter::observed_by`](super::Admitter::observed_by),
-/// [`Keeper::observed_by`](super::Keeper::observed_by),
-/// [`Upkeep::observed_by`](super::Upkeep::observed_by), [`Poker::observed_by`](super::Poker::observed_by),
+/// Services report to the observer set by [`Admitter::observed_by`](super::Admitter::observed_by),
+/// [`Keeper::observed_by`](super::Keeper::observed_by), [`Upkeep::observed_by`](super::Upkeep::observed_by),
+/// [`Poker::observed_by`](super::Poker::observed_by),
 /// [`FeedReader::observed_by`](super::FeedReader::observed_by). An [`ObservedStore`] reports transactions and
 /// what they did to tasks. [`metrics::finished`] and [`metrics::registered`] report what only the caller of a
 /// verb sees, and [`metrics::capacity`] what pools, queues and limits hold.
@@ -75,7 +74,7 @@ pub use store::ObservedStore;
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 pub trait Observer: Send + Sync {
-    /// Receives that a counter went up by `more`, which is at least 1.
+    /// Receives an increase of a counter by `more`, which is at least 1.
     fn counter(&self, metric: &'static Metric, labels: &[(&'static str, &str)], more: u64) {
         let _ = (metric, labels, more);
     }

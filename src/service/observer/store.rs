@@ -16,8 +16,8 @@ use crate::task::TaskState;
 /// regardless of the caller.
 ///
 /// What a transaction did is reported only when it was committed, not when it was rolled back or its outcome
-/// is unknown. Not seen are the host's own transactions, which bypass the store, and transactions whose body
-/// panics.
+/// is unknown. It does not see the host's own transactions, which bypass the store, or transactions whose
+/// body panics.
 ///
 /// # Examples
 ///

@@ -95,8 +95,8 @@ impl Poker {
         (queued, taken_back)
     }
 
-    /// Tells the engine what this tick knows, and until when pokes may begin because the leases of its shards
-    /// certainly last.
+    /// Passes to the engine what this tick knows, and until when pokes may begin because the leases of its
+    /// shards certainly last.
     fn set_engine(&self, now: Timestamp, began: Instant) {
         let until = self.plan.held().values().map(|share| share.until).min().unwrap_or(now);
         let length = until.saturating_duration_since(now).saturating_sub(self.options.lease / 6);
@@ -111,12 +111,12 @@ impl Poker {
         self.set_engine(now, began);
         let end = Instant::now() + self.options.wait_for_answers.min(LONGEST_WAIT);
         let mut collected = Collected::default();
-        // Jobs of this tick that were queued and not answered. Answers to earlier ticks are processed too, but the
-        // tick waits only for its own. So a long poke delays only the tick that began it.
+        // Jobs of this tick that were queued and have no outcome yet. Outcomes for earlier ticks are processed too, but
+        // the tick waits only for its own. So a long poke delays only the tick that began it.
         let mut open: usize = 0;
-        // Queues are bounded, so overdue groups are queued as answers make room. The loop ends when the time is up;
-        // when everything is answered; when nothing is open and nothing moves; or when nothing runs and nothing may
-        // begin, because the leases are about to end or every thread hangs.
+        // Queues are bounded, so overdue groups are queued as outcomes make room. The loop ends when the time
+        // is up; when every job has its outcome; when nothing is open and nothing moves; or when nothing runs
+        // and nothing may begin, because the leases are about to end or every thread hangs.
         loop {
             let (queued, taken_back) = self.queue(now, report);
             open = (open + queued).saturating_sub(taken_back);

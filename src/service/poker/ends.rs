@@ -1,4 +1,4 @@
-//! What outcomes, and the passing of time, do to sensors.
+//! Applies outcomes and the passing of time to sensors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -35,7 +35,7 @@ impl Poker {
         collected.returned.drain(..).for_each(|group| self.plan.returned(group));
     }
 
-    /// Notes what these pokes cost. The answers of a call follow one another, and only the first has its time.
+    /// Notes what these pokes cost. The outcomes of a call follow one another, and only the first carries its time.
     fn note_costs(&mut self, answers: &[Answer]) {
         let calls = answers.chunk_by(|_, next| next.took.is_none());
         for call in calls {
@@ -59,7 +59,7 @@ impl Poker {
         report.unknown_kind += if not_served { sensors } else { 0 };
     }
 
-    /// Applies one answer, and logs it for each sensor that it reaches. Returns how many sensors share its group.
+    /// Applies one outcome, and logs it for each sensor that it reaches. Returns how many sensors share its group.
     fn apply(&mut self, answer: Answer, now: Timestamp, report: &mut PokeReport) -> usize {
         let (rules, panics) = (self.rules(), &mut report.log_panics);
         // A faulty log must not delay the sensors.
@@ -88,7 +88,7 @@ impl Poker {
             let ended = self.store.write(|tx| end_free_sensors(tx, now, &chunk))?;
             for ((lease, ending), ended) in chunk.into_iter().zip(ended) {
                 if ended == EndedSensor::PassedOver {
-                    // It still waits for all that is known. The next tick asks again.
+                    // As far as is known, it still waits. The next tick tries again.
                     continue;
                 }
                 if ended == EndedSensor::Ended {

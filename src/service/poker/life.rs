@@ -1,7 +1,7 @@
-//! What a poker tells the store of its sensors besides how they end: who took their shards, and outages.
+//! What a poker records about its sensors besides how they end: who took their shards, and outages.
 //!
-//! All of it is written with the renewal of its shards, which fences it: a worker that lost a shard says nothing
-//! of it any more. No line is written per sensor, and none per poke.
+//! All of it is written with the renewal of its shards, which fences it: a worker that lost a shard records
+//! nothing more about it. No line is written per sensor or per poke.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +33,7 @@ pub(super) fn tell(log: &dyn PokeLog, sensor: &SensorRecord, now: Timestamp, eve
     }
 }
 
-/// The most outages that one renewal tells of, so that it ends long before the lease. The next one tells of more.
+/// The most outages that one renewal records, so that it ends long before the lease. The next one records more.
 const OUTAGES_AT_ONCE: usize = 10_000;
 
 /// What a renewal changed.
@@ -73,7 +73,7 @@ impl Poker {
             lines.push((now, life::ENDED_ELSEWHERE.to_owned()));
         } else if sensor.state == SensorState::Waiting {
             let of = |kind: Option<&SensorKind>| self.former_holders.get(&(shard, kind.cloned()));
-            // One that registered after the former worker was gone was no one's.
+            // A sensor that registered after the former worker was gone had no worker.
             let former = left_at.filter(|left_at| sensor.registered_at < *left_at);
             let former = former.and_then(|_| of(Some(&sensor.kind)).or_else(|| of(None)));
             lines.push(match former {
@@ -94,8 +94,8 @@ impl Poker {
         self.log_panics += panics.unwrap_or(0);
     }
 
-    /// Returns what the store is to be told of outages. Of shards that are unread the worker does not know whether a
-    /// sensor still waits for a target.
+    /// Returns the outages to record. In unread shards, the worker does not know whether a sensor still waits
+    /// for a target.
     fn outages_to_tell(&self, now: Timestamp) -> Vec<OutageRow> {
         let rules = self.rules();
         let mut rows = self.plan.outages_to_store(now, rules);
@@ -103,7 +103,7 @@ impl Poker {
         rows
     }
 
-    /// Tells the store of outages in the shards of these writes, which took effect.
+    /// Records outages in the shards of these writes, which took effect.
     pub(super) fn tell_outages(
         &self,
         tx: &mut Tx<'_>,
@@ -128,8 +128,8 @@ impl Poker {
         Ok(told)
     }
 
-    /// Tells the store which shards this worker took. Returns what is known of those that it gained: the outages that go
-    /// on, and who held them before.
+    /// Records which shards this worker took. Returns what is known of those that it gained: the ongoing
+    /// outages, and who held them before.
     pub(super) fn take_over(
         &self,
         tx: &mut Tx<'_>,
@@ -150,7 +150,7 @@ impl Poker {
         Ok((found, former))
     }
 
-    /// Returns what to remember of the shards that this worker took, and who held them before.
+    /// Returns what to remember about the shards that this worker took, and who held them before.
     fn takes(
         &self,
         tx: &mut Tx<'_>,
@@ -176,7 +176,7 @@ impl Poker {
         let take =
             |write: &ShardWrite| ShardTake::new(&write.lease, me, now).left_at(left_at(&write.lease.shard));
         let mut takes: Vec<ShardTake> = taken.map(take).collect();
-        // Kinds that were lent once, and are this worker's with their shard. Once it has noted that, it says so no more.
+        // Kinds that were lent once, and are this worker's with their shard. Each is noted only once.
         for ((shard, kind), take) in last.into_iter().filter(|(_, take)| take.holder != me.name) {
             let scope = mine.get(&shard).filter(|scope| matches!(scope, Scope::Except(_)));
             if kind.is_some_and(|kind| scope.is_some_and(|scope| scope.has(&kind))) {
@@ -187,7 +187,7 @@ impl Poker {
         Ok((takes, former))
     }
 
-    /// Releases the shards as of the last tick, and tells the store of outages in those that are still this worker's.
+    /// Releases the shards as of the last tick, and records outages in those that are still this worker's.
     pub(super) fn release(&self, tx: &mut Tx<'_>) -> Result<()> {
         let (now, rules) = (self.plan.now().unwrap_or(Timestamp::MAX), self.rules());
         let mut mine = tx.raw().shard_leases()?;

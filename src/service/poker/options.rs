@@ -8,7 +8,7 @@ use crate::base::setters;
 use crate::sensor::SmartSensorConfig;
 use crate::shard::DEFAULT_CODES;
 
-/// What the setters of a [`Poker`] set; they say what each means.
+/// What the setters of a [`Poker`] set; their documentation says what each means.
 #[derive(Debug, Clone)]
 pub(super) struct Options {
     pub(super) shard_codes: NonZeroU32,
@@ -77,8 +77,8 @@ impl Poker {
         /// Choose it so that the workers that remain when some fail can still hold all shards.
         most_shards(shards: NonZeroU32) { options.most_shards = Some(shards) }
         /// Sets how long a worker counts as alive and holds its shards without renewing, at least ten
-        /// milliseconds. Default: 30 seconds. When the store was unreachable, workers must come back within a
-        /// third of it. Workers still missing then count as dead.
+        /// milliseconds. Default: 30 seconds. After the store was unreachable, workers must come back within
+        /// a third of this length. Workers still missing then count as dead.
         lease(length: Duration) { options.lease = length }
         /// Sets the shortest time between two pokes of a group. Default: one second.
         min_interval(length: Duration) { options.min_interval = length }
@@ -103,7 +103,7 @@ impl Poker {
         /// A sensor that asks for more gets this. Default: ten minutes.
         max_poke_timeout(length: Duration) { options.max_poke_timeout = length }
         /// Sets how many hung threads are replaced. For each one above this, the poker works with one thread
-        /// less until it returns. Default: 64.
+        /// fewer until it returns. Default: 64.
         ///
         /// A kind with half as many hung calls (or one, if that is more) is not poked until one of them
         /// returns. When this many calls hang in all, no kind that has a hung call is poked. Its targets count

@@ -44,7 +44,7 @@ const FUTURES_AT_ONCE: usize = 1_000;
 /// }
 /// ```
 pub trait Poke: Send + Sync {
-    /// Looks once.
+    /// Pokes once.
     fn poke(&self, request: &PokeRequest) -> PokeOutcome;
 }
 
@@ -54,7 +54,7 @@ impl<F: Fn(&PokeRequest) -> PokeOutcome + Send + Sync> Poke for F {
     }
 }
 
-/// Looks for many targets of a kind in one call: one query, one directory listing, one request.
+/// Checks many targets of a kind in one call: one query, one directory listing, one request.
 ///
 /// # Examples
 ///
@@ -77,7 +77,7 @@ impl<F: Fn(&PokeRequest) -> PokeOutcome + Send + Sync> Poke for F {
 /// }
 /// ```
 pub trait PokeMany: Send + Sync {
-    /// Looks once for each request, and returns the outcomes in their order. A wrong number of outcomes, or a
+    /// Pokes once for each request, and returns the outcomes in their order. A wrong number of outcomes, or a
     /// panic, counts as [`PokeOutcome::Unreachable`] for all of them.
     fn poke_many(&self, requests: &[PokeRequest]) -> Vec<PokeOutcome>;
 }
@@ -88,7 +88,7 @@ impl<F: Fn(&[PokeRequest]) -> Vec<PokeOutcome> + Send + Sync> PokeMany for F {
     }
 }
 
-/// What a poke is to look at.
+/// What a poke checks.
 ///
 /// Cheap to clone.
 #[derive(Debug, Clone)]
@@ -96,7 +96,7 @@ impl<F: Fn(&[PokeRequest]) -> Vec<PokeOutcome> + Send + Sync> PokeMany for F {
 pub struct PokeRequest {
     /// The kind.
     pub kind: SensorKind,
-    /// What to look at, as the sensors describe it.
+    /// What to check, as the sensors describe it.
     pub context: PokeContext,
     /// How many sensors share the outcome.
     pub sensors: usize,
@@ -143,9 +143,9 @@ impl PokeRequest {
     }
 }
 
-/// Receives every outcome, once per sensor that shares it, and what else happens to sensors, so that each task's
-/// log can record it. A panic is caught and counted ([`PokeReport::log_panics`](super::PokeReport::log_panics)).
-/// The tick calls it, so it should be quick.
+/// Receives every outcome, once per sensor that shares it, and other events of sensors, so that each task's
+/// log can record them. A panic is caught and counted
+/// ([`PokeReport::log_panics`](super::PokeReport::log_panics)). The tick calls it, so it should be quick.
 pub trait PokeLog: Send + Sync {
     /// Records that the sensor's target was poked. The tick of this instant processed the outcome.
     fn poked(&self, sensor: &SensorRecord, now: Timestamp, answer: &PokeOutcome);
@@ -180,7 +180,7 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// A poke that is a future, and the runtime on which it runs.
 #[cfg_attr(not(feature = "tokio"), allow(unreachable_pub))]
 pub(crate) trait AsyncProbe: Send + Sync {
-    /// Returns a future that looks once for each request. The call itself runs none of the host's code.
+    /// Returns a future that pokes once for each request. The call itself runs none of the host's code.
     fn look(&self, requests: Vec<PokeRequest>) -> BoxFuture<Vec<PokeOutcome>>;
 
     /// Spawns a task on the runtime. Drops it if the runtime was shut down.
@@ -190,7 +190,7 @@ pub(crate) trait AsyncProbe: Send + Sync {
     fn within(&self, work: &mut dyn FnMut());
 }
 
-/// Looks for one target in a call.
+/// Pokes one target in a call.
 struct Each<P>(P);
 
 impl<P: Poke> PokeMany for Each<P> {
@@ -222,7 +222,7 @@ impl Probe {
     }
 }
 
-/// Looks once for each request.
+/// Pokes once for each request.
 pub(super) fn look(poke: &dyn PokeMany, requests: &[PokeRequest]) -> Vec<PokeOutcome> {
     checked(catch_unwind(AssertUnwindSafe(|| poke.poke_many(requests))), requests.len())
 }

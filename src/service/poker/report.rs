@@ -17,11 +17,10 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PokeReport {
-    /// Shards that this worker holds. One of which it was lent kinds alone is another worker's.
+    /// Shards that this worker holds. A shard of which it was only lent kinds counts for its owner.
     pub shards: u32,
-    /// Shards that no one held when it last renewed. Workers may still come back for them, or every worker
-    /// holds as many as it may ([`most_shards`](super::Poker::most_shards)). Their sensors are not
-    /// poked.
+    /// Shards that no worker held when it last renewed. Workers may still come back for them, or every worker
+    /// holds as many as it may ([`most_shards`](super::Poker::most_shards)). Their sensors are not poked.
     pub unclaimed: u32,
     /// Until when another poker with its name counts as alive. Until then this one holds nothing. It is due
     /// at this instant, and then takes over unless the other has renewed. `None` if the name is its own.
@@ -60,10 +59,10 @@ pub struct PokeReport {
     /// Sensors whose target was unreachable for longer than they tolerate
     /// ([`retry_window`](super::Poker::retry_window)).
     pub gave_up: usize,
-    /// Sensors that were due and of kinds that this worker has no poke for. They time out, but are not poked.
+    /// Sensors that were due, of kinds for which this worker has no poke. They time out, but are not poked.
     pub unknown_kind: usize,
-    /// The sensors in its memory of kinds that no live worker serves, by kind. They only time out. A worker that starts
-    /// may count those of others here until its next renewal.
+    /// The sensors in its memory whose kind no live worker serves, by kind. They only time out. A worker that
+    /// has just started may include kinds that others serve, until its next renewal.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub unserved: BTreeMap<SensorKind, usize>,
     /// Groups whose target was unreachable last time. They are poked after longer pauses.
@@ -90,7 +89,7 @@ pub struct PokeReport {
     /// [`duration`](Self::duration) how long its calls took in total. Their other numbers are zero.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub by_kind: BTreeMap<SensorKind, Self>,
-    /// Of a kind: how often its pokes ended so.
+    /// For one kind: how often its pokes ended with each outcome.
     #[serde(skip)]
     pub(super) outcomes: BTreeMap<&'static str, usize>,
     /// When the next poke, timeout or renewal is due.

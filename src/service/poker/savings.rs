@@ -14,7 +14,7 @@ use crate::service::observer::metrics::{POKE_GROUPS, SENSORS};
 pub(super) type ToldKinds = BTreeMap<SensorKind, (usize, usize)>;
 
 impl PokeReport {
-    /// Returns how a poke ended, in a word.
+    /// Returns one word for how a poke ended.
     pub(super) fn word(outcome: &Outcome) -> &'static str {
         match outcome {
             Outcome::Answered(PokeOutcome::Landed(_)) => "landed",
@@ -25,7 +25,7 @@ impl PokeReport {
         }
     }
 
-    /// Counts a poke of this kind that ended so and that this many sensors share.
+    /// Counts a poke of this kind with this outcome, which this many sensors share.
     pub(super) fn count_shared(
         &mut self,
         kind: &SensorKind,
@@ -46,7 +46,7 @@ impl PokeReport {
 }
 
 impl Poker {
-    /// Completes the numbers of the kinds that were poked, and names those that no one serves.
+    /// Completes the numbers of the kinds that were poked, and names those that no worker serves.
     pub(super) fn count_kinds(&self, report: &mut PokeReport) {
         for number in self.plan.by_kind().keys().filter(|kind| !self.kinds.serves(**kind)) {
             let (sensors, _) = self.plan.by_kind().get(number).copied().unwrap_or_default();

@@ -43,7 +43,7 @@ struct Holding {
     freed: Option<Timestamp>,
     unclaimed: u32,
     left: Left,
-    /// What the store was told of outages.
+    /// The outages that were recorded.
     told: Vec<OutageRow>,
     /// Outages that go on in the shards gained.
     found: Vec<OutageRow>,

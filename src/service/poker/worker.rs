@@ -28,18 +28,17 @@ use crate::time::Timestamp;
 ///
 /// # One tick
 ///
-/// 1. *Shards.* The worker renews its heartbeat and its shards, releases what other workers should have and takes
-///    what is free. It does so at a third of the lease's length, and when the lease on another worker's shard
+/// 1. *Shards.* The worker renews its heartbeat and its shards, releases what other workers should have and
+///    takes what is free. It does so every third of the lease, and when the lease on another worker's shard
 ///    ends. A worker that starts, or that did not renew in time, leaves the other workers' shards alone for a
-///    third of a lease. Perhaps the store kept all of them from renewing, and they come back.
+///    third of a lease. The store may have kept all of them from renewing, so they may come back.
 /// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the
 ///    shards it just took. If nothing changed, it reads nothing else.
 /// 3. *Poke.* Each overdue group is assigned to the poker's threads once. The tick waits for the outcomes, at
 ///    most [`wait_for_answers`](Self::wait_for_answers). A later tick processes those that come
 ///    later, and no other group waits for them.
 /// 4. *Settle.* Sensors that landed, failed, timed out or were given up are ended in one transaction (of
-///    10,000 at most). If none ended, nothing is written. A sensor that times out
-///    first gets one more look.
+///    10,000 at most). If none ended, nothing is written. A sensor that times out is first poked once more.
 ///
 /// # Pokes
 ///
@@ -53,31 +52,31 @@ use crate::time::Timestamp;
 ///   [`threads`](Self::threads) of them do not hang. Kinds take turns. A kind may have a limit of
 ///   concurrent calls ([`Self::at_once`]), and does not delay the others.
 /// * *Async pokes* (feature `tokio`: `kind_async`) are tasks of the host's runtime instead. They have the
-///   same deadlines, fences and limits by kind. Past its deadline a future is dropped, so nothing hangs
-///   unless it blocks its runtime.
+///   same deadlines, fences and limits by kind. A future past its deadline is dropped, so it hangs only if it
+///   blocks its runtime.
 /// * *Deadline.* A poke may take the smallest [`poke_timeout`](crate::sensor::Settings::poke_timeout) of its
-///   members, but no more than [`max_poke_timeout`](Self::max_poke_timeout). If no member sets one,
-///   the options' timeout applies. A poke is also given up when all its sensors have timed out. Then it
-///   counts as [`PokeOutcome::Unreachable`](crate::sensor::PokeOutcome::Unreachable), its thread counts as
-///   hung, and another takes its place, up to [`max_hung`](Self::max_hung). Beyond that the poker
-///   works with fewer. While a poke hangs, its group is not poked again, and each due time counts as
-///   unreachable. A hung call does not count against [`Self::at_once`], but a kind with too many of them is
-///   not poked until one returns ([`max_hung`](Self::max_hung)). Its late answer changes nothing.
-/// * *An answer reaches the registrations that were known when its poke began.* A sensor that registered
+///   members, but no more than [`max_poke_timeout`](Self::max_poke_timeout). If no member sets one, the
+///   options' timeout applies. A poke is also given up when all its sensors have timed out. Then it counts as
+///   [`PokeOutcome::Unreachable`](crate::sensor::PokeOutcome::Unreachable), its thread counts as hung, and
+///   another takes its place, up to [`max_hung`](Self::max_hung). Beyond that the poker works with fewer.
+///   While a poke hangs, its group is not poked again, and each due time counts as unreachable. A hung call
+///   does not count against [`Self::at_once`], but a kind with too many of them is not poked until one
+///   returns ([`max_hung`](Self::max_hung)). Its late outcome changes nothing.
+/// * *An outcome applies to the registrations that were known when its poke began.* A sensor that registered
 ///   later, or again, waits for the next poke.
-/// * *Leases.* No poke begins when the leases are about to end. The rest stays due.
+/// * *Leases.* No poke begins when the leases are about to end. What is due stays due.
 /// * *An unreachable target* is poked after longer and longer pauses, until it is reachable. A sensor
-///   tolerates that for [`retry_window`](Self::retry_window), then its attempt fails. A worker that takes over
-///   goes on with the outage, unless no one has looked for longer than a takeover takes.
+///   tolerates that for [`retry_window`](Self::retry_window), then its attempt fails. A worker that takes
+///   over continues the outage, unless the target was not poked for longer than a takeover takes.
 ///
 /// # What holds
 ///
 /// While its leases last, only this worker pokes the groups of its shards. A poke changes nothing if its
 /// sensor was meanwhile cancelled, registered again or ended by another worker. Every end is conditional on
-/// the registration's epoch and on the task still sensing. Sensors time out only while some worker ticks. A
-/// last look may take as long as the [`poke_timeout`](Self::poke_timeout) of the options. If it has
-/// not come by then, the sensor times out without it. If the store fails to record ends, the next tick tries
-/// again.
+/// the registration's epoch and on the task still sensing. Sensors time out only while some worker ticks. The
+/// last poke of a sensor that times out may take as long as the [`poke_timeout`](Self::poke_timeout) of the
+/// options. After that the sensor times out without it. If the store fails to record ends, the next tick
+/// tries again.
 ///
 /// When the clock is set back, the worker starts again, as after a restart.
 ///
@@ -144,10 +143,10 @@ pub struct Poker {
     pub(super) former_holders: FormerHolders,
     /// How often the log panicked since the last report.
     pub(super) log_panics: usize,
-    /// Shards that no one held after its last renewal.
+    /// Shards that no worker held after its last renewal.
     pub(super) unclaimed: u32,
     pub(super) engine: Engine,
-    /// Whether its loop is woken by what the engine has to tell.
+    /// Whether the engine wakes its loop for outcomes.
     pub(super) is_woken: bool,
     pub(super) emitter: Emitter,
     pub(super) told_kinds: ToldKinds,
@@ -169,9 +168,9 @@ impl fmt::Debug for Poker {
 }
 
 impl Poker {
-    /// Creates a worker with this name. Of two live workers with one name, the second holds nothing, and says
-    /// so in its reports ([`PokeReport::name_taken_until`]). A worker that replaces another with its name
-    /// takes over when the other has left ([`Self::leave`]), otherwise when the other's lease ends.
+    /// Creates a worker with this name. Of two live workers with the same name, the second holds nothing, and
+    /// reports that ([`PokeReport::name_taken_until`]). A worker that replaces another with its name takes
+    /// over once the other has left ([`Self::leave`]), or else when the other's lease ends.
     pub fn new(store: Arc<dyn Store>, name: Holder) -> Self {
         Self {
             store: for_service(store),
@@ -205,17 +204,17 @@ impl Poker {
 
     /// Sets the poke of this kind.
     ///
-    /// Workers of one store may serve different kinds. Sensors are poked by a worker that serves their kind while one
-    /// lives. Those whose kind no one serves are only timed out ([`PokeReport::unserved`] names the kinds).
+    /// Workers of one store may serve different kinds. Sensors are poked by a live worker that serves their
+    /// kind. Those whose kind no worker serves only time out ([`PokeReport::unserved`] names the kinds).
     #[must_use]
     pub fn kind(self, kind: SensorKind, poke: impl Poke + 'static) -> Self {
         self.poked_by(&kind, Probe::one(poke))
     }
 
-    /// Sets the poke of this kind, which is given at most `at_most` targets in one call.
+    /// Sets the poke of this kind, which receives at most `at_most` targets in one call.
     ///
-    /// A call takes what is due when a thread becomes free for it. Its deadline is the smallest of its
-    /// groups.
+    /// A call takes what is due when a thread becomes free for it. Its deadline is the earliest of its
+    /// groups'.
     ///
     /// # Examples
     ///
@@ -297,7 +296,7 @@ impl Poker {
             }
         });
         self.begin_anew();
-        // Nothing is left to be shown of any kind.
+        // No kind has anything left to show.
         self.emit_kinds();
         left.and(settled)
     }

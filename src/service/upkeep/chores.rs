@@ -36,8 +36,8 @@ impl Chores {
         }
     }
 
-    /// Does one bounded piece of each, and writes it into the report. Runs that were silent until `dead_by` have had
-    /// their time to send a heartbeat; `None` if no run had.
+    /// Does one bounded piece of each, and writes it into the report. Runs that were silent until `dead_by`
+    /// have had time to send a heartbeat; `None` if no run had.
     pub(super) fn work(
         &mut self,
         store: &dyn Store,

@@ -141,9 +141,9 @@ impl Upkeep {
         /// A task that was a sensor stays for at least a minute, so that the pokers that share its target learn of its
         /// end. A poker that looks less often reads all its sensors again. Events of the feed outlive their tasks.
         retain_ended_for(length: Duration) { retention.ended = Some(length) }
-        /// Forgets tasks that ended in this state this long after they did, whatever [`Self::retain_ended_for`]
-        /// says. With [`Duration::MAX`] they are kept forever. A tick returns [`Invalid::NotAnEnd`] for a state that is
-        /// no end.
+        /// Forgets tasks this long after they ended in this state, whatever [`Self::retain_ended_for`] says.
+        /// With [`Duration::MAX`] they are kept forever. A tick returns [`Invalid::NotAnEnd`] for a state
+        /// that does not end a task.
         ///
         /// # Examples
         ///
@@ -174,18 +174,17 @@ impl Upkeep {
         /// status: see [`Tx::close_silent_runs`](crate::store::Tx::close_silent_runs). At least a microsecond.
         /// Default: runs stay open.
         ///
-        /// The [grace](Self::grace) holds for runs, too: what delayed upkeep may have delayed their heartbeats.
+        /// The [grace](Self::grace) applies to runs, too: what delayed upkeep may have delayed their heartbeats.
         close_runs_silent_for(length: Duration, status: RunStatus) { chores.silent = Some((length, status)) }
         /// Forgets runs that both started and stopped longer ago than this. Open runs stay, however old. Default: runs
         /// are kept forever.
         retain_runs_for(length: Duration) { chores.runs = Some(length) }
-        /// Forgets what ticks granted this long ago. Default: off, because admission ticks forget it themselves, and
-        /// keep no more than 1,024 of the ticks that no later one replaced. It is useful where no process admits any
-        /// more.
+        /// Forgets what ticks granted this long ago. Default: off, because admission ticks forget it
+        /// themselves, and keep no more than 1,024 of the ticks that no later one replaced. It is useful
+        /// where no process admits tasks.
         ///
-        /// Choose it no shorter than [`Admitter::remember`](super::Admitter::remember). A tick that is no longer
-        /// remembered is taken for a new one when it is repeated. On PostgreSQL it waits for ticks, and they wait
-        /// for it.
+        /// Choose it no shorter than [`Admitter::remember`](super::Admitter::remember). When a forgotten tick
+        /// is repeated, it counts as a new one. On PostgreSQL it waits for ticks, and they wait for it.
         retain_requests_for(length: Duration) { chores.requests = Some(length) }
         /// Makes overdue tasks ready, as each admission tick does. Default: off. Where processes admit, their ticks
         /// make 10,000 of them ready at a time, and are due again at once while there are more. Switch it on where
@@ -197,8 +196,8 @@ impl Upkeep {
         /// At least a microsecond. Default: off.
         ///
         /// An audit reads every task of the store, and has no limit. Meanwhile leases wait to be ended, and the memory
-        /// store blocks all writers. Once a day, in one process, is often enough. A tick that took longer than a grace
-        /// makes the next one wait for another grace. Where an audit takes as long, give it an `Upkeep` of its own.
+        /// store blocks all writers. Once a day, in one process, is often enough. If a tick took longer than a grace,
+        /// the next one waits for another grace. If an audit takes that long, give it its own `Upkeep`.
         audit_every(interval: Duration) { chores.audit_every = Some(interval) }
         /// Repairs counters that an audit found wrong: see
         /// [`Tx::repair_counters`](crate::store::Tx::repair_counters). Default: off, so that a person sees them first.

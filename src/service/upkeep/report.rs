@@ -39,12 +39,12 @@ pub struct UpkeepReport {
     pub promoted: usize,
     /// What the audit found, if there was one in this tick ([`Upkeep::audit_every`](super::Upkeep::audit_every)).
     pub audited: Option<Vec<Discrepancy>>,
-    /// What it repaired of that ([`Upkeep::repairs`](super::Upkeep::repairs)): the counters as they were.
+    /// What it repaired of that ([`Upkeep::repairs`](super::Upkeep::repairs)): the counters as they were before.
     pub repaired: Vec<Discrepancy>,
     /// The failures of the parts after the leases and the ended tasks: at most one each for runs, for ticks and for the
     /// audit, in this order. The other parts are done and are in the report.
     pub errors: Vec<Error>,
-    /// Until when expired leases are left alone, because upkeep just started or was delayed. `None` if they are not.
+    /// Until when expired leases are left alone, because upkeep just started or was delayed. `None` if no tick waits.
     pub waits_until: Option<Timestamp>,
     /// When the next tick is due: at the earliest expiry of the remaining leases, when the wait is over, or at the
     /// next audit, but within one grace. It is the instant of this tick if a part of it reached its limit. `None`

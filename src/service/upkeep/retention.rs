@@ -26,7 +26,7 @@ pub(super) struct Forgotten {
 /// they are accepted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Retention {
-    /// Of the states that are not named below.
+    /// For the states that are not named below.
     pub(super) ended: Option<Duration>,
     pub(super) states: BTreeMap<TaskState, Duration>,
     pub(super) feed: Option<Duration>,

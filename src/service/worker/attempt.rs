@@ -1,4 +1,4 @@
-//! What a handler is given.
+//! The attempt that a handler receives.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -23,9 +23,9 @@ use crate::time::Timestamp;
 pub enum Cancelled {
     /// The worker stops. Return what is done, or [`Outcome::GivenBack`].
     Stopping,
-    /// The attempt has run for its longest time ([`Worker::max_run`](super::Worker::max_run)).
+    /// The attempt has run for as long as it may ([`Worker::max_run`](super::Worker::max_run)).
     RanTooLong,
-    /// Someone [cancelled](Tx::cancel) the task. Return before the deadline, at which the lease ends: what is done,
+    /// The task was [cancelled](Tx::cancel). The lease ends at the deadline. Return before it: what is done,
     /// a failure or [`Outcome::GivenBack`]. The last two end the task as
     /// [`TaskState::Cancelled`](crate::TaskState::Cancelled).
     Requested {
@@ -43,7 +43,7 @@ pub enum Cancelled {
 ///
 /// # How an attempt ends
 ///
-/// * *By what the handler returns.* The worker stores it, as often as it takes until the store has answered.
+/// * *By what the handler returns.* The worker stores it, and repeats that until the store responds.
 /// * *By [`Self::end`]*, in one transaction with further operations of this store.
 /// * *In the host's own transaction*, beside its own rows. The handler calls [`finish`](Tx::finish) there
 ///   with [`Self::lease`], or a statement of [`_sql`](crate::_sql), or registers the task as a sensor. After
@@ -86,7 +86,7 @@ struct Inner {
     has_ended: AtomicBool,
     /// Whether the worker records its own end of the attempt.
     is_given_up: AtomicBool,
-    /// Whether the host was told that the lease was lost.
+    /// Whether the loss of the lease was reported to the host.
     is_loss_told: AtomicBool,
     /// The names by which its end takes turns.
     turns: Mutex<Vec<String>>,
@@ -147,7 +147,7 @@ impl Attempt {
 
     /// Returns the value that the task's sensor landed with, if the task goes on after that landing
     /// ([`OnLanded::Resume`](crate::sensor::OnLanded::Resume)). It is empty if the sensor landed without a
-    /// value. Returns `None` if the task has still to wait: register its sensor then.
+    /// value. Returns `None` if the task still has to wait: register its sensor then.
     ///
     /// An attempt that was given back, or was requeued because its lease was lost, finds the same value
     /// again. A failed attempt does not: its retry begins from the start, and waits again.
@@ -188,13 +188,13 @@ impl Attempt {
         &self.0.store
     }
 
-    /// Returns when the attempt will have run for its longest time; `None` if it has no limit.
+    /// Returns when the attempt will have run for as long as it may; `None` if it has no limit.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.0.deadline.get().copied()
     }
 
-    /// Returns true once the handler should stop, and from then on: if the task was cancelled, but also if the worker
-    /// stops, the attempt ran for too long or its lease was lost. [`Self::cancelled`] says which.
+    /// Returns true once the handler should stop, and from then on. The task was cancelled, the worker stops,
+    /// the attempt ran for too long, or its lease was lost. [`Self::cancelled`] says which.
     pub fn is_cancelled(&self) -> bool {
         self.0.signal.told.is_stopped()
     }
@@ -231,15 +231,15 @@ impl Attempt {
         self.0.signal.told.stopped()
     }
 
-    /// Returns true if the lease certainly holds at this instant: see [`Kept::holds`]. Ask right before an effect that
-    /// no transaction undoes.
+    /// Returns true if the lease certainly holds at this instant: see [`Kept::holds`]. Call it right before
+    /// an effect that no transaction undoes.
     pub fn holds(&self, now: impl Into<Timestamp>) -> bool {
         self.0.kept.lock().as_ref().is_some_and(|kept| kept.holds(now))
     }
 
-    /// Makes the transaction of [`Self::end`] take turns with all that [`serialize`](Tx::serialize) one of these names.
-    /// So its body sees what those before it have ended: of the last two tasks of a run, the second enqueues what
-    /// follows, exactly once. Ends with other names do not wait.
+    /// Makes the transaction of [`Self::end`] take turns with all that [`serialize`](Tx::serialize) one of
+    /// these names. So its body sees what earlier ones ended: of the last two tasks of a run, the second
+    /// enqueues what follows, exactly once. Transactions with other names do not wait.
     ///
     /// [`Self::end`] returns the errors of [`Tx::serialize`] for the names.
     ///
@@ -274,19 +274,19 @@ impl Attempt {
     /// If `body` decides by the state of other tasks, call [`Self::in_turn`] first. Otherwise, on PostgreSQL, two
     /// transactions that end the last two tasks of a run do not see each other's end.
     ///
-    /// It repeats the transaction until the store has answered, or the lease is lost. So `body` may run several times,
-    /// but takes effect once.
+    /// It repeats the transaction until the store responds or the lease is lost. So `body` may run several
+    /// times, but takes effect once.
     ///
     /// # Errors
     ///
-    /// [`Error::Stale`] if the lease was lost, and [`Error::Repeated`] if the attempt had been ended like
-    /// this before. The error of `body`, and errors of the store that no repetition changes. After any of these nothing
-    /// was changed, except that [`Error::Stale`] after a commit of unknown outcome may mean that the end took effect
-    /// and the task has moved on. An error that [`is_indeterminate`](Error::is_indeterminate) is returned only once the
-    /// lease was lost or has expired and five further calls of the store have not settled what became of the commit, or
-    /// if the worker recorded a failure meanwhile because the handler ran for too long.
+    /// [`Error::Stale`] if the lease was lost, and [`Error::Repeated`] if the attempt had been ended like this before.
+    /// The error of `body`, and errors of the store that repeating does not change. After any of these nothing was
+    /// changed. But after a commit of unknown outcome, [`Error::Stale`] may mean that the end took effect and the task
+    /// has moved on. An error that [`is_indeterminate`](Error::is_indeterminate) has one of two causes. The lease was
+    /// lost or has expired, and five further calls of the store did not settle what became of the commit. Or the worker
+    /// recorded a failure meanwhile, because the handler ran for too long.
     ///
-    /// A handler may return all of these. The attempt has then failed, unless it had ended.
+    /// A handler may return any of these. The attempt has then failed, unless it had ended.
     ///
     /// # Examples
     ///
@@ -339,7 +339,7 @@ impl Attempt {
         self.0.is_given_up.store(true, Ordering::Release);
     }
 
-    /// Returns what to tell the host about the loss of the lease; `None` if it was told.
+    /// Returns the error that reports the loss of the lease; `None` if it was reported before.
     pub(super) fn loss(&self) -> Option<Error> {
         let was_told = self.0.is_loss_told.swap(true, Ordering::AcqRel);
         let (task, epoch) = (Box::new(self.0.task.key.clone()), self.0.task.epoch);

@@ -96,7 +96,7 @@ impl Handlers {
 }
 
 /// The threads of handlers. A thread whose handler has returned waits for the next attempt, so there are as many as
-/// attempts were ever under way at once. A handler that hangs keeps its thread, but makes no other attempt wait.
+/// there ever were attempts under way at once. A handler that hangs keeps its thread, but makes no other attempt wait.
 #[derive(Default)]
 struct Threads {
     queue: Mutex<Queue>,
@@ -239,7 +239,7 @@ impl Drop for Done {
     }
 }
 
-/// Returns the failure of an attempt by a panic.
+/// Returns the outcome of an attempt that panicked.
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Outcome {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

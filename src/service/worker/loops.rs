@@ -19,7 +19,7 @@ pub(super) struct AdmitLoop {
     shared: Arc<Shared>,
     /// One for each group.
     admitters: Vec<Admitter>,
-    /// The news as of the last time that groups were told.
+    /// The news when groups were last notified.
     news: Option<u64>,
     /// The worker's own wakes by then.
     own_wakes: u64,
@@ -99,7 +99,7 @@ impl Service for AdmitLoop {
         if std::mem::replace(&mut self.news, news) != news {
             state.machine.news();
         }
-        // Whoever looks for more after its own ends and finds nothing was not woken in vain by others.
+        // A worker that finds nothing after its own ends was not woken by others for nothing.
         let own_wakes = state.own_wakes();
         let is_own = std::mem::replace(&mut self.own_wakes, own_wakes) != own_wakes;
         let asks = state.machine.asks(steady);

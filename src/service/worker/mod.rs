@@ -45,11 +45,11 @@ use shared::{MaxRun, OnError};
 ///
 /// # Guarantees
 ///
-/// * *Places.* At most as many attempts are under way as there are places: in each queue that is
-///   [named](Self::queue), or in all queues together. A place stays taken until its handler has returned and the store
-///   has acknowledged its end.
-/// * *An end takes effect once.* The worker repeats an end until the store has answered. The lease fences it: after the
-///   lease was lost, the end is refused, and another worker may have the task.
+/// * *Places.* No more attempts are under way than there are places, in each [named](Self::queue) queue or in
+///   all queues together. A place stays taken until its handler has returned and the store has acknowledged
+///   its end.
+/// * *An end takes effect once.* The worker repeats an end until the store responds. The lease fences it:
+///   after the lease was lost, the end is refused, and another worker may have the task.
 /// * *A handler may run more than once for one task*: after a failure, by the task's retry policy; after its
 ///   lease was lost, for example because the process was killed; and after it was given back. Effects outside the store
 ///   must tolerate that. Effects in the same transaction as the end happen once: see [`Attempt`].

@@ -1,4 +1,4 @@
-//! What became of a worker.
+//! The report of a worker that has stopped.
 
 use crate::lease::LeaseRef;
 

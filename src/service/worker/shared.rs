@@ -61,7 +61,7 @@ pub(super) struct State {
     attempts: HashMap<LeaseRef, Attempt>,
     /// How many of the wakes of `admits` brought no news, because the worker made them itself.
     own_wakes: u64,
-    /// Lost while their handlers work, and when the host is told.
+    /// Lost while their handlers work, and when to report that to the host.
     lost: Vec<(Timestamp, LeaseRef)>,
     stored: u64,
     ended_elsewhere: u64,
@@ -232,8 +232,8 @@ impl Shared {
         self.ends.wake();
     }
 
-    /// Reports the losses that are sure by now, of attempts whose handlers are at work. Where a handler has returned, the
-    /// store's answer to its end says whether anything was lost. Returns when other losses are sure.
+    /// Reports the losses that are sure by now, of attempts whose handlers are at work. Where a handler has returned,
+    /// the store's response to its end shows whether anything was lost. Returns when other losses are sure.
     pub(super) fn tell_sure_losses(&self) -> Option<Timestamp> {
         let now = self.steady();
         let mut state = self.state.lock();
@@ -297,7 +297,7 @@ impl Shared {
         self.tell_losses(stale);
     }
 
-    /// Tells attempts what is due by now: a stop, or that they are given up. Returns when more is due.
+    /// Notifies attempts of what is due by now: a stop, or that they are given up. Returns when more is due.
     pub(super) fn mind_the_time(&self, now: Timestamp) -> Option<Timestamp> {
         let mut state = self.state.lock();
         let told = state.machine.told(now);
@@ -324,7 +324,7 @@ impl Shared {
                 Told::Overdue => attempt.cancel(Cancelled::RanTooLong),
                 Told::CutOff => attempt.cut(),
                 Told::GivenUp => {
-                    // It may not have been told before, because the patience may be zero.
+                    // It may not have been notified before, because the patience may be zero.
                     attempt.cancel(Cancelled::RanTooLong);
                     attempt.cut();
                     self.ends.wake();
@@ -334,7 +334,7 @@ impl Shared {
         next
     }
 
-    /// Stops the worker: returns what did not begin, and tells the others.
+    /// Stops the worker: returns what did not begin, and notifies the others.
     pub(super) fn stop(&self, now: Timestamp) {
         let mut state = self.state.lock();
         if state.machine.is_stopped() {
@@ -382,7 +382,7 @@ impl Shared {
         fatal.map_or(Ok(report), Err)
     }
 
-    /// Notes that a call for these ends failed. Nobody knows whether they were stored.
+    /// Notes that a call for these ends failed. It is unknown whether they were stored.
     pub(super) fn not_stored(&self, ends: Vec<(LeaseRef, Outcome)>, is_news: bool) {
         let mut state = self.state.lock();
         state.machine.not_stored(self.steady(), ends);

@@ -8,10 +8,10 @@ use crate::time::Timestamp;
 /// The feed of ends, and its consumers.
 ///
 /// Events are written by [`TaskTx::move_if`](super::TaskTx::move_if) and
-/// [`end_if_leased`](super::TaskTx::end_if_leased), as the task's [`Feed`](crate::task::Feed) says. Their numbers begin
-/// with 1, have no gaps, and are never used twice. No event becomes visible with a number below that of one that was
-/// already visible. Events of one call are in its order. A store may assign the numbers later:
-/// [`number_changes`](super::SensorTx::number_changes).
+/// [`end_if_leased`](super::TaskTx::end_if_leased), as the task's [`Feed`](crate::task::Feed) says. Their
+/// numbers begin with 1, have no gaps, and are never used twice. No event becomes visible with a number below
+/// that of one that was already visible. Events of one call keep its order. A store may assign the numbers
+/// later: [`number_changes`](super::SensorTx::number_changes).
 pub trait FeedTx {
     /// Returns at most `limit` events after number `after`, in order.
     fn feed(&mut self, after: u64, limit: usize) -> StoreResult<Vec<TaskEvent>>;
@@ -19,8 +19,8 @@ pub trait FeedTx {
     /// Returns the number of the last event; 0 if there was none.
     fn feed_last(&mut self) -> StoreResult<u64>;
 
-    /// Deletes those of the first `limit` events, by number, whose number is at most `accepted` or that happened
-    /// before this instant (`at < before`). Returns how many.
+    /// Among the first `limit` events by number, deletes those whose number is at most `accepted`, and those
+    /// that happened before this instant (`at < before`). Returns how many.
     fn forget_feed(&mut self, accepted: u64, before: Timestamp, limit: usize) -> StoreResult<usize>;
 
     /// Returns all consumers, by name.

@@ -41,8 +41,8 @@ pub trait PoolTx {
     /// sets their caps.
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()>;
 
-    /// Removes the definitions of these keys. Returns which of them existed. Tasks that carry them are still counted. A
-    /// key becomes unknown if no task that has not ended carries it, and nothing counts against it.
+    /// Removes the definitions of these keys. Returns which of them existed. Tasks that carry them are still
+    /// counted. A key becomes unknown when no open task carries it and nothing counts against it.
     fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<bool>>;
 
     /// Removes the definitions of the families with these prefixes. Returns which of them existed.
@@ -67,13 +67,13 @@ pub trait PoolTx {
     /// took a token. Keys that owe nothing may be left out.
     fn rates(&mut self, keys: &[LimitKey]) -> StoreResult<(Vec<RateUse>, Option<Timestamp>)>;
 
-    /// Returns what these shares hold of these pools, and the number of grants to tasks of shares that the store has
-    /// made. Pairs of which the store keeps nothing may be left out.
+    /// Returns what these shares hold of these pools, and how many grants the store has made to tasks of
+    /// shares. Pairs for which the store keeps nothing may be left out.
     ///
-    /// A store keeps a [`ShareUse`] for each share and pool while a task of the share whose own pool it is has not
-    /// ended, or while tasks of the share hold slots of the pool. It begins as that of a newcomer. If the last slot
-    /// comes back, the stamp becomes twice the number of grants and one. The next survey that promotes forgets those
-    /// with neither tasks nor slots, so a share that comes back before that continues with it.
+    /// A store keeps a [`ShareUse`] for a share and a pool while the share has an open task whose own pool it
+    /// is, or tasks that hold slots of it. It begins as a newcomer's. When the last slot is returned, the
+    /// stamp becomes twice the number of grants, plus one. The next survey that promotes forgets those with
+    /// neither tasks nor slots. A share that comes back before that continues with its old one.
     fn shares(&mut self, pairs: &[(PoolName, LimitKey)]) -> StoreResult<(Vec<ShareUse>, i64)>;
 
     /// Pauses these subjects, or resumes them. Returns which of them it changed.

@@ -14,11 +14,11 @@ use crate::time::Timestamp;
 /// namespace.) While it is among the runs that started before the window, it also reads the index entries of
 /// those. Writing a run changes a fixed number of rows, whatever its length.
 ///
-/// No method checks that a run stops after it starts. A run that does not is kept, and is returned according
-/// to the rule. [`Tx::record_runs`](crate::store::Tx::record_runs) refuses it earlier.
+/// No method checks that a run stops after it starts. A run that does not is kept, and queries apply the same
+/// rule to it. [`Tx::record_runs`](crate::store::Tx::record_runs) refuses it earlier.
 pub trait RunTx {
-    /// Inserts runs, or replaces those with the same key: a corrected start or stop, a re-opened run. If one
-    /// call has equal keys, the last counts.
+    /// Inserts runs, or replaces those with the same key: to correct a start or stop, or to re-open a run. If
+    /// one call names a key twice, the last counts.
     fn put_runs(&mut self, runs: &[RunRecord]) -> StoreResult<()>;
 
     /// Closes the runs that exist and are open. A stop before the start is stored as the start. Everything
@@ -26,8 +26,8 @@ pub trait RunTx {
     fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<bool>>;
 
     /// Locks the runs that exist until the transaction ends, and waits for those that another transaction has
-    /// locked. What is read of them afterwards does not change. A store with one writer at a time has nothing
-    /// to wait for, and keeps the default.
+    /// locked. Later reads of them return the same. A store with one writer at a time has nothing to wait
+    /// for, and keeps the default.
     fn wait_for_runs(&mut self, keys: &[RunKey]) -> StoreResult<()> {
         let _ = keys;
         Ok(())

@@ -73,7 +73,7 @@ pub struct SensorChanges {
     /// The last change of any sensor, deleted ones included; 0 if there was none.
     pub last: u64,
     /// The highest last change of a deleted sensor; 0 if none was deleted. A follower that has not reached it
-    /// may have missed an end, and reads the waiting sensors again.
+    /// may have missed an end, so it reads the waiting sensors again.
     pub last_forgotten: u64,
     /// Whether changes of sensors or events of the feed were committed without a number, so that they are not found
     /// yet: see [`SensorTx::number_changes`].
@@ -95,10 +95,10 @@ impl SensorChanges {
 
 /// Sensors, workers and shards.
 pub trait SensorTx {
-    /// Registers sensors in state `Waiting`, replacing what their tasks registered before (generation one
-    /// more). Returns them as stored. Each is a change of its own, in this order. A task that does not exist
-    /// is a caller's error (kind `Backend`, nothing is changed). Changing the tasks' states is up to the
-    /// caller.
+    /// Registers sensors in state `Waiting`, replacing what their tasks registered before (the generation
+    /// rises by one). Returns them as stored. Each is a change of its own, in this order. A task that does
+    /// not exist is a caller's error (kind `Backend`, nothing is changed). The caller changes the tasks'
+    /// states.
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>>;
 
     /// Returns the sensors of these tasks.
@@ -116,7 +116,7 @@ pub trait SensorTx {
     /// transaction does it: the changes and events are then found once that has committed. Pokers and readers of the
     /// feed call it before they read.
     ///
-    /// A store whose writers take turns assigns the numbers when they write, and does nothing here.
+    /// A store with one writer at a time assigns the numbers when it writes, and does nothing here.
     fn number_changes(&mut self, limit: usize) -> StoreResult<usize> {
         let _ = limit;
         Ok(0)
@@ -129,7 +129,7 @@ pub trait SensorTx {
     /// Inserts a worker, or replaces it.
     fn put_worker(&mut self, worker: &PokerRow) -> StoreResult<()>;
 
-    /// Forgets a worker, known or not, and releases its shards: no holder, epoch one more. Deletes its loans.
+    /// Forgets a worker, known or not, and its loans. Its shards lose their holder; their epochs rise by one.
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()>;
 
     /// Forgets at most `limit` workers that expired before this instant (`expires_at < before`), earliest
@@ -146,23 +146,23 @@ pub trait SensorTx {
     /// that is written without a holder. No shard and kind may be given twice with one epoch.
     fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>>;
 
-    /// Remembers who took which shard, or which kind of it, in place of what is remembered under the same epoch. Forgets
-    /// the takes of the same shard and kind whose epoch is lower by [`KEPT_TAKES`] or more. Of kinds that are not lent now,
-    /// forgets as many takes as [`Self::put_outages`] before `forget`, whatever their epoch.
+    /// Remembers who took which shard, or which kind of it. Replaces what is remembered under the same epoch. Forgets
+    /// the takes of the same shard and kind whose epoch is lower by [`KEPT_TAKES`] or more. Of kinds that are not lent
+    /// now, forgets takes before `forget`, whatever their epoch, as many as [`Self::put_outages`] forgets outages.
     fn put_shard_takes(&mut self, takes: &[ShardTake], forget: Timestamp) -> StoreResult<()>;
 
     /// Returns the takes that are remembered, by shard, kind and epoch. Those of no kind come first.
     fn shard_takes(&mut self) -> StoreResult<Vec<ShardTake>>;
 
-    /// Inserts outages, or replaces those of the same target and beginning. Then forgets, of these targets, all but
+    /// Inserts outages, or replaces those with the same target and beginning. Then forgets, of these targets, all but
     /// the latest [`KEPT_OUTAGES`], and of all targets at most 10,000 outages that ended before `forget`.
     fn put_outages(&mut self, outages: &[OutageRow], forget: Timestamp) -> StoreResult<()>;
 
-    /// Returns the outages of these targets, or those of all targets that go on, by fingerprint and beginning.
+    /// Returns the outages of these targets, or all ongoing ones for `None`, by fingerprint and beginning.
     fn outages(&mut self, of: Option<&[Fingerprint]>) -> StoreResult<Vec<OutageRow>>;
 }
 
-/// How far the epoch of a remembered [`ShardTake`] lies behind the latest one, at most.
+/// How far at most the epoch of a remembered [`ShardTake`] lies behind the latest one.
 pub const KEPT_TAKES: i64 = 32;
 
 /// How many outages of a target are remembered.

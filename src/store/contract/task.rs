@@ -33,13 +33,13 @@ pub enum Inserted {
     New(TaskId),
     /// A task with this key already existed, with this number. Nothing was changed.
     Exists(TaskId),
-    /// It was not inserted, because as many tasks wait as a cap allows, or more. Try again later.
+    /// It was not inserted, because a cap's number of waiting tasks is reached or exceeded. Try again later.
     Refused {
         /// The queue or the limit key that is capped, by its own definition or that of its family.
         subject: Subject,
         /// How many of its tasks waited, including those that the call enqueued before this one.
         waiting: u64,
-        /// How many may.
+        /// How many may wait.
         most: u32,
     },
 }
@@ -56,7 +56,7 @@ impl fmt::Display for Inserted {
     }
 }
 
-/// Takes a task out of the state `from`, if it is still in it and its epoch is still `task.epoch`.
+/// Takes a task out of the state `from`, if it is still in that state and its epoch is still `task.epoch`.
 ///
 /// `from` is the state in which the caller read the task. The caller used it to decide what else to do, for example
 /// which run to close. If it has changed, the move misses: read the task again, and decide again.
@@ -142,13 +142,13 @@ pub enum Held {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Started {
-    /// Whether its attempts are recorded as runs ([`TaskRecord::attempt_runs`]). Saves the caller reading the
-    /// task.
+    /// Whether its attempts are recorded as runs ([`TaskRecord::attempt_runs`]). So the caller need not read
+    /// the task.
     pub records_run: bool,
 }
 
 impl Started {
-    /// Creates it; `records_run` says whether the task's attempts are recorded as runs.
+    /// Creates the result of a start. `records_run` says whether the task's attempts are recorded as runs.
     pub fn new(records_run: bool) -> Self {
         Self { records_run }
     }
@@ -228,7 +228,7 @@ pub enum Discrepancy {
         /// How many there are.
         held: i64,
     },
-    /// A mark says that a pool or a key refuses the tasks of lanes, and it does not.
+    /// A mark says that a pool or a key refuses the tasks of lanes, but it does not.
     Mark {
         /// What it says.
         mark: String,
@@ -331,15 +331,15 @@ pub trait TaskTx {
     fn queues(&mut self) -> StoreResult<Vec<QueueRecord>>;
 
     /// Continues a walk until it has found [`TaskWalk::most`] tasks that match the query, has read
-    /// [`TaskWalk::most_read`], or is at the end of the way. A task keeps its place while it stays on the way. If
-    /// [`TaskQuery::is_exact`](crate::task::TaskQuery) holds, every task on the way matches, so nothing more is read
-    /// than is found, except a lane. A task may have changed by the time the caller reads it.
+    /// [`TaskWalk::most_read`], or has reached the end of the walk. A task keeps its place while it stays on the walk.
+    /// If [`TaskQuery::is_exact`](crate::task::TaskQuery) holds, every task on the walk matches, so nothing more is
+    /// read than is found, except a lane. A task may have changed by the time the caller reads it.
     ///
     /// Refuses a place that no step of such a walk returned (kind `Backend`).
     fn walk_tasks(&mut self, walk: &TaskWalk<'_>) -> StoreResult<Walked>;
 
-    /// Counts tasks: those that have not ended by counters, leased and sensing ones one by one, and others up to
-    /// one above the cap. Looks at the latest ends, at most one above the cap, to count the successes among them.
+    /// Counts tasks. Those that have not ended come from counters, leased and sensing ones are counted one by one, and
+    /// others up to one above the cap. Successes are counted among the latest ends, at most one above the cap.
     fn count_tasks(&mut self, cap: usize) -> StoreResult<TaskSums>;
 
     /// Returns ready tasks: those of each page in the order of [`crate::admission::OrderKey`], page after
@@ -348,11 +348,11 @@ pub trait TaskTx {
 
     /// Commits the plan of a tick:
     ///
-    /// 1. Grants the tasks that are ready, or none if the batch must be granted [whole](GrantBatch::whole) and one is
-    ///    not: state `Queued`, epoch and attempt one more, a lease, `held_slots` from its lane, and `queued_at` from
-    ///    [`TaskRecord::recorded_at`]. If the batch must be [started](GrantBatch::started), what
-    ///    [`Self::start_if_queued`] would do at the same instant is part of the grant, except to tasks whose attempts
-    ///    are recorded as runs: these stay `Queued`.
+    /// 1. Grants the tasks that are ready, or none if the batch must be granted [whole](GrantBatch::whole)
+    ///    and one is not. A granted task is `Queued`, its epoch and attempt rise by one, and it gets a lease,
+    ///    `held_slots` from its lane, and `queued_at` from [`TaskRecord::recorded_at`]. If the batch must be
+    ///    [started](GrantBatch::started), what [`Self::start_if_queued`] would do at the same instant is part
+    ///    of the grant, except to tasks whose attempts are recorded as runs: these stay `Queued`.
     /// 2. Takes their slots from their pools and counts them against their limit keys and for their shares, even without
     ///    room. Returns whether there was room ([`Granted::had_room`]). Then stamps [shares](GrantBatch::shares).
     /// 3. Records what was granted under the name of the tick, in place of the tick it replaces, so that
@@ -364,30 +364,30 @@ pub trait TaskTx {
     /// transaction. An unknown pool has no count, so a grant in it has no room and is rolled back.
     fn grant_if_open(&mut self, batch: &GrantBatch<'_>) -> StoreResult<Granted>;
 
-    /// Starts the tasks that are `Queued` under this epoch: state `Running`, `started_at` from
-    /// [`TaskRecord::recorded_at`], and the same for `first_started_at` if that is `None`. Returns `None` for
-    /// the others.
+    /// Starts the tasks that are `Queued` under this epoch: they become `Running`. Sets `started_at` from
+    /// [`TaskRecord::recorded_at`], and `first_started_at` too if it is `None`. Returns `None` for the
+    /// others.
     fn start_if_queued(&mut self, leases: &[LeaseRef], now: Timestamp) -> StoreResult<Vec<Option<Started>>>;
 
-    /// Sets the expiry of the tasks that have a lease of this epoch, expired or not. An expiry never moves back: a
-    /// renewal to an earlier instant succeeds and changes nothing. A lease that is named twice has the same result
-    /// twice. No renewal sets an expiry after the deadline of [`Self::cancel_if_leased`]: a lease with one returns
-    /// [`Renewal::Cancelled`] with it.
+    /// Sets the expiry of the tasks that have a lease of this epoch, expired or not. An expiry never moves
+    /// back: a renewal to an earlier instant succeeds and changes nothing. A lease named twice has the same
+    /// result twice. No renewal sets an expiry after the deadline of [`Self::cancel_if_leased`]: a lease with
+    /// one returns [`Renewal::Cancelled`] with it.
     ///
     /// It waits for no other transaction. A lease that another one has locked is [`Renewal::Busy`], and
     /// whether it was renewed then is up to the store. A store with one writer at a time never returns this.
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>>;
 
     /// Stores what the holders of these leases say about their work, and when they said it, as the lease's
-    /// [`note`](crate::lease::Lease::note), which replaces the previous one. Returns `false` if the task has no lease
-    /// of this epoch, or if another transaction has it locked; it waits for none. Each lease is named once. A note
-    /// disappears with its lease.
+    /// [`note`](crate::lease::Lease::note). It replaces the previous one. Returns `false` if the task has no
+    /// lease of this epoch, or if another transaction has it locked; it waits for none. Each lease is named
+    /// once. A note disappears with its lease.
     fn note_if_leased(&mut self, notes: &[(LeaseRef, Timestamp, String)]) -> StoreResult<Vec<bool>>;
 
-    /// Sets the deadline of the tasks that have a lease of this epoch ([`Lease::cancel_at`](crate::lease::Lease)),
-    /// and replaces their message. A deadline never moves to a later instant: a task whose deadline is not later stays
-    /// as it is. An expiry later than the deadline becomes the deadline. Returns the deadline that each then has;
-    /// `None` without such a lease. A lease that is named twice has the same result twice.
+    /// Sets the deadline of the tasks that have a lease of this epoch ([`Lease::cancel_at`](crate::lease::Lease)), and
+    /// replaces their message. A deadline never moves to a later instant: a task whose deadline is not later stays as
+    /// it is. An expiry later than the deadline becomes the deadline. Returns the deadline that each then has; `None`
+    /// without such a lease. A lease named twice has the same result twice.
     fn cancel_if_leased(
         &mut self,
         leases: &[LeaseRef],
@@ -401,19 +401,19 @@ pub trait TaskTx {
     /// to be created again. A move to `Queued` or `Running` is a caller's error: the whole call is refused (kind
     /// `Backend`).
     ///
-    /// A move from a leased state to `Scheduled`, `UpForRetry`, `Failed` or `Cancelled`, or from `Sensing` to one of the
-    /// last three, ends an attempt without success. One from these states to `Success` or `Skipped`, or from `Sensing` to
-    /// `Scheduled`, ends one with success. [`TaskRecord::keep_attempts`] says which are recorded. The instant is
-    /// [`Move::ended_at`], [`Move::at`], or the one since which the task was ready, whichever is set, but not before the
-    /// task was queued or this attempt was started. Those of the latest 16 epochs stay, with 1,000 characters of the
-    /// message. Of one epoch the first is kept.
+    /// A move from a leased state to `Scheduled`, `UpForRetry`, `Failed` or `Cancelled`, or from `Sensing` to
+    /// one of the last three, ends an attempt without success. One from these states to `Success` or
+    /// `Skipped`, or from `Sensing` to `Scheduled`, ends one with success. [`TaskRecord::keep_attempts`] says
+    /// which are recorded. The instant is the first that is set of [`Move::ended_at`], [`Move::at`] and the
+    /// task's `ready_at`, but not before the task was queued or this attempt was started. The attempts of the
+    /// latest 16 epochs are kept, one for each epoch (the first), with 1,000 characters of its message.
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>>;
 
     /// Returns the recorded attempts of these tasks, each task's by epoch.
     fn attempts(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<Vec<PastAttempt>>>;
 
-    /// Replaces what tasks ask for, each under its own condition, and if it holds no slots. A call changes a task at
-    /// most once. A task whose needs change leaves its lane for another one, which may have to be created.
+    /// Replaces what tasks ask for, each under its own condition and only if it holds no slots. A call changes a task
+    /// at most once. A task whose needs change leaves its lane for another one, which may have to be created.
     fn change_if(&mut self, changes: &[Change]) -> StoreResult<Vec<bool>>;
 
     /// Deletes tasks, each if it is in this state under this epoch, holds no slots and has no unacknowledged event. Its
@@ -490,11 +490,11 @@ pub trait TaskTx {
         Ok(Survey::default())
     }
 
-    /// Makes marks. Until a mark is removed, its lanes sleep. Whatever may end what a mark names removes it, in the same
-    /// transaction: slots of the pool and counts of the key that return, a definition, a pause or a resume of anything. A
-    /// survey that promotes removes those of its queues that have ended by themselves, as far as
-    /// [`First::wakes`](super::First::wakes) allows. A mark that is made and rolled back is gone. So are those that the
-    /// transaction made, if it then grants nothing because a planned task is missing: it plans again.
+    /// Records marks. Until a mark is removed, its lanes sleep. Any change that may end its cause removes it,
+    /// in the same transaction: returned slots of the pool, returned counts of the key, a definition, any
+    /// pause or resume. A survey that promotes removes those of its queues that have ended on their own, as
+    /// far as [`First::wakes`](super::First::wakes) allows. A rollback removes the transaction's marks. So
+    /// does a grant of nothing because a planned task is missing: the transaction then plans again.
     fn put_marks(&mut self, _marks: &[Mark]) -> StoreResult<()> {
         Ok(())
     }
@@ -502,9 +502,9 @@ pub trait TaskTx {
     /// Compares every counter with what it counts. The only method that reads all tasks.
     fn audit(&mut self) -> StoreResult<Vec<Discrepancy>>;
 
-    /// Sets the counters to what they count, and returns those that differed and do not any more, as they were,
-    /// in the order of [`Self::audit`]. Changes nothing else. No tick runs until the transaction ends. A store
-    /// that cannot do this exactly keeps the default, which repairs nothing.
+    /// Sets the counters to what they count. Returns those that it repaired, as they were before, in the
+    /// order of [`Self::audit`]. Changes nothing else. No tick runs until the transaction ends. A store that
+    /// cannot do this exactly keeps the default, which repairs nothing.
     fn repair_counters(&mut self) -> StoreResult<Vec<Discrepancy>> {
         Ok(Vec::new())
     }

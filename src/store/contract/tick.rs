@@ -38,9 +38,9 @@ pub struct SurveyQuery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct First {
-    /// So many lanes: the first ones by number.
+    /// How many lanes: the first ones by number.
     pub lanes: usize,
-    /// The instant of the tick. Marks that end by themselves are removed from then on.
+    /// The instant of the tick. Marks that have ended on their own by then are removed.
     pub now: Timestamp,
     /// The most of these marks to remove. Only those of the requested queues are removed.
     pub wakes: usize,
@@ -59,16 +59,16 @@ pub struct LanesBehind<'a> {
 }
 
 impl<'a> LanesBehind<'a> {
-    /// Names at most `limit` lanes behind this place.
+    /// Creates a query for at most `limit` lanes behind this place.
     pub fn new(after: OrderKey, limit: usize, queues: Option<&'a BTreeSet<QueueName>>) -> Self {
         Self { after, limit, queues }
     }
 }
 
-/// A grant along with a survey, of at most [`SurveyQuery::budget`] tasks. A store may make it where one lane alone is
-/// ready, its tasks carry no limits, nothing is paused and nothing is to be promoted: there a plan is the first tasks of
-/// that lane, as many as have room. It may do so only if the transaction ends with it, and if the holder has told lately
-/// that it serves all queues.
+/// A grant along with a survey, of at most [`SurveyQuery::budget`] tasks. A store may make it where one lane
+/// alone is ready, its tasks carry no limits, nothing is paused and nothing is to be promoted: there a plan
+/// is the first tasks of that lane, as many as have room. It may do so only if the transaction ends with it,
+/// and if the holder has recently recorded that it serves all queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ahead {
     /// The holder of the leases.
@@ -103,7 +103,7 @@ impl SurveyQuery {
         self
     }
 
-    /// Says how many tasks the tick will admit at most.
+    /// Sets how many tasks the tick will admit at most.
     #[must_use]
     pub fn budget(mut self, budget: usize) -> Self {
         self.budget = budget;
@@ -117,8 +117,8 @@ impl SurveyQuery {
         self
     }
 
-    /// Lets the store leave out lanes in a tick at this instant, if there are more than so many, and remove at most
-    /// `wakes` marks that have ended by themselves.
+    /// Lets the store leave out lanes in a tick at this instant, if there are more than this many, and remove
+    /// at most `wakes` marks that have ended on their own.
     #[must_use]
     pub fn first(mut self, lanes: usize, now: Timestamp, wakes: usize) -> Self {
         self.first = Some(First { lanes, now, wakes });
@@ -145,7 +145,7 @@ pub struct Promote {
 }
 
 impl Promote {
-    /// Names at most `limit` tasks that are due at this instant.
+    /// Selects at most `limit` tasks that are due at this instant.
     pub fn new(now: Timestamp, limit: usize) -> Self {
         Self { now, limit }
     }
@@ -187,12 +187,12 @@ pub struct Survey {
     pub next_due: Option<Timestamp>,
     /// The lanes of the requested queues that have ready tasks, by number.
     pub lanes: Vec<Lane>,
-    /// `None` if all of these lanes were returned. Otherwise there are more than [`First::lanes`] of them. Returned were
-    /// the first ones by number, all of shares, and all whose tasks kept their slots. What was left out begins behind
-    /// this place.
+    /// `None` if all of these lanes were returned. Otherwise there are more than [`First::lanes`] of them,
+    /// and those left out begin behind this place. The survey then has the first ones by number, all of
+    /// shares, and all whose tasks kept their slots.
     pub unread: Option<OrderKey>,
-    /// The earliest instant at which a mark of the requested queues ends by itself. It is over if more have ended than
-    /// [`First::wakes`] allowed.
+    /// The earliest instant at which a mark of the requested queues ends on its own. It has passed if more
+    /// have ended than [`First::wakes`] allowed.
     pub next_token: Option<Timestamp>,
     /// The requested pools, by name. Pools that do not exist are left out. If the query names queues, a store may
     /// also return the pools and limits of others.
@@ -205,10 +205,10 @@ pub struct Survey {
     pub rates: Vec<RateUse>,
     /// The latest instant at which any key of the store took a token.
     pub clock: Option<Timestamp>,
-    /// What the shares of those lanes hold of the own pools of these lanes, in any order. Those of which the store keeps
-    /// nothing may be left out, and those of other lanes may be among them.
+    /// What the shares of those lanes hold of the lanes' own pools, in any order. Shares for which the store
+    /// keeps nothing may be left out, and those of other lanes may be included.
     pub shares: Vec<ShareUse>,
-    /// The number of grants to tasks of shares that the store has made.
+    /// How many grants the store has made to tasks of shares.
     pub grants: i64,
     /// What is paused, in any order.
     pub paused: Vec<Subject>,
@@ -359,7 +359,7 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// Describes what a store granted, and how many ticks it forgot.
+    /// Creates the result: the granted tasks, whether there was room, and how many ticks were forgotten.
     pub fn new(tasks: Vec<TaskRecord>, had_room: bool, forgotten: usize) -> Self {
         Self { tasks, had_room, forgotten }
     }

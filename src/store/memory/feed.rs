@@ -12,7 +12,7 @@ use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
 impl Transaction<'_> {
-    /// Writes an event of this move, if the task says so.
+    /// Writes an event of this move, if the task opted in.
     pub(super) fn tell(&mut self, was: &TaskRecord, order: &Move) {
         if !was.feed.tells(was.state, order.to) {
             return;

@@ -1,4 +1,4 @@
-//! Runs, and the fork-node index that tells which were active in a window.
+//! Runs, and the fork-node index, which finds those active in a window.
 //!
 //! Each namespace has its own index; see [`crate::run::index`] for why the ranges read here contain every
 //! hit.

@@ -49,7 +49,7 @@ pub(super) struct State {
     pub(super) last: Numbers,
 }
 
-/// A holder, and the queues of which it told; `None` for all.
+/// A holder, and the queues that it announced; `None` for all.
 pub(super) type ServingKey = (Holder, Option<BTreeSet<QueueName>>);
 
 /// The numbers assigned last. Deleting a row does not free its number.

@@ -120,8 +120,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Removes marks of the surveyed queues that end by themselves until the instant of the tick. In a transaction that
-    /// reads, returns whether there are any.
+    /// Removes marks of the surveyed queues that have ended on their own by the instant of the tick. In a
+    /// transaction that reads, returns whether there are any.
     fn wake_by_clock(&mut self, query: &SurveyQuery) -> bool {
         let Some(first) = query.first else { return false };
         let (clock, queues) = (self.state.rules.clock(), query.queues.as_ref());

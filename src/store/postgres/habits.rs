@@ -36,7 +36,7 @@ pub(super) struct Habits {
     surveys_many: Pause,
     /// No tick is sent ahead.
     ticks_in_parts: Pause,
-    /// How many lanes the last short survey told of.
+    /// How many lanes the last short survey returned.
     lanes: AtomicUsize,
     /// Whether ready lanes carried limits.
     has_limits: AtomicBool,
@@ -90,7 +90,7 @@ impl Habits {
         self.ticks_in_parts.begin();
     }
 
-    /// Notes that a holder told what it serves, which it had to before a tick of it could be sent ahead.
+    /// Notes that a holder announced what it serves, as it must before one of its ticks can be sent ahead.
     pub(super) fn told(&self) {
         self.ticks_in_parts.end();
     }

@@ -24,7 +24,7 @@ use crate::error::{StoreError, StoreErrorKind, StoreResult};
 
 /// A receiver of changes.
 pub(super) struct Inbox {
-    /// Called at once, by whoever has the news. Without it, news is kept until a thread asks for it.
+    /// Called at once, on the thread that has the news. Without it, news is kept until a thread asks for it.
     at_once: Option<Call>,
     /// What was received and not delivered yet. It is coalesced into one call.
     pending: Mutex<Pending>,
@@ -159,7 +159,7 @@ impl Hub {
         state.end();
     }
 
-    /// Calls a callback that does not block where the news comes. Returns when the server has the LISTEN.
+    /// Registers a callback that does not block, to be called where the news arrives. Returns when the server listens.
     pub(super) fn listen_at_once(
         self: &Arc<Self>,
         with: &Listens<'_>,
@@ -168,7 +168,7 @@ impl Hub {
         self.add(with, Inbox::new(Some(Box::new(callback))))
     }
 
-    /// Calls on a thread of its own. Returns when the server has the LISTEN.
+    /// Registers a callback that runs on its own thread. Returns when the server listens.
     pub(super) fn listen(
         self: &Arc<Self>,
         with: &Listens<'_>,
@@ -191,7 +191,7 @@ impl Hub {
         Ok(listening)
     }
 
-    /// Adds an inbox, and sees to it that a connection listens.
+    /// Adds an inbox, and makes sure that a connection listens.
     fn add(self: &Arc<Self>, with: &Listens<'_>, inbox: Arc<Inbox>) -> StoreResult<Listening> {
         let listening = Listening { hub: Arc::clone(self), inbox: Arc::clone(&inbox), caller: None };
         let starting = self.starting.lock();

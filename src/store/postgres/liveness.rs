@@ -23,7 +23,7 @@ impl Liveness {
     }
 
     /// Runs `work`, and gives up after `patience` without hearing from the server. Work of many parts may
-    /// last longer, as long as one part after the other is answered.
+    /// last longer, as long as the server responds to one part after another.
     pub(super) async fn limit<T>(
         &self,
         patience: Option<Duration>,
@@ -34,7 +34,7 @@ impl Liveness {
         let mut work = pin!(work);
         loop {
             let last = *self.0.lock();
-            // Without an instant that is so far away, there is no limit.
+            // If no instant can be that far away, there is no limit.
             let Some(deadline) = last.checked_add(patience) else { return work.await };
             match timeout_at(deadline, &mut work).await {
                 Ok(done) => return done,

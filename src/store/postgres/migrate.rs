@@ -206,7 +206,7 @@ fn missing(relations: &BTreeSet<String>) -> Option<&'static str> {
     TABLES.iter().find(|table| !relations.contains(**table)).copied()
 }
 
-/// Finds out what a database holds. Only reads.
+/// Returns what a database holds. Only reads.
 pub(super) async fn inspect<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreResult<Found> {
     let name = schema.as_str();
     let Some(relations) = relations(client, schema).await? else { return Ok(Found::Nothing) };
@@ -288,8 +288,8 @@ pub fn migrations_sql(schema: &Schema) -> String {
     migrations_sql_from(schema, 0)
 }
 
-/// Returns the SQL that brings a schema of this version to the version that this version of the crate needs, and
-/// from there on the SQL of [`super::finish_upgrade`]. Version 0 means no schema. Empty if there is nothing to do.
+/// Returns the SQL that brings a schema of this version to the one that the crate needs. For version 0 (no schema), or
+/// the needed one and later, this includes [`super::finish_upgrade`]'s. Empty if there is nothing to do.
 ///
 /// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the version that is needed. A host keeps one file per
 /// text, and applies each in one transaction. A comment before each step says which versions work after it.

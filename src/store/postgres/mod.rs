@@ -14,10 +14,10 @@
 //!
 //! # Guarantees
 //!
-//! * Transactions that change different tasks wait for no one, and do not see each other before they commit.
+//! * Transactions that change different tasks do not wait, and do not see each other before they commit.
 //!   Transactions that give the same name to [`serialize`](crate::store::Tx::serialize) take turns. Ticks
-//!   exclude each other, so capacity is exact whatever is open elsewhere. Readers see one state and wait for
-//!   no one.
+//!   exclude each other, so capacity is exact whatever is open elsewhere. Readers see one state and never
+//!   wait.
 //! * After any error, and after a panic in the body, the transaction is rolled back and the store keeps
 //!   working. The next call replaces a lost connection.
 //! * A commit whose response was lost is
@@ -157,9 +157,9 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// By kind: `Io` if the server cannot be connected to, `Schema` for tables that a newer version has changed so
-    /// that this one cannot work beside it, and for foreign ones (all left untouched), `Backend` for a text that names no server, a refused password, or a role that may not do
-    /// what is needed.
+    /// By kind: `Io` if the server cannot be reached, `Schema` for foreign tables and for those that a newer
+    /// version has changed so that this one cannot work beside it (all left untouched), `Backend` for a text
+    /// that names no server, a refused password, or a role without the needed rights.
     ///
     /// # Examples
     ///
@@ -205,7 +205,7 @@ impl PostgresStore {
     /// decides leases.
     ///
     /// It is read when the store connects and then, at most every ten seconds, along with a transaction. Each
-    /// reading is off by at most half the time that its answer took. Between readings it advances by the
+    /// reading is off by at most half the time that its response took. Between readings it advances by the
     /// machine's monotonic clock. It does not go back, unless the database's clock was set back by more than
     /// a second.
     ///
@@ -233,13 +233,13 @@ impl PostgresStore {
     ///
     /// The callback runs on its own thread, one call at a time. It should be short, because nothing is
     /// reported to it meanwhile. It delays nothing else. After a panic in it, the next change is reported as
-    /// if there had been none.
+    /// usual.
     ///
     /// # Errors
     ///
-    /// By kind: `Io` if the server cannot be connected to; `Busy` if transactions use all connections for
-    /// longer than the lock timeout; `Backend` if the store has only one connection, or if there is a pooler
-    /// in between, which may lose notifications: open a store that connects directly for that.
+    /// By kind: `Io` if the server cannot be reached; `Busy` if transactions use all connections for longer
+    /// than the lock timeout; `Backend` if the store has only one connection, or if there is a pooler in
+    /// between, which may lose notifications: open a store that connects directly for that.
     ///
     /// # Examples
     ///
@@ -265,8 +265,8 @@ impl PostgresStore {
         Ok(self.hub.listen(&self.listens(), callback)?)
     }
 
-    /// Calls like [`Self::on_change`], but where the news comes: on the thread that committed, or on the store's own. So the
-    /// callback must not block.
+    /// Works like [`Self::on_change`], but calls on the thread where the news arrives: the one that
+    /// committed, or the store's own. So the callback must not block.
     pub(crate) fn on_change_at_once(
         &self,
         callback: impl Fn(Change) + Send + Sync + 'static,

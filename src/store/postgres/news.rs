@@ -40,7 +40,7 @@ impl News {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct NewsSet {
     bits: u8,
-    /// In which queues tasks became ready.
+    /// The queues in which tasks became ready.
     queues: QueueMask,
 }
 
@@ -48,7 +48,7 @@ impl NewsSet {
     pub(super) const NONE: Self = Self { bits: 0, queues: QueueMask::NONE };
     pub(super) const ALL: Self = Self { bits: 31, queues: QueueMask::ALL };
 
-    /// Returns that tasks became ready in these queues.
+    /// Returns the news that tasks became ready in these queues.
     pub(super) fn ready_in(queues: QueueMask) -> Self {
         Self { bits: News::Ready.bit(), queues }
     }

@@ -56,9 +56,9 @@ pub struct PostgresOptions {
     pub connections: u32,
     /// How long a call tries to connect before it returns an error of kind `Io`.
     pub connect_timeout: Duration,
-    /// How long a call waits for a connection of the store, and then again for a transaction that has locked
-    /// the same task, run or key, before it returns [`crate::error::StoreErrorKind::Busy`]. A tick and a
-    /// change of pools or limits wait equally long for each other.
+    /// How long a call waits for one of the store's connections, and then again for a transaction that has
+    /// locked the same task, run or key. After that it returns [`crate::error::StoreErrorKind::Busy`]. A tick
+    /// and a change of pools or limits wait equally long for each other.
     pub lock_timeout: Duration,
     /// How long the server works on a statement before it gives up. The client drops the connection when it
     /// has heard nothing for this long plus the lock timeout plus 5 s. By then the server is gone, or
@@ -182,7 +182,7 @@ impl PostgresOptions {
         )
     }
 
-    /// Returns how long the client waits for the next answer before it drops the connection.
+    /// Returns how long the client waits for the next response before it drops the connection.
     pub(super) fn patience(&self) -> Option<Duration> {
         if self.statement_timeout.is_zero() {
             return None;

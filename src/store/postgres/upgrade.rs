@@ -1,8 +1,8 @@
 //! Bringing a schema up to date, a step at a time, beside processes that use it.
 //!
 //! Each step is its own transaction, which first takes a lock that the server releases with it. So a migrator that is
-//! killed leaves only complete steps behind, and makes no one wait; the next one continues after the last of them.
-//! Between two steps another migrator, even of an older version, may run, so each looks again under the lock.
+//! killed leaves only complete steps behind and blocks no one. The next one continues after the last of them. Between
+//! two steps another migrator, even of an older version, may run, so each looks again under the lock.
 
 use std::time::{Duration, Instant};
 
@@ -35,9 +35,9 @@ const PAUSE: &str = "SELECT pg_sleep(0.2)";
 ///
 /// # Errors
 ///
-/// [`StoreErrorKind::Schema`] if the tables were written by something else, or by a newer version of the crate that
-/// this one cannot work beside. [`StoreErrorKind::Busy`] if a transaction that stays open holds the tables. Any
-/// error from the server. The step that failed was undone; the steps before it are done.
+/// [`StoreErrorKind::Schema`] if the tables were written by another program, or by a newer version of the
+/// crate that this one cannot work beside. [`StoreErrorKind::Busy`] if a transaction that stays open holds
+/// the tables. Any error from the server. The step that failed was undone; the steps before it are done.
 ///
 /// # Examples
 ///
@@ -52,7 +52,7 @@ pub async fn migrate(client: &mut Client, schema: &Schema) -> StoreResult<()> {
     bring(client, schema, Goal::Working).await
 }
 
-/// Ends an upgrade: applies, like [`migrate`], also the steps that older versions of the crate cannot work beside.
+/// Ends an upgrade: applies what [`migrate`] does, and the steps that older versions cannot work beside.
 ///
 /// Call it when no process of an older version runs any more. One that still runs is refused from then on, with kind
 /// [`StoreErrorKind::Schema`], at its next transaction. The call waits for the transactions that it has open. Until

@@ -19,10 +19,10 @@ use super::request::{Request, Untold};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Wake {
-    /// After the commit, from one of the store's connections: after a pause at once and from the one that committed, and
-    /// then one `NOTIFY` for all commits within 5 ms, or within up to 20 ms while there is more than one commit per
-    /// millisecond. The commits do not wait for each other. A wake-up may be late by the same time. It waits while hosts'
-    /// transactions use all of a store's one or two connections, and is lost if the process ends at once.
+    /// After the commit, from one of the store's connections. After a pause, the one that committed sends a `NOTIFY` at
+    /// once. Then one `NOTIFY` covers all commits within 5 ms, or up to 20 ms while there is more than one commit per
+    /// millisecond. The commits do not wait for each other. A wake-up may be late by the same time. It waits while
+    /// hosts' transactions use all of a store's one or two connections, and is lost if the process ends at once.
     #[default]
     Beside,
     /// By a `NOTIFY` in the transaction. The server makes such commits take turns, over all its databases and
@@ -171,7 +171,7 @@ impl Drop for Announcer {
     }
 }
 
-/// Sends one `NOTIFY` for everything that came meanwhile. What cannot be sent goes with the next.
+/// Sends one `NOTIFY` for everything that has accumulated. What cannot be sent goes with the next.
 async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
     loop {
         outbox.came.notified().await;

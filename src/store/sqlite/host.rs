@@ -31,7 +31,7 @@ impl SqliteTx {
     /// The connection stays the host's. Its pragmas, handlers and limits are not touched. The store uses
     /// three things of the connection. First, its cache of prepared statements, whose capacity stays
     /// unchanged (rusqlite's default is 16; operations use about a dozen each, so a host that calls often
-    /// gains by
+    /// benefits from
     /// [`set_prepared_statement_cache_capacity(128)`](Connection::set_prepared_statement_cache_capacity), and
     /// with 0 each is prepared again). Second, `last_insert_rowid` and `changes`, so read yours before you
     /// call. Third, its hooks and authorizer, which see the statements.

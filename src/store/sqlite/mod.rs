@@ -24,9 +24,9 @@
 //!   working. A connection that cannot be rolled back is closed and opened again.
 //! * A commit that fails although it may have taken effect returns [`StoreErrorKind::Indeterminate`]. Any
 //!   other returns its cause.
-//! * A file is refused if it is not a SQLite database, if a newer version of the crate has changed it so that this
-//!   one cannot work beside it, or if it has foreign tables with the same prefix. It is left untouched, byte for byte. Any other existing database is
-//!   fine: the store's tables are added to it, and write-ahead logging is turned on.
+//! * A file is refused if it is not a SQLite database, if a newer version of the crate has changed it so that this one
+//!   cannot work beside it, or if it has foreign tables with the same prefix. It is then left untouched. Any other
+//!   existing database is fine: the store's tables are added, and write-ahead logging is turned on.
 //! * Opening a store leaves the file locks of the process's other connections in place, even if it is
 //!   refused. A host that opens the file other than through SQLite drops those locks and loses commits:
 //!   `docs/sql.md`.
@@ -106,9 +106,9 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// By kind: `Schema` for a foreign schema, or a newer one that this version of the crate cannot work beside, `Corrupt` for a file that is not a SQLite database
-    /// (both left untouched), `Io` if the directory does not exist, `ReadOnly` if tables must be written and
-    /// cannot be, `Busy` if another process held the file for longer than the busy timeout.
+    /// By kind: `Schema` for a foreign schema, or a newer one that this version cannot work beside, `Corrupt` for a
+    /// file that is not a SQLite database (both left untouched), `Io` if the directory does not exist, `ReadOnly` if
+    /// tables must be written and cannot be, `Busy` if another process held the file for longer than the busy timeout.
     ///
     /// # Examples
     ///

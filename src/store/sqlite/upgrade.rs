@@ -46,9 +46,9 @@ pub(super) fn pass_gate(conn: &Connection, prefix: &Prefix) -> Outcome<()> {
 ///
 /// # Errors
 ///
-/// [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema) if the tables were written by something else,
-/// or by a newer version of the crate that this one cannot work beside, and any error from SQLite. The step that
-/// failed was undone; the steps before it are done.
+/// [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema) if the tables were written by another
+/// program, or by a newer version of the crate that this one cannot work beside, and any error from SQLite.
+/// The step that failed was undone; the steps before it are done.
 ///
 /// # Examples
 ///
@@ -63,7 +63,7 @@ pub fn migrate(conn: &Connection, prefix: &Prefix) -> StoreResult<()> {
     bring(conn, prefix, Goal::Working)
 }
 
-/// Ends an upgrade: applies, like [`migrate`], also the steps that older versions of the crate cannot work beside.
+/// Ends an upgrade: applies what [`migrate`] does, and the steps that older versions cannot work beside.
 ///
 /// Call it when no process of an older version has the file open. One that still has it open is refused from then on,
 /// with kind [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema), at its next transaction. Until this is

@@ -144,7 +144,7 @@ fn a_finish_is_told_once(store: &dyn Store) {
     store.write(|tx| tx.finish(at(61), &ends[1..])).unwrap();
     assert_eq!(states(world), ["a", "b", "c"].map(|name| (name.to_owned(), TaskState::Success)));
     assert_eq!(told(world)[0].at, at(60));
-    // An end that is repeated tells nothing.
+    // A repeated end adds no event.
     store.write(|tx| tx.finish(at(62), &ends)).unwrap();
     assert_eq!(told(world).len(), 3);
 }

@@ -1,6 +1,6 @@
 //! The contract of a store, as cases to run against it.
 //!
-//! A case here checks every sentence of the traits in [`crate::store`]. The crate's stores run them, also
+//! The cases check every sentence of the traits in [`crate::store`]. The crate's stores run them, also
 //! through decorators and in transactions that a host owns. Your own store can run them, too. A case gets a
 //! fresh, empty store, works on it through `dyn` [`Store`] only, and panics if a result is not the promised
 //! one. After each case [`crate::store::contract::TaskTx::audit`] must find nothing.
@@ -128,7 +128,7 @@ impl Capabilities {
 pub struct Failure {
     /// The case.
     pub case: &'static str,
-    /// What it said.
+    /// The message with which it failed.
     pub message: String,
 }
 

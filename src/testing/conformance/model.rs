@@ -1,4 +1,4 @@
-//! Any sequence of operations: a store must answer as the memory store does.
+//! Any sequence of operations: a store must return what the memory store does.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ fn answers_as_the_memory_store_does(store: &dyn Store) {
 }
 
 /// Runs one random sequence of this many operations for each seed, on a store that `make` just made and on a
-/// [`MemoryStore`], and compares every answer and, after every operation, everything that can be seen.
+/// [`MemoryStore`], and compares every result and, after every operation, everything that can be seen.
 ///
 /// # Panics
 ///
@@ -81,12 +81,12 @@ fn look(side: &Side<'_>) -> Seen {
     side.store.read_raw(|tx| Ok(side.look(tx)?)).expect("a read transaction")
 }
 
-/// Does it in one transaction, and undoes it by an error if so asked.
+/// Does it in one transaction, and undoes it by an error on request.
 fn run(side: &mut Side<'_>, op: &Op, undo: bool) -> Result<String, String> {
     let store = side.store;
     let mut inserted = Vec::new();
     let mut done = String::new();
-    // Not `write`: a conflict is an answer here, not to be tried again.
+    // Not `write`: a conflict is a result here, not to be tried again.
     let answer = store.transact(TxMode::Write, &mut |tx| {
         done = side.apply(op, tx.raw(), &mut inserted)?;
         if undo { Err(Error::abort("on purpose")) } else { Ok(()) }

@@ -23,7 +23,7 @@ cases!("names":
     kinds_and_contexts_come_back,
 );
 
-/// Names that were somebody's undoing. All differ, some only by a blank, by case or by normal form.
+/// Names that have broken programs. All differ, some only by a blank, by case or by normal form.
 fn hostile() -> Vec<String> {
     let mut names: Vec<String> = [
         "plain",

@@ -30,7 +30,7 @@ fn set(names: &[&str]) -> BTreeSet<QueueName> {
     names.iter().map(|name| queue(name)).collect()
 }
 
-/// What a holder tells at this instant, with leases of 10.
+/// What a holder announces at this instant, with leases of 10.
 fn serving(name: &str, queues: Option<&[&str]>, told_at: i64) -> Serving {
     Serving::new(holder(name), queues.map(set), at(told_at), Duration::from_micros(10))
 }

@@ -135,7 +135,7 @@ impl Side<'_> {
         Ok((tasks.len(), say((&tasks, overdue.next_due))))
     }
 
-    /// Does it, and answers in numbers that both sides share. What it inserted goes to `inserted`.
+    /// Does it, and returns numbers that both sides share. What it inserted goes to `inserted`.
     pub(super) fn apply(
         &self,
         op: &Op,

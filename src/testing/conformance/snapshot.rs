@@ -21,7 +21,7 @@ use crate::time::Timestamp;
 use super::steps::Steps;
 use super::world::ends_of_time;
 
-/// The names that a [`Snapshot`] looks for; all else it finds by itself.
+/// The names that a [`Snapshot`] looks for; it finds everything else on its own.
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
     /// Tasks, and with them their sensors.
@@ -134,7 +134,7 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// What the store answers.
+    /// What the store returns.
     ///
     /// # Panics
     ///

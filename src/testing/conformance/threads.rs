@@ -39,7 +39,7 @@ fn insist<T>(store: &dyn Store, mut body: impl FnMut(&mut dyn StoreTx) -> Result
     }
 }
 
-/// Runs the same in every thread; answers what they answered.
+/// Runs the same in every thread; returns their results.
 fn everywhere<T: Send>(body: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let body = &body;
     thread::scope(|scope| {

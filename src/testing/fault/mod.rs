@@ -119,7 +119,7 @@ impl FaultStore {
         (state.calls, state.armed, state.struck) = (0, Some(fault), None);
     }
 
-    /// Makes no call fail any more, and returns the fault that occurred, if any.
+    /// Removes the fault, and returns it if it occurred.
     pub fn disarm(&self) -> Option<Struck> {
         let mut state = self.state.lock();
         state.armed = None;
@@ -149,8 +149,8 @@ impl FaultStore {
         self.others.interfere(Interference { call, times, change: Box::new(change) });
     }
 
-    /// Makes these tasks and runs look locked by another transaction until the next call of this, which may
-    /// name none. Calls that do not wait for others skip them.
+    /// Makes these tasks and runs look locked by another transaction, until the next call names others or
+    /// none. Calls that do not wait for others skip them.
     pub fn others_hold(&self, tasks: &[TaskId], runs: &[RunKey]) {
         self.others.hold(tasks, runs);
     }
@@ -195,7 +195,7 @@ impl FaultStore {
             None => (make(), None),
             Some(fault) => {
                 if fault.when == When::After {
-                    // Its own failure is as good as the one that is asked for.
+                    // Its own failure is as good as the requested one.
                     if let Err(error) = make() {
                         return (Err(error), Some(When::After));
                     }

@@ -52,7 +52,7 @@ impl<'a> FaultTx<'a> {
         let (mut answer, failed) = self.store.call(name, || make(self.tx));
         if failed == Some(When::After) {
             self.broken = Some(StoreErrorKind::Backend);
-            // The answer to the commit is lost with that to the call.
+            // The response to the commit is lost with the call's.
             if self.tx.is_committed() && !was_committed {
                 self.broken = Some(StoreErrorKind::Indeterminate);
                 self.store.committed_along();

@@ -212,8 +212,8 @@ impl History {
         Self { events: Vec::new(), sizes, rates: HashMap::new(), keeping: HashSet::new() }
     }
 
-    /// Says that tasks keep slots of this pool between two leases, as sensors may. So a lease may have slots from
-    /// the time of an earlier lease of its task, when the pool was larger.
+    /// Declares that tasks keep slots of this pool between two leases, as sensors may. So a lease may have
+    /// slots from the time of an earlier lease of its task, when the pool was larger.
     pub fn keeps_slots(&mut self, pool: &str) {
         self.keeping.insert(pool.to_owned());
     }
@@ -233,7 +233,7 @@ impl History {
         self.events.push(event);
     }
 
-    /// Looks for what cannot have happened.
+    /// Checks for what cannot have happened.
     ///
     /// # Errors
     ///

@@ -41,8 +41,8 @@ impl History {
     }
 }
 
-/// Looks at each window from the invocation of a call to the return of another one. What was made within it surely
-/// started within it.
+/// Checks each window from the invocation of a call to the return of another one. What was made within it
+/// surely started within it.
 fn check(key: &str, rate: Rate, mut calls: Vec<Call>) -> Result<(), Violation> {
     calls.sort_unstable_by_key(|call| call.returned);
     let (n, period) = (i128::from(rate.starts), i128::from(rate.period));

@@ -122,7 +122,7 @@ impl Planner {
     }
 }
 
-/// Returns the smallest page of each of so many lanes.
+/// Returns the smallest page of each of this many lanes.
 fn smallest_page(lanes: usize) -> usize {
     (MANY / lanes.max(1)).clamp(2, SMALLEST_PAGE)
 }

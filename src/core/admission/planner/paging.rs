@@ -27,8 +27,8 @@ pub(super) struct Paging {
     /// How many marks the tick may still make.
     marks_left: usize,
     marks: Vec<Mark>,
-    /// When the first of its marks ends by itself. What sleeps since then may wait for that alone, although the lane that
-    /// was marked has another reason in the end.
+    /// When the first of its marks ends on its own. Lanes that have slept since then may wait only for that,
+    /// although the marked lane finally has another reason.
     pub(super) next_token: Option<Timestamp>,
     /// The classes among the marks, each by its queue and its pools.
     closed: HashSet<(QueueName, Vec<(usize, u32)>)>,

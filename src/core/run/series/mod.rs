@@ -18,7 +18,7 @@ use crate::time::{Timestamp, duration_micros};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SeriesBy {
-    /// Not at all: one row for all.
+    /// Not grouped: one row for all runs.
     #[default]
     Nothing,
     /// One row per namespace.
@@ -91,7 +91,7 @@ pub struct Bucket {
     pub starts: u64,
     /// The runs that stopped in it.
     pub stops: u64,
-    /// The time at work in it, of all nodes of all runs together, in microseconds.
+    /// The time at work in it, of all nodes of all runs, in microseconds.
     pub node_micros: u64,
 }
 

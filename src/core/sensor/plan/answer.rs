@@ -1,4 +1,4 @@
-//! What a poker asks, the answers it gets, and what follows for the sensors.
+//! A poker's jobs, their outcomes, and what follows for the sensors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub(crate) enum Outcome {
     StillHangs,
     /// Too many pokes of its kind have not returned.
     KindHangs,
-    /// This worker has no poke for its kind. That says nothing of the target: its sensors only time out.
+    /// This worker has no poke for its kind. That means nothing about the target: its sensors only time out.
     NotServed,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Applied {
     /// How many sensors shared the group.
     pub(crate) sensors: usize,
-    /// The target could not be looked at.
+    /// The target could not be checked.
     pub(crate) unreachable: bool,
 }
 
@@ -76,7 +76,7 @@ pub(crate) enum Event<'a> {
     OutageEnded(Timestamp),
 }
 
-/// Is given a sensor, and what happened to it.
+/// Receives a sensor, and what happened to it.
 pub(crate) type Log<'a> = dyn FnMut(&SensorRecord, Event<'_>) + 'a;
 
 impl Answer {
@@ -88,7 +88,7 @@ impl Answer {
 }
 
 impl Outcome {
-    /// Returns what the sensors are told.
+    /// Returns the outcome for the sensors.
     fn told(self) -> PokeOutcome {
         let text = match self {
             Self::Answered(poked) => return poked,
@@ -105,7 +105,7 @@ impl Outcome {
 
 impl Plan {
     /// Applies one answer, and gives the group its next time. The answer concerns only the members that were
-    /// known when its poke began. A log is given each of them that is kept whole, if the target was looked at.
+    /// known when its poke began. A log receives each of them that is kept whole, if the target was poked.
     pub(crate) fn answered(
         &mut self,
         answer: Answer,
@@ -137,7 +137,7 @@ impl Plan {
                 }
                 self.groups.note(group, outage, now);
             } else {
-                // No one looks at the target, so nothing is known of it.
+                // No worker pokes the target, so nothing is known of it.
                 self.groups.note(group, None, now);
             }
             self.end_members(group, &poked, knew, now, rules);

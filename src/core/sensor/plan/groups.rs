@@ -13,7 +13,7 @@ use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{Outage, SensorRecord, SensorState, Terms, backed_off, interval_at, next_poke};
 use crate::time::Timestamp;
 
-/// All sensors that this worker is responsible for.
+/// All sensors for which this worker is responsible.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     pub(super) slab: Slab<Group>,
@@ -22,7 +22,7 @@ pub(super) struct Groups {
     due: BTreeSet<(i64, u32)>,
     /// Groups that are asked, by [`Group::overdue`].
     overdue: BTreeSet<(i64, u32)>,
-    /// When targets were last looked at whose sensors have all left since. One that comes soon waits as if they had stayed.
+    /// When targets were last looked at whose sensors have all left since. A newcomer waits as if they had stayed.
     pub(super) looks: HashMap<Fingerprint, Timestamp>,
     incarnations: u64,
     /// Groups whose target was unreachable last time.
@@ -84,9 +84,9 @@ impl Groups {
         }
         let Some(at) = self.find(&sensor, kind).or_else(|| self.found(&sensor, kind)) else { return };
         let terms = Terms::from(&sensor);
-        // A sensor that was taken over counts as looked at until its shard was given up, unless it registered later,
-        // or is so young that its first look may be missing. So a restart does not poke all targets at once, and a due
-        // time that came while no one held the shard is not skipped.
+        // A sensor that was taken over counts as looked at until its shard was given up, unless it registered
+        // later, or is so young that its first look may be missing. So a restart does not poke all targets at
+        // once, and a due time that came while no worker held the shard is not skipped.
         let is_old =
             |left: &Timestamp| terms.registered_at < *left && now >= terms.registered_at + rules.lease;
         let looked_at = left_at.filter(is_old);
@@ -106,7 +106,7 @@ impl Groups {
             group.looked_at = looked.filter(|looked| now < *looked + rules.min_interval);
             self.stored.unmatched.remove(&group.fingerprint);
             if !served {
-                // No one looks at the target, so nothing is known of it. Who serves the kind next must not find the outage.
+                // Nothing is known of a target that no worker pokes. The next worker must not find the outage.
                 self.stored.is_over(group.fingerprint, now);
             } else if let Some(left_at) = left_at.filter(|left_at| now > *left_at + rules.handed_on()) {
                 // Whether it went on meanwhile is not known. The first failed look must not fail sensors at once that
@@ -480,7 +480,7 @@ impl Groups {
 
 /// Returns when a newcomer wants the target looked at:
 ///
-/// * A target that no one has looked at: now.
+/// * A target that was never poked: now.
 /// * An outage keeps its pause, or each registration would poke a service that is down. But the pause does not
 ///   outlast what the sensor tolerates.
 /// * A sensor that was taken over was looked at by its former worker. It waits for the grid, or each takeover would
@@ -497,7 +497,7 @@ fn first_look(group: &Group, terms: &Terms, taken_over: bool, now: Timestamp, ru
                 .min(outage.borne_until(terms.registered_at, rules.window))
         }
         (Some(looked), None) if taken_over => {
-            // Of due times that no one looked at, one is made up for, or a long pause of all workers would make all
+            // Only one missed due time is made up for. Otherwise a long pause of all workers would make all
             // targets due at once.
             let next = |after| next_poke(group.fingerprint, interval, after);
             let first = next(looked);

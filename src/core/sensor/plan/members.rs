@@ -113,7 +113,7 @@ mod tests {
     use std::time::Duration;
 
     proptest! {
-        /// Lists keep the order of arrival, whoever leaves.
+        /// Lists keep the order of arrival, whichever member leaves.
         #[test]
         fn lists_are_as_if_they_were_vectors(steps in proptest::collection::vec((0_i64..12, 0_usize..3), 0..80)) {
             let second = Duration::from_secs(1);

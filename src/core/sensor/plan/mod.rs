@@ -1,7 +1,7 @@
 //! What a poker does when: a value without threads, clock or store.
 //!
 //! Its inputs are the state of sensors in the store ([`Plan::learn`], [`Plan::forget`]), which shards the worker holds
-//! ([`Plan::hold`]), and how pokes went ([`Plan::answered`]). It says which groups to poke now ([`Plan::due`]),
+//! ([`Plan::hold`]), and how pokes went ([`Plan::answered`]). It returns which groups to poke now ([`Plan::due`]),
 //! which sensors end ([`Plan::ends`]), and when it has something to do next ([`Plan::next_due`]).
 
 mod answer;
@@ -44,13 +44,13 @@ const END_BYTES: usize = 64 << 20;
 /// The rules by which due times, deadlines and ends are set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    /// A target is looked at no more often than this.
+    /// A target is poked no more often than this.
     pub(crate) min_interval: Duration,
-    /// The longest pause between looks at an unreachable target whose interval is not longer.
+    /// The longest pause between pokes of an unreachable target whose interval is not longer.
     pub(crate) max_pause: Duration,
     /// How long a sensor tolerates an outage.
     pub(crate) window: Duration,
-    /// How long a poke may take if no sensor says, and how long a last look may take.
+    /// How long a poke may take if no sensor sets it, and how long a last poke may take.
     pub(crate) usual_timeout: Duration,
     /// The longest that a poke may take.
     pub(crate) max_timeout: Duration,
@@ -73,7 +73,7 @@ impl Rules {
     }
 }
 
-/// What a worker looks after of one shard.
+/// What a worker pokes of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Share {
     /// Until when its sensors may be poked.
@@ -82,13 +82,13 @@ pub(crate) struct Share {
     pub(crate) scope: Scope<u32>,
 }
 
-/// What the store says of one sensor.
+/// What the store holds of one sensor.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) sensor: SensorRecord,
     /// The number of its kind.
     pub(crate) kind: u32,
-    /// Since when no one has looked after its shard, if the shard was just taken over from a worker.
+    /// Since when no worker has served its shard, if the shard was just taken over from a worker.
     pub(crate) left_at: Option<Timestamp>,
     /// Whether a log needs the whole sensor.
     pub(crate) whole: bool,
@@ -109,7 +109,7 @@ pub(crate) struct Due {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     groups: Groups,
-    /// What it looks after, by shard.
+    /// What it pokes, by shard.
     held: BTreeMap<u32, Share>,
     /// Ends that the store has not recorded yet.
     endings: BTreeMap<LeaseRef, Arc<Ending>>,
@@ -185,7 +185,7 @@ impl Plan {
         self.groups.get(group).is_none_or(|found| found.members == 0)
     }
 
-    /// Returns what it looks after, by shard.
+    /// Returns what it pokes, by shard.
     pub(crate) fn held(&self) -> &BTreeMap<u32, Share> {
         &self.held
     }
@@ -201,8 +201,8 @@ impl Plan {
         expired
     }
 
-    /// Looks after this from now on. Forgets the sensors of all others, but not the pokes that run: a target
-    /// that comes back meanwhile must not be poked twice at a time.
+    /// Sets what it pokes from now on. Forgets all other sensors, but not the pokes that run: a target that
+    /// comes back meanwhile must not be poked twice at a time.
     pub(crate) fn hold(&mut self, held: BTreeMap<u32, Share>, rules: Rules) {
         let keeps = |(shard, share): (&u32, &Share)| {
             held.get(shard).is_some_and(|next| !share.scope.exceeds(&next.scope))
@@ -218,13 +218,13 @@ impl Plan {
         let share = |target| self.held.get(&rules.shard(target));
         self.groups.retain(|target, kind| share(target).is_some_and(|share| share.scope.has(&kind)));
         let groups = &mut self.groups;
-        // Of a shard that it does not hold as a whole, those of other kinds are not its own.
+        // In a shard that it does not hold as a whole, sensors of other kinds are not its own.
         groups.stored.retain(|target| {
             share(target).is_some_and(|share| share.scope.is_whole() || groups.by_print.contains_key(&target))
         });
     }
 
-    /// Returns true if it looks after sensors of this kind with this target.
+    /// Returns true if it pokes sensors of this kind with this target.
     pub(crate) fn is_mine(&self, target: Fingerprint, kind: u32, rules: Rules) -> bool {
         self.held.get(&rules.shard(target)).is_some_and(|share| share.scope.has(&kind))
     }
@@ -274,7 +274,7 @@ impl Plan {
             self.groups.rest(group, now, rules);
             return None;
         };
-        // A sensor that timed out while no one looked still gets its last look.
+        // A sensor that timed out while no worker ran still gets its last poke.
         let last_look = found.last_timeout.max(now.as_micros());
         let usual = i64::try_from(rules.usual_timeout.as_micros()).unwrap_or(i64::MAX);
         Some(Job {

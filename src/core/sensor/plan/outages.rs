@@ -1,6 +1,6 @@
 //! What the store knows of the outages of a worker's targets, and what it does not know yet.
 //!
-//! A worker tells the store of outages when it renews its shards, which is several times per lease. An outage that
+//! A worker records outages when it renews its shards, which is several times per lease. An outage that
 //! begins and ends between two renewals is never written, and no poke writes anything.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,14 +10,14 @@ use crate::fingerprint::Fingerprint;
 use crate::sensor::OutageRow;
 use crate::time::Timestamp;
 
-/// The outages that go on in the store, and where memory differs from it.
+/// The ongoing outages in the store, and where memory differs from it.
 #[derive(Debug, Default)]
 pub(super) struct Outages {
     /// Since when, by target.
     stored: BTreeMap<Fingerprint, Timestamp>,
-    /// When a poke could look again, of those that the store holds as going on.
+    /// When a poke could check the target again, for those that the store still holds as ongoing.
     over: BTreeMap<Fingerprint, Timestamp>,
-    /// Targets whose outage began, ended or lost its sensors since the store was last told.
+    /// Targets whose outage began, ended or lost its sensors since the last record.
     differing: BTreeSet<Fingerprint>,
     /// Targets found in the store of which no sensor was seen. In a shard of which a part is lent, the sensors may be
     /// another worker's.
@@ -87,8 +87,8 @@ impl Plan {
         }
     }
 
-    /// Returns what the store is to be told of outages: those that it does not know, and the ends of those that are
-    /// over. An outage is over for the store as well if no sensor waits for its target.
+    /// Returns the outages to record: those that it does not know, and the ends of those that are over. An
+    /// outage is over for the store as well if no sensor waits for its target.
     pub(crate) fn outages_to_store(&self, now: Timestamp, rules: Rules) -> Vec<OutageRow> {
         let Outages { stored, over, differing, unmatched } = &self.groups.stored;
         let is_whole =

@@ -1,8 +1,8 @@
 //! The plan against a naive model of the whole protocol, under a virtual clock.
 //!
-//! Two workers share a store and its shards. Sensors register, again too, are cancelled and end; shards change
-//! hands; pokes begin late, answer, pass their deadline, hang and return; the store refuses ends; clocks are set
-//! back. The model keeps plain lists and computes everything anew.
+//! Two workers share a store and its shards. Sensors register, again too, are cancelled and end; shards
+//! change hands; pokes begin late, answer, pass their deadline, hang and return; the store refuses ends;
+//! clocks are set back. The model keeps plain lists and computes everything again.
 #![allow(clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -124,7 +124,7 @@ impl Naive {
         outage.map_or(interval, |outage| backed_off(interval, outage.age(now), rules().max_pause))
     }
 
-    /// When the first sensor of the target times out, and when the first has borne the outage.
+    /// When the first sensor of the target times out, and when the first has tolerated the outage for long enough.
     fn ends(&self, target: u64) -> Vec<Timestamp> {
         let outage = self.targets[&target].outage;
         let timeouts = self.of(target).map(|sensor| sensor.terms.times_out_at);
@@ -134,7 +134,7 @@ impl Naive {
         timeouts.min().into_iter().chain(outage.and_then(borne)).collect()
     }
 
-    /// When somebody wants a target to be looked at, if its last look ended at `since`. No last look comes before `soonest`.
+    /// When a member wants a poke, if its last look ended at `since`. No last look comes before `soonest`.
     fn wanted(&self, target: u64, since: Timestamp, soonest: Timestamp, now: Timestamp) -> Timestamp {
         let found = &self.targets[&target];
         let mut all = vec![next_poke(print_of(target), self.interval(target, now), since)];
@@ -252,7 +252,7 @@ impl Naive {
         all
     }
 
-    /// What the store must be told of outages.
+    /// The outages to record.
     fn outages_to_store(&self, now: Timestamp) -> Vec<OutageRow> {
         let mut rows = Vec::new();
         for target in (0..TARGETS).step_by(2) {
@@ -608,7 +608,7 @@ impl World {
         }
     }
 
-    /// The worker renews its shards, and tells the store of outages. Nobody knows of another outage of a target.
+    /// The worker renews its shards, and records outages. No other outage of a target is known.
     fn renew(&mut self, at: usize) {
         let now = self.now(at);
         let worker = &mut self.workers[at];

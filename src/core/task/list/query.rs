@@ -10,8 +10,8 @@ use crate::id::{Holder, LimitKey, Namespace, PoolName, QueueName, RunId, Workflo
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-/// A query for a list of tasks: states, and filters that all must hold. `docs/listing.md` says in which order
-/// tasks come, what a query costs, and what is guaranteed while tasks change between pages.
+/// A query for a list of tasks: states, and filters that must all match. `docs/listing.md` says in which
+/// order tasks come, what a query costs, and what is guaranteed while tasks change between pages.
 ///
 /// Default: 100 tasks a page, from the first page. A workflow can be set only with a namespace, and a run
 /// only with a workflow.
@@ -33,25 +33,25 @@ use crate::time::Timestamp;
 pub struct TaskQuery {
     /// The states, at least one. Repetitions are harmless.
     pub states: Vec<TaskState>,
-    /// The tenant; `None` is any.
+    /// The tenant; `None` matches any.
     #[serde(default)]
     pub namespace: Option<Namespace>,
-    /// The workflow, in the namespace; `None` is any.
+    /// The workflow, in the namespace; `None` matches any.
     #[serde(default)]
     pub workflow: Option<WorkflowId>,
-    /// The run, of the workflow; `None` is any.
+    /// The run, of the workflow; `None` matches any.
     #[serde(default)]
     pub run: Option<RunId>,
-    /// The queue; `None` is any.
+    /// The queue; `None` matches any.
     #[serde(default)]
     pub queue: Option<QueueName>,
-    /// The pool; `None` is any.
+    /// The pool; `None` matches any.
     #[serde(default)]
     pub pool: Option<PoolName>,
-    /// A limit key that they carry; `None` is any or none.
+    /// A limit key that they carry; `None` also matches tasks without keys.
     #[serde(default)]
     pub limit_key: Option<LimitKey>,
-    /// The holder of the lease; `None` is any or none.
+    /// The holder of the lease; `None` also matches tasks without a lease.
     #[serde(default)]
     pub holder: Option<Holder>,
     /// Only tasks that wait for this instant or a later one.
@@ -117,7 +117,7 @@ impl TaskQuery {
         Self::of(Stage::Sensing)
     }
 
-    /// Creates a query for tasks that ended, in any end state.
+    /// Creates a query for tasks that have ended, in any end state.
     pub fn ended() -> Self {
         Self::of(Stage::Ended)
     }

@@ -1,4 +1,4 @@
-//! The ways through the tasks of which a list is made, and the places on them.
+//! The walks that make up a list of tasks, and the places on them.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ impl Stage {
     }
 }
 
-/// A way through some of the tasks in an order that no change of a task it finds turns around.
+/// A walk through some of the tasks. No change to a task on it reverses their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Walk {
@@ -76,13 +76,13 @@ impl Place {
 pub struct TaskWalk<'a> {
     /// Which tasks are found: those that it [wants](TaskQuery::wants).
     pub query: &'a TaskQuery,
-    /// The way.
+    /// The walk.
     pub walk: Walk,
-    /// Where to begin; `None` is the beginning of the way.
+    /// Where to begin; `None` is the beginning of the walk.
     pub after: Option<&'a Place>,
-    /// The most tasks that are found.
+    /// The most tasks to find.
     pub most: usize,
-    /// The most tasks that are looked at, at least `most`.
+    /// The most tasks to look at, at least `most`.
     pub most_read: usize,
 }
 
@@ -110,8 +110,8 @@ impl<'a> TaskWalk<'a> {
         })
     }
 
-    /// Looks at tasks in the order of the walk until it should stop. For each there is its number, and whether it is
-    /// wanted; `place` returns the place behind it.
+    /// Looks at tasks in the order of the walk until it should stop. Each comes with its number and whether
+    /// it is wanted; `place` returns the place behind it.
     pub(crate) fn gather<K>(
         &self,
         tasks: impl IntoIterator<Item = (K, TaskId, bool)>,
@@ -149,7 +149,7 @@ impl Gathered {
 pub struct Walked {
     /// The tasks, in the order of the walk.
     pub found: Vec<TaskId>,
-    /// Where to continue; `None` at the end of the way.
+    /// Where to continue; `None` at the end of the walk.
     pub next: Option<Place>,
 }
 

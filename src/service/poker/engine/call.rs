@@ -53,7 +53,7 @@ pub(super) enum Phase {
     Runs,
     /// Its future was given up and is being dropped. Until then it has its place among the calls of its kind.
     Drops,
-    /// It was given up: whatever it says from now on is dropped.
+    /// It was given up: whatever it returns from now on is dropped.
     Hangs,
     /// It was given up before the poker left: no group waits for its end, and no kind is held back for it.
     Forgotten,
@@ -145,7 +145,7 @@ impl Work {
         !self.asked.is_empty()
     }
 
-    /// Records the outcomes of the poke that runs. The first one says how long it took.
+    /// Records the outcomes of the poke that runs. The first one carries how long it took.
     fn answer(&mut self, outcomes: impl Iterator<Item = Outcome>, took: Duration, knew: u64) {
         let mut took = Some(took);
         for (&Job { group, turn, .. }, outcome) in self.asked.iter().zip(outcomes) {

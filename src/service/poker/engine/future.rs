@@ -1,7 +1,7 @@
 //! A call that is a future: a task of the host's runtime.
 //!
 //! The task takes the future out of its call to poll it, and puts it back. The tick gives a call up by a mark, and
-//! drops the future if it is there. If it is not, it is being polled at that instant, perhaps for ever, and the tick
+//! drops the future if it is there. If it is not, it is being polled at that instant, perhaps forever, and the tick
 //! cannot wait for that. The task finds the mark when it puts the future back, and drops it then.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -147,7 +147,7 @@ impl Engine {
         self.0.launch();
     }
 
-    /// Gives up the calls that have passed their deadline, and adds all answers to these.
+    /// Gives up the calls that have passed their deadline, and adds all outcomes to these.
     pub(super) fn collect(&self, to: &mut Collected) {
         let (abandoned, collected) = self.0.with(|state| (state.check(Instant::now()), state.collect()));
         to.answers.extend(collected.answers);

@@ -1,4 +1,4 @@
-//! What the engine knows: a value, told what happens and when. It starts no thread and reads no clock.
+//! What the engine knows: a value that receives what happens and when. It starts no thread and reads no clock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub(super) struct State {
     collected: Collected,
     /// Something is there to collect.
     pub(super) news: bool,
-    /// The tick, or its loop, has not been told of it.
+    /// The tick, or its loop, has not received it yet.
     pub(super) untold: bool,
     /// A tick waits for news.
     pub(super) awaited: bool,

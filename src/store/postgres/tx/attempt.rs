@@ -40,11 +40,11 @@ const SIZES: &str = statement!("sizes.sql");
 const BEFORE_LOCKS: &str = "SAVEPOINT stationmaster_locks";
 const GIVE_UP_LOCKS: &str = "ROLLBACK TO SAVEPOINT stationmaster_locks";
 
-/// How many names one call of `serialize` deletes that nobody gave for a day.
+/// How many names that were not used for a day one call of `serialize` deletes.
 const NAMES_FORGOTTEN: i64 = 10;
 
-/// How often tasks are looked for that moved while they were waited for. Each look waits for whoever holds
-/// them, so there are as many only if others move them again and again.
+/// How often a call looks again for tasks that moved while it waited for them. Each look waits for their
+/// holder, so it takes this many only if others move them again and again.
 pub(super) const LOOKS: usize = 16;
 
 /// What is stored of a text.

@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 pub(super) const FEED: &str = "SELECT seq, no, attempt, at, state, reason, value, message, namespace, workflow, run, task, map_index \
      FROM sm.feed WHERE seq > $1::bigint ORDER BY seq LIMIT $2::bigint";
 pub(super) const LAST: &str = "SELECT feed FROM sm.numbers ORDER BY version DESC LIMIT 1";
-/// Those that somebody else is deleting are passed over.
+/// Skips those that another transaction is deleting.
 pub(super) const FORGET: &str = "WITH \
      old AS MATERIALIZED (SELECT feed.seq \
        FROM (SELECT seq, at FROM sm.feed WHERE seq > 0 ORDER BY seq LIMIT $3::bigint) first \

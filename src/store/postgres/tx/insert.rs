@@ -106,7 +106,7 @@ pub(super) fn retry(task: &TaskInsert) -> Outcome<Option<String>> {
     Ok(retries_any.then(|| serde_json::to_string(&task.retry)).transpose()?)
 }
 
-/// When a task is ready, as far as its enqueueing tells.
+/// When a task becomes ready, as far as its enqueueing shows.
 fn ready_at(task: &TaskInsert) -> i64 {
     task.due.unwrap_or(task.enqueued_at).as_micros()
 }

@@ -281,7 +281,7 @@ impl Db<'_> {
                 found.push(TaskId(row::value(row, 0)?));
             }
         }
-        // Where it read as much as it may, the last row tells so, wanted or not.
+        // If it read as much as it may, the last row shows that, wanted or not.
         let is_over = match rows.last() {
             None => true,
             Some(last) => found.len() < walk.most && row::whole(last, 2)? < walk.most_read,

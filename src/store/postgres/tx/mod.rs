@@ -65,13 +65,13 @@ struct Db<'w> {
     numbers: bool,
     /// How many of them it noted without.
     unnumbered: usize,
-    /// How many of the names that nobody gives any more it forgets before it commits.
+    /// How many of the names that are no longer used it forgets before it commits.
     old_names: i64,
     /// Whether a transaction of the store's own has the tick lock, and so waits for nothing long.
     hurries: bool,
     /// Whether its caller may rely on something that a tick's commit does not wait for.
     hands_out: bool,
-    /// Whether it found that somebody else had done what its caller asked for. Their commit may not be flushed.
+    /// Whether it found that another transaction had done what its caller asked for. Its commit may not be flushed.
     repeats: bool,
     /// The level of a host's transaction, once it was asked.
     is_read_committed: Option<bool>,
@@ -122,8 +122,8 @@ impl<'w> PostgresBackend<'w> {
         self
     }
 
-    /// Does what others may have to wait for, before the transaction commits and waits for nothing more: forgets
-    /// names, and gives numbers to what it noted. Nobody else gives any from then on until it has.
+    /// Does what others may have to wait for, before the transaction commits and waits for nothing more: forgets names,
+    /// and numbers what it noted. From then on until it ends, no other transaction assigns numbers.
     pub(super) fn conclude(&mut self) -> StoreResult<()> {
         if self.is_over() {
             return Ok(());
@@ -268,7 +268,7 @@ impl Db<'_> {
 
     /// Takes the lock of [`Self::define`], for what is read before it changes.
     fn lock_definitions(&mut self) -> Outcome<()> {
-        // What follows is the definition itself, which is not run again if somebody cancels it.
+        // What follows is the definition itself, which is not run again if it is cancelled.
         let hurries = self.hurries;
         self.define(ask!("SELECT"), false)?;
         self.hurries = hurries;

@@ -12,7 +12,7 @@ use crate::task::{TaskInsert, TaskState};
 
 const NOTIFY: &str = "SELECT pg_notify($1::text, $2::text)";
 
-/// What others are told when the transaction commits: each once.
+/// What is announced to others when the transaction commits: each once.
 pub(super) struct Telling {
     /// Where the transaction itself announces its news, if it does.
     channel: Option<Channel>,
@@ -67,7 +67,7 @@ impl<'w> PostgresBackend<'w> {
         self.db.telling.brought
     }
 
-    /// [`Self::write`], of which others are told if it asks the server anything.
+    /// [`Self::write`], announced to others if it asks the server anything.
     pub(super) fn tell<T>(
         &mut self,
         news: News,
@@ -76,8 +76,8 @@ impl<'w> PostgresBackend<'w> {
         self.tell_of(news.into(), work, |_| news.into())
     }
 
-    /// [`Self::write`] that may bring these news, of which the answer tells which it brought. A `NOTIFY` in
-    /// the transaction is sent along, before there is an answer.
+    /// [`Self::write`] that may bring these news; the response says which it brought. A `NOTIFY` in the
+    /// transaction is sent along, before there is a response.
     pub(super) fn tell_of<T>(
         &mut self,
         may_bring: NewsSet,
@@ -140,8 +140,8 @@ pub(super) fn of_move(change: &Move) -> NewsSet {
     if gives_back { ready.and(News::Capacity) } else { ready }
 }
 
-/// Returns whether a move may append to the feed. Of what waits for an instant nobody is told, so that its end needs no
-/// `NOTIFY` of its own.
+/// Returns whether a move may append to the feed. Tasks that wait for an instant are not announced, so their
+/// end needs no `NOTIFY` of its own.
 pub(super) fn of_feed(change: &Move) -> NewsSet {
     let was_sensing = change.from == TaskState::Sensing;
     let is_told = (change.to.is_end() && change.from != TaskState::UpForRetry)

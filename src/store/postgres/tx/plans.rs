@@ -1,5 +1,4 @@
-//! How PostgreSQL answers the statements that run all the time: through an index, and without sorting a
-//! table.
+//! How PostgreSQL runs the statements that run all the time: through an index, and without sorting a table.
 
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
@@ -303,7 +302,7 @@ const READ_WHOLE: &[&str] = &[
     "serving_pkey",
     "family_pkey",
     "pause_pkey",
-    // Lanes of shares; the earliest mark that ends by itself.
+    // Lanes of shares; the earliest mark that ends on its own.
     "ready_lane_whole",
     "lane_order_next",
     // One row, in versions.

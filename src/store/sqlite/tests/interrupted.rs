@@ -87,7 +87,7 @@ fn look(store: &SqliteStore) -> Snapshot {
     seen
 }
 
-/// The steps of SQLite at which an operation of so many is interrupted: all of its begin and of its end,
+/// The steps of SQLite at which an operation of this many is interrupted: all of its begin and of its end,
 /// where BEGIN and COMMIT are, and in short form one in some between.
 fn places(all: i64) -> Vec<i64> {
     let stride =

@@ -121,7 +121,7 @@ impl Db<'_> {
         })
     }
 
-    /// Returns at least so many of them: the first ones where first tasks are filed.
+    /// Returns at least this many of them: the first ones where first tasks are filed.
     pub(super) fn some_lanes(
         &mut self,
         queues: Option<&BTreeSet<QueueName>>,

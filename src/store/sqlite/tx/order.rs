@@ -1,8 +1,9 @@
 //! Many lanes: those without a share by their first tasks, and which of them sleep.
 //!
-//! Triggers of the schema keep the first tasks of lanes, groups and classes, and remove marks: see `0001_initial.sql`. So they
-//! are exact whoever writes, also a host by its own driver. They do so while first tasks are *filed*: from the first tick that
-//! finds many lanes with ready tasks, until there are few. Here that begins and ends, marks are made, and pages are read.
+//! Triggers of the schema keep the first tasks of lanes, groups and classes, and remove marks: see
+//! `0001_initial.sql`. So they are exact for any writer, including a host's own driver. They do so while
+//! first tasks are *filed*: from the first tick that finds many lanes with ready tasks, until there are few.
+//! This module starts and ends that, records marks, and reads pages.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -168,8 +169,8 @@ impl Db<'_> {
         self.prepare(sql)?.query((place.0, place.1, place.2, place.3, number))?.next()?.map(read).transpose()
     }
 
-    /// Removes marks of these queues that end by themselves until the instant of the tick, or, in a transaction that
-    /// reads, returns whether there are any.
+    /// Removes marks of these queues that have ended on their own by the instant of the tick, or, in a
+    /// transaction that reads, returns whether there are any.
     pub(super) fn wake_by(
         &mut self,
         First { now, wakes, .. }: First,
@@ -195,7 +196,7 @@ impl Db<'_> {
         Ok(true)
     }
 
-    /// Returns when the first mark of these queues ends by itself.
+    /// Returns when the first mark of these queues ends on its own.
     pub(super) fn next_token(&self, queues: Option<&BTreeSet<QueueName>>) -> Outcome<Option<Timestamp>> {
         let read = |row: &rusqlite::Row<'_>| row.get(0).map(Timestamp::from_micros);
         let Some(queues) = queues else {

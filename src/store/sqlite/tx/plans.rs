@@ -1,4 +1,4 @@
-//! How SQLite answers the statements that run all the time: through an index, and without sorting.
+//! How SQLite runs the statements that run all the time: through an index, and without sorting.
 
 use rusqlite::Connection;
 

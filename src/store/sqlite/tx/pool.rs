@@ -134,7 +134,7 @@ impl Db<'_> {
 
 impl PoolTx for SqliteBackend<'_> {
     fn lock_definitions(&mut self) -> StoreResult<()> {
-        // Whoever reads here and then writes is told to begin again if another wrote in between.
+        // A transaction that reads here and then writes must begin again if another one wrote in between.
         self.write(|_| Ok(()))
     }
 

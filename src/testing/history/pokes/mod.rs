@@ -52,7 +52,7 @@ pub struct Poke {
     pub held_until: Option<Instant>,
     /// The due time that it was made for, as any number that is the same for all workers, if that is known.
     pub due: Option<u64>,
-    /// What the answer does.
+    /// What its result does to the sensors of the group.
     pub answer: Answer,
 }
 
@@ -175,7 +175,7 @@ impl PokeHistory {
         self.records.push(record);
     }
 
-    /// Looks for what cannot have happened. The history must be complete: all ends, and no cancelled sensor.
+    /// Checks for what cannot have happened. The history must be complete: all ends, and no cancelled sensor.
     ///
     /// # Errors
     ///

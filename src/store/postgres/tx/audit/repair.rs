@@ -1,8 +1,8 @@
 //! The repair of counters, under the tick lock.
 //!
-//! A transaction changes rows, and appends what that means for counters, as one. So how much a counter is wrong, with
-//! what was appended, is the same in every snapshot until somebody writes counters: only ticks and folds do, and they
-//! hold the lock. What an audit under the lock finds missing can be added although others go on.
+//! A transaction changes rows, and appends what that means for counters, as one. So the error of a counter, including
+//! what was appended, is the same in every snapshot until counters are written. Only ticks and folds do that, and they
+//! hold the lock. What an audit under the lock finds missing can be added while others continue.
 
 use std::collections::BTreeMap;
 

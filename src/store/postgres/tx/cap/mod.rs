@@ -64,7 +64,7 @@ impl Db<'_> {
     }
 
     pub(super) fn put_caps(&mut self, caps: &[(Subject, Option<WaitingCap>)]) -> Outcome<Vec<bool>> {
-        // The last of each subject counts, and the first is told of what there was.
+        // The last of each subject counts, and the result for the first says what there was.
         let mut last: BTreeMap<&Subject, (usize, Option<WaitingCap>)> = BTreeMap::new();
         let mut had = vec![false; caps.len()];
         for (at, (subject, cap)) in caps.iter().enumerate() {

@@ -17,7 +17,7 @@ pub(super) const PUT_SERVING: &str = statement!("put_serving.sql");
 pub(super) const FORGET_SERVING: &str = statement!("forget_serving.sql");
 pub(super) const QUEUES: &str = statement!("queues.sql");
 
-/// Reads what holders told from the arrays that a survey finds beside the next due instant.
+/// Reads the holders' announcements from the arrays that a survey finds beside the next due instant.
 pub(super) fn serving(row: &Row) -> Outcome<Vec<Serving>> {
     let holders: Vec<String> = row::value::<Option<_>>(row, 2)?.unwrap_or_default();
     let queues: Vec<String> = row::value::<Option<_>>(row, 3)?.unwrap_or_default();
@@ -27,7 +27,7 @@ pub(super) fn serving(row: &Row) -> Outcome<Vec<Serving>> {
     in_order(told.map(|(((holder, queues), told_at), lease)| (holder, queues, told_at, lease)))
 }
 
-/// Reads what holders told, each as a JSON array of holder, queues, instant and length of its lease.
+/// Reads the holders' announcements, each a JSON array of holder, queues, instant and lease length.
 pub(super) fn told(told: Vec<String>) -> Outcome<Vec<Serving>> {
     let told: Vec<(String, String, i64, i64)> =
         told.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>()?;

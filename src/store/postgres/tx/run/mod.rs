@@ -48,8 +48,8 @@ impl<'k> Reaches<'k> {
 const BEATS_TAKEN: i64 = 10_000;
 
 impl Db<'_> {
-    /// Locks runs that fell silent. Heartbeats that were kept apart are looked for once the runs are locked,
-    /// because from then on nobody confirms one that is not found. If there was any, other runs may be silent.
+    /// Locks runs that fell silent. Heartbeats that were kept apart are read once the runs are locked, because from
+    /// then on no heartbeat is confirmed that is not found. If there was any, other runs may be silent.
     fn hold_silent(&mut self, before: Timestamp, limit: usize) -> Outcome<Answer> {
         for _ in 0..LOOKS {
             let look = ask!(statements::LOCK_SILENT, before.as_micros(), clamp(limit));

@@ -13,8 +13,8 @@ pub(in super::super) const TRY: &str = "SELECT set_config('stationmaster.numbers
      pg_try_advisory_xact_lock(hashtextextended('sm.numbers', 0))::text, true)";
 pub(in super::super) const NUMBER: &str = statement!("number_changes.sql");
 
-/// How many changes, and how many events, get their numbers along with what a transaction appends. Others may
-/// have left so many without.
+/// How many changes, and how many events, of other transactions get their numbers along with what a
+/// transaction appends.
 pub(in super::super) const OTHERS: usize = 10_000;
 
 /// The numbers that the changes of each task got, rising.
@@ -37,21 +37,21 @@ impl Numbered {
         Ok(numbered)
     }
 
-    /// The number of the last change but so many of a task. 0 if it has none yet: then another transaction has
-    /// the lock.
+    /// Returns the number of a task's change that this many others follow. 0 if it has none yet: then another
+    /// transaction has the lock.
     pub(super) fn last_but(&self, task: i64, count: usize) -> u64 {
         let numbers = self.changes.get(&task).map_or(&[][..], Vec::as_slice);
         numbers.iter().rev().nth(count).copied().unwrap_or(0)
     }
 }
 
-/// What [`NUMBER`] answers if it gives none.
+/// What [`NUMBER`] returns if it assigns none.
 const NONE: &str = "SELECT ARRAY[]::bigint[], ARRAY[]::bigint[], 0::bigint";
 
 impl Db<'_> {
-    /// What follows a statement that appends so many changes, in the same round trip, if they get
-    /// their numbers at once. A transaction of the store's own gives them last. A host's may be open for long,
-    /// and would keep everybody from numbering: it leaves that to others.
+    /// Returns what follows a statement that appends this many changes, in the same round trip, if they get
+    /// their numbers at once. The store's own transactions assign them last. A host's may be open for long,
+    /// and would block all other numbering, so it leaves that to others.
     pub(in super::super) fn numbering(&mut self, appended: usize) -> [Statement; 2] {
         self.unnumbered = match self.numbers {
             true => 0,
