@@ -52,7 +52,7 @@ fn instants_and_messages_are_those_of_the_present_attempt() {
     for name in ["Started", "First started", "Ended", "Took", "Message", "Last ended or cleared"] {
         is(&body, name, None);
     }
-    is(&body, "Message of before", Some("busy"));
+    is(&body, "Previous message", Some("busy"));
     assert!(listed(&stage, 105, "leased").contains("granted 5s ago"));
     assert!(rows(&stage.body(105, "overview"), "running")[0].contains("granted 5s ago"));
 

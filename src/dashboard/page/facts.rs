@@ -90,7 +90,7 @@ pub(super) fn now_of(look: &Look<'_>, life: &Life) -> Markup {
             () if is_of_cancel => "Why it is cancelled",
             () if is_over(task) => "Message",
             // A grant leaves it, so that the next attempt can be judged by the one before.
-            () => "Message of before",
+            () => "Previous message",
         };
         lines.push((head, text(message)));
     }
