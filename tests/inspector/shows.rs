@@ -338,6 +338,27 @@ fn names_of_fields(world: &World) {
 }
 
 #[test]
+fn a_window_without_an_end_has_no_part_that_begins_now() {
+    for world in worlds() {
+        let parts = world.json(&["active", "--from", "7d", "--per", "7d"]).lines(0);
+        assert_eq!(parts.len(), 1, "{parts:?}");
+    }
+}
+
+/// Two wait for the same thing, and a page shows one of them.
+#[test]
+fn what_sharing_saves_is_not_that_of_a_page() {
+    for world in worlds() {
+        world.senses_more("wait-too");
+        let shown = world.show(&["sensors"]).ends(0);
+        assert!(shown.contains("Sharing saves 50 % of the pokes of these: 40 an hour, not 80."), "{shown}");
+        let page = world.show(&["sensors", "--limit", "1"]).ends(0);
+        let told = "Sharing saves 50 % of the pokes of the first 2 like these: 40 an hour, not 80.";
+        assert!(page.contains(told), "{page}");
+    }
+}
+
+#[test]
 fn sensors_without_a_worker_are_told_of() {
     for world in worlds() {
         let shown = world.show(&["sensors"]).ends(0);

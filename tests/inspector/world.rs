@@ -118,10 +118,32 @@ impl World {
         }
     }
 
+    /// One more task waits for the same as `wait`.
+    pub fn senses_more(&self, name: &str) {
+        let (task, now) = (NewTask::new(key(name)), SystemClock.now());
+        self.store.write(|tx| tx.enqueue(now, std::slice::from_ref(&task))).unwrap();
+        let granted = self.store.write(|tx| tx.admit(now, &order("tick-3"))).unwrap().granted;
+        let sensor = wait(granted.iter().find(|task| task.key == key(name)).unwrap().lease_ref());
+        self.store.write(|tx| tx.register(now, std::slice::from_ref(&sensor))).unwrap();
+    }
+
     pub fn state(&self, key: &TaskKey) -> Option<TaskState> {
         let task = self.store.read(|tx| tx.tasks(std::slice::from_ref(key))).unwrap().remove(0);
         task.map(|task| task.state)
     }
+}
+
+fn order(request: &str) -> AdmitRequest {
+    AdmitRequest::new("worker-1".try_into().unwrap(), request.try_into().unwrap(), 10, HOUR)
+        .started()
+        .serves(["default".try_into().unwrap()])
+}
+
+/// What task `wait` waits for.
+fn wait(lease: LeaseRef) -> NewSensor {
+    let context = PokeContext::from_json(r#"{"url":"https://example.org/secret"}"#).unwrap();
+    let settings = Settings::new(Duration::from_secs(90), 24 * HOUR).unwrap();
+    NewSensor::new(lease, "http".try_into().unwrap(), context, settings)
 }
 
 pub fn key(task: &str) -> TaskKey {
@@ -163,11 +185,6 @@ fn filled(name: &'static str, store: impl Store + 'static, at: Vec<String>, keep
         LimitSpec::new("tenant/".try_into().unwrap(), 2).unwrap().family(),
         LimitSpec::of("api".try_into().unwrap()).rate(Rate::new(80, Duration::from_secs(60)).unwrap()),
     ];
-    let order = |request: &str| {
-        AdmitRequest::new("worker-1".try_into().unwrap(), request.try_into().unwrap(), 10, HOUR)
-            .started()
-            .serves(["default".try_into().unwrap()])
-    };
     let retry = RetryPolicy::fixed(HOUR).max_attempts(3).build().unwrap();
     let first = [
         NewTask::new(key("fail")).feed(Feed::Ends).payload("select 'secret'"),
@@ -193,9 +210,7 @@ fn filled(name: &'static str, store: impl Store + 'static, at: Vec<String>, keep
     let early = now - HOUR / 2;
     let granted = store.write(|tx| tx.admit(early, &order("tick-1"))).unwrap().granted;
     let lease = |name: &str| granted.iter().find(|task| task.key == key(name)).unwrap().lease_ref();
-    let context = PokeContext::from_json(r#"{"url":"https://example.org/secret"}"#).unwrap();
-    let settings = Settings::new(Duration::from_secs(90), 24 * HOUR).unwrap();
-    let sensor = NewSensor::new(lease("wait"), "http".try_into().unwrap(), context, settings);
+    let sensor = wait(lease("wait"));
     let message = format!("no route to host {HOSTILE}");
     let finishes = [
         Finish::failed(lease("fail"), &*message),

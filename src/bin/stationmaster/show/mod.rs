@@ -109,7 +109,7 @@ impl<'a> View<'a> {
                 if *count {
                     runs::count(store, screen, &query)
                 } else if let Some(per) = per {
-                    runs::series(store, screen, &query, *per)
+                    runs::series(store, screen, query, *per)
                 } else {
                     runs::active(store, screen, query, page)
                 }

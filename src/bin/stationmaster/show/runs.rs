@@ -20,6 +20,9 @@ use crate::times::{Moment, short};
 /// How many runs are read at once if the whole list is shown.
 const AT_ONCE: usize = 1_000;
 
+/// By how much a window without an end reaches beyond the present, so that a run of this instant is in it.
+const BEYOND: Duration = Duration::from_micros(1);
+
 /// A window, and what is asked for in it.
 pub struct Window<'a> {
     pub from: Moment,
@@ -33,7 +36,7 @@ pub struct Window<'a> {
 
 impl Window<'_> {
     pub fn query(&self, now: Timestamp) -> ActiveQuery {
-        let to = self.to.map_or_else(|| now + Duration::from_micros(1), |to| to.at(now));
+        let to = self.to.map_or_else(|| now + BEYOND, |to| to.at(now));
         let mut query = ActiveQuery::new(self.from.at(now), to);
         query.namespaces = self.namespace.to_vec();
         query.workflows = self.workflow.to_vec();
@@ -55,8 +58,12 @@ pub fn count(store: &dyn Store, screen: &mut Screen, query: &ActiveQuery) -> Fou
 }
 
 /// Shows the window in parts, those in which nothing was active left out on a terminal.
-pub fn series(store: &dyn Store, screen: &mut Screen, query: &ActiveQuery, width: Duration) -> Found {
-    let rows = store.read(|tx| tx.run_series(query, width, SeriesBy::Nothing, screen.now))?;
+pub fn series(store: &dyn Store, screen: &mut Screen, mut query: ActiveQuery, width: Duration) -> Found {
+    // The last seven days, a line for each seven, are one line: no second one begins with the present.
+    if query.end == screen.now + BEYOND && query.begin < screen.now {
+        query.end = screen.now;
+    }
+    let rows = store.read(|tx| tx.run_series(&query, width, SeriesBy::Nothing, screen.now))?;
     let buckets: Vec<_> = rows.into_iter().flat_map(|(_, buckets)| buckets).collect();
     let is_active = buckets.iter().any(|bucket| bucket.active > 0);
     if screen.is_json() {

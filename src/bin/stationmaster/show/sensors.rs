@@ -30,9 +30,19 @@ pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Pa
         return nothing(screen, "No task waits as a sensor like this.");
     }
     table(screen, &sensors)?;
-    screen.say(&sharing(&sensors));
     let now = screen.now;
     if !screen.is_json() {
+        // Those of a page may share their pokes with sensors of others, so a part of the list would save less than all.
+        if next.is_some() || page.after.is_some() {
+            let first = store.read(|tx| {
+                let keys = tx.list_tasks(&query.clone().limit(AT_ONCE))?.keys();
+                tx.sensors(&keys)
+            })?;
+            let first: Vec<SensorRecord> = first.into_iter().flatten().collect();
+            screen.say(&sharing(&first, &format!("the first {} like these", first.len())));
+        } else {
+            screen.say(&sharing(&sensors, "these"));
+        }
         missing(screen, &store.read(|tx| tx.sensor_workers(now))?.0, &sensors);
     }
     if let Some(next) = next {
@@ -42,7 +52,7 @@ pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Pa
 }
 
 /// Says what these sensors save because those that wait for the same thing share a poke, as often as the most eager asks.
-fn sharing(sensors: &[SensorRecord]) -> String {
+fn sharing(sensors: &[SensorRecord], whose: &str) -> String {
     let hourly = |sensor: &SensorRecord| 3_600.0 / sensor.settings.interval.as_secs_f64().max(0.001);
     let mut together = BTreeMap::new();
     for sensor in sensors {
@@ -51,7 +61,7 @@ fn sharing(sensors: &[SensorRecord]) -> String {
     }
     let (alone, shared) = (sensors.iter().map(hourly).sum::<f64>(), together.values().sum::<f64>());
     let saved = 100.0 * (1.0 - shared / alone.max(1e-9));
-    format!("Sharing saves {saved:.0} % of the pokes of these: {shared:.0} an hour, not {alone:.0}.")
+    format!("Sharing saves {saved:.0} % of the pokes of {whose}: {shared:.0} an hour, not {alone:.0}.")
 }
 
 /// Names the kinds that no worker serves.
