@@ -135,6 +135,13 @@ fn subjects_are_paused_and_resumed() {
     for world in worlds() {
         let shown = world.show(&["pause", "pool", "db", "--yes"]).ends(0);
         assert!(shown.contains("pool db") && shown.contains("paused; 1 lease goes on"), "{shown}");
+        let shown = world.show(&["pause", "pool", "bd", "db", "--yes"]).ends(1);
+        assert_eq!(shown.matches("the store knows none of this name").count(), 1, "{shown}");
+        world.show(&["resume", "pool", "bd", "--yes"]).ends(0);
+        let shown = world.show(&["pause", "queue", "gpv", "gpu", "--yes"]).ends(0);
+        let told = "queue gpv  paused; nothing of it runs (the store knows none of this name)";
+        assert!(shown.contains(told) && shown.matches("knows none").count() == 1, "{shown}");
+        world.show(&["resume", "queue", "gpv", "gpu", "--yes"]).ends(0);
         world.show(&["pause", "limit", "tenant/acme", "--yes"]).ends(0);
         world.show(&["pause", "family", "tenant/", "--yes"]).ends(0);
         let line = world.json(&["pause", "queue", "gpu", HOSTILE, "--yes"]).lines(0).remove(0);

@@ -3,6 +3,7 @@
 use serde_json::json;
 use stationmaster::admission::{Drain, Subject};
 use stationmaster::error::Invalid;
+use stationmaster::store::Store;
 
 use crate::args::{SubjectKind, Subjects, Sure};
 use crate::ask::is_sure;
@@ -43,6 +44,8 @@ pub fn set(
     let changed = opened.store.write(|tx| if pause { tx.pause(&subjects) } else { tx.resume(&subjects) })?;
     // After the commit: a pause waits for the ticks before it, and so whoever sees it sees what they granted.
     let drains = opened.store.read(|tx| tx.drain(&subjects))?;
+    let is_told = pause && !screen.is_json();
+    let unknown = if is_told { unknown(opened.store.as_ref(), &subjects)? } else { Vec::new() };
     if screen.is_json() {
         for ((subject, changed), drain) in subjects.iter().zip(&changed).zip(&drains) {
             screen.line(&json!({ "subject": subject, "done": changed, "drain": drain }));
@@ -51,18 +54,34 @@ pub fn set(
         let text = |changed: bool, drain: Drain| match (pause, changed, drain) {
             (true, _, Drain::Draining { leases: 1 }) => "paused; 1 lease goes on".to_owned(),
             (true, _, Drain::Draining { leases }) => format!("paused; {leases} leases go on"),
-            (true, true, _) => "paused; nothing of it runs".into(),
+            (true, true, _) => "paused; nothing of it runs".to_owned(),
             (true, false, _) => "was paused before; nothing of it runs".into(),
             (false, true, _) => "resumed".into(),
             (false, false, _) => "was not paused".into(),
         };
         let rows = subjects.iter().zip(&changed).zip(&drains);
         let row = |((subject, changed), drain): ((&Subject, &bool), &Drain)| {
-            vec![field(subject), field(text(*changed, *drain))]
+            let mut text = text(*changed, *drain);
+            if unknown.contains(subject) {
+                text += " (the store knows none of this name)";
+            }
+            vec![field(subject), field(text)]
         };
         let rows: Vec<_> = rows.map(row).collect();
         screen.table(&["what", "result"], rows);
     }
     screen.write()?;
     Ok(changed.iter().all(|changed| *changed))
+}
+
+/// Returns the queues and pools among these that the store does not know. A pause of such a name is kept for later, so a
+/// mistyped name would look as if its pause had worked.
+fn unknown(store: &dyn Store, subjects: &[Subject]) -> Result<Vec<Subject>, Failure> {
+    let (queues, pools) = store.read(|tx| Ok((tx.queues()?, tx.all_pools()?)))?;
+    let is_known = |subject: &Subject| match subject {
+        Subject::Queue(name) => queues.iter().any(|queue| queue.name == *name),
+        Subject::Pool(name) => pools.iter().any(|pool| pool.spec.name == *name),
+        _ => true,
+    };
+    Ok(subjects.iter().filter(|subject| !is_known(subject)).cloned().collect())
 }
