@@ -16,7 +16,7 @@ use crate::times::{Moment, length_of};
     name = "stationmaster",
     version,
     arg_required_else_help = true,
-    after_help = "Exit codes: 0 fine; 1 nothing was found, an audit found something, or not everything was changed; \
+    after_help = "Exit codes: 0 fine; 1 nothing was found, an audit found a wrong counter, or not everything was changed; \
                   2 the command cannot be run like this; 3 the store cannot be opened, read or written.\n\n\
                   Example:\n  stationmaster --db jobs.db tasks --state failed --ended-since 24h"
 )]
@@ -27,7 +27,9 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// What every command takes, under a heading of its own: a command's own options then stand together.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of all commands")]
 pub struct Options {
     /// The store: a SQLite file, or postgres://USER@HOST/DATABASE. A password is safer in the variable than among
     /// the arguments, which others on the machine see
@@ -77,6 +79,8 @@ fn interval(text: &str) -> Result<Duration, String> {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Lists tasks, a page at a time, or counts them
+    ///
+    /// Ready tasks are listed in the order of admission, not by age.
     #[command(after_help = "Examples:\n  stationmaster --db jobs.db tasks --state leased --pool db\n  \
         stationmaster --db jobs.db tasks --state failed --ended-since 00:00\n  \
         stationmaster --db jobs.db tasks --count")]
@@ -173,11 +177,12 @@ pub enum Command {
         stationmaster --db jobs.db active --from 24h --count\n  \
         stationmaster --db jobs.db active --from 24h --per 1h --user ann")]
     Active {
-        /// The first instant of the window
-        #[arg(long, default_value = "now")]
+        /// The first instant of the window: a length ago (7d), a time of today in UTC (03:00), or a day and a time
+        /// (2026-01-31T03:00)
+        #[arg(long, value_name = "INSTANT", default_value = "now")]
         from: Moment,
         /// The first instant after it; by default right after the present
-        #[arg(long)]
+        #[arg(long, value_name = "INSTANT")]
         to: Option<Moment>,
         /// Only these namespaces
         #[arg(long)]
@@ -218,7 +223,10 @@ pub enum Command {
         #[arg(long)]
         consumers: bool,
     },
-    /// Compares all counters with what they count. Reads every task
+    /// Compares all counters with what they count, and says what no one looks after. Reads every task
+    ///
+    /// Also named are queues that no one serves, sensors that no one pokes, and a lease that expired. These do not
+    /// change the exit code.
     #[command(after_help = "Example:\n  stationmaster --db jobs.db audit || echo 'look at it'")]
     Audit,
     /// Serves pages that show the store in a browser
@@ -242,6 +250,8 @@ pub enum Command {
         sure: Sure,
     },
     /// Pauses queues, pools, limits or families: nothing of them is granted until they are resumed
+    ///
+    /// What runs goes on. A queue is drained when `queues` counts no lease in it.
     #[command(after_help = "Example:\n  stationmaster --db jobs.db pause queue gpu")]
     Pause {
         #[command(flatten)]

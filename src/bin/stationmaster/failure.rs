@@ -6,7 +6,7 @@ use stationmaster::Error;
 
 use crate::text::visible;
 
-/// What was asked for was not found, an audit found something, or not everything was changed.
+/// What was asked for was not found, an audit found a wrong counter, or not everything was changed.
 pub const NOT_ALL: u8 = 1;
 
 /// A failure of a command.
