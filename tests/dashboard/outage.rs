@@ -102,6 +102,10 @@ fn what_needs_a_person_comes_first() {
     assert!(attention(&stage, 5).contains("12 more are paused."));
     stage.store.write(|tx| tx.resume(&[&pauses[..], &many].concat())).unwrap();
     assert!(!attention(&stage, 6).contains("paused"));
+    // Health names the lease that expired.
+    assert_eq!(stage.run(7, 1).len(), 1);
+    assert!(stage.body(90_000, "overview").contains("<a href=\"health#expiring\">A lease</a> has expired"));
+    assert!(stage.body(90_000, "health").contains("id=\"expiring\""));
 }
 
 /// A link from a table leads to a list that reads little, and to what the number counts.

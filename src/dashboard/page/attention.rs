@@ -26,13 +26,11 @@ pub(super) fn missing(
         queues.iter().filter(|queue| queue.waiting > 0 && !queue.is_served(look.now)).collect();
     let queue = |queue: &&QueueRecord| {
         let name = visible(format!("Queue {}", queue.name));
-        html! {
-            p.notice {
-                (listed(&[("state", "waiting"), ("queue", queue.name.as_str())], name))
-                ": " (number(queue.waiting)) @if queue.waiting == 1 { " task waits" } @else { " tasks wait" }
-                ", and no one serves it. Start a worker for it."
-            }
-        }
+        html! { p.notice {
+            (listed(&[("state", "waiting"), ("queue", queue.name.as_str())], name))
+            ": " (number(queue.waiting)) @if queue.waiting == 1 { " task waits" } @else { " tasks wait" }
+            ", and no one serves it. Start a worker for it."
+        } }
     };
     let mut all: Vec<Markup> = unserved.iter().take(SHOWN).map(queue).collect();
     if let Some(more) = unserved.len().checked_sub(SHOWN + 1) {
@@ -44,7 +42,9 @@ pub(super) fn missing(
         );
     }
     if next_expiry.is_some_and(|at| at < look.now) {
-        all.push(html! { p.notice { "A lease has expired and was not ended yet. Does upkeep run?" } });
+        all.push(html! { p.notice {
+            a href="health#expiring" { "A lease" } " has expired and was not ended yet. Does upkeep run?"
+        } });
     }
     all
 }
