@@ -1,5 +1,6 @@
 //! Leases that are lost, and stores that fail.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -179,10 +180,14 @@ fn an_error_says_what_the_worker_was_doing() {
 /// At each call in turn, before and after its effect.
 #[test]
 fn whichever_call_of_the_store_fails_a_task_runs_once_and_ends_once() {
-    let kinds = kinds();
+    let (kinds, heads) = (kinds(), Arc::new(Mutex::new(BTreeSet::new())));
     for (kind, when) in kinds.iter().flat_map(|kind| [(kind, When::Before), (kind, When::After)]) {
         for at in (1..=200).step_by(kind.stride(3)) {
             let faults = Arc::new(FaultStore::new(kind.shared()));
+            let heard = heads.clone();
+            let tells = move |error: &Error| {
+                heard.lock().extend(error.to_string().split(": ").next().map(ToOwned::to_owned));
+            };
             let (store, handle): (Arc<dyn Store>, _) = (faults.clone(), LoopHandle::new());
             let kept = task("a").keep_attempts(KeptAttempts::All);
             enqueue(&store, &[kept, task("recorded").attempts_as_runs(true)]);
@@ -190,7 +195,7 @@ fn whichever_call_of_the_store_fails_a_task_runs_once_and_ends_once() {
             let (begun, counts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             let counted = begun.clone();
             let running = run(
-                worker(&store).handler(move |attempt: &Attempt| {
+                worker(&store).on_error(tells).handler(move |attempt: &Attempt| {
                     counted.fetch_add(1, Ordering::SeqCst);
                     if attempt.task().key.task.as_str() == "recorded" {
                         let counts = counts.clone();
@@ -216,6 +221,10 @@ fn whichever_call_of_the_store_fails_a_task_runs_once_and_ends_once() {
                 break;
             }
         }
+    }
+    let heads = heads.lock();
+    for call in ["asking for tasks", "starting tasks", "storing the ends of attempts"] {
+        assert!(heads.contains(call), "{call} was in no error: {heads:?}");
     }
 }
 
