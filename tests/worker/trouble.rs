@@ -222,9 +222,10 @@ fn whichever_call_of_the_store_fails_a_task_runs_once_and_ends_once() {
             }
         }
     }
-    let heads = heads.lock();
+    // A sample of calls may hit none of a kind.
+    let (heads, is_sampled) = (heads.lock(), kinds.iter().all(|kind| kind.is_sampled()));
     for call in ["asking for tasks", "starting tasks", "storing the ends of attempts"] {
-        assert!(heads.contains(call), "{call} was in no error: {heads:?}");
+        assert!(is_sampled || heads.contains(call), "{call} was in no error: {heads:?}");
     }
 }
 
