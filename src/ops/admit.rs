@@ -206,15 +206,18 @@ impl Tx<'_> {
     /// are overdue, [`Admission::next_due`] is `now`. An overdue task that has not been made ready is not
     /// part of the plan, even if its priority is higher.
     ///
-    /// A call makes three store calls, however many pools, limits and tasks there are:
-    /// [`survey`](crate::store::contract::TaskTx::survey),
-    /// [`candidates`](crate::store::contract::TaskTx::candidates) and
-    /// [`grant_if_open`](crate::store::contract::TaskTx::grant_if_open). It makes one if nothing is ready or
-    /// nothing fits. A lane's first share of candidates is twice the budget over the number of lanes with
-    /// ready tasks, and at least 16, or fewer with more than 256 lanes. Candidates are requested again only
-    /// if a lane with room for more got all of its first share admitted. The shares double each time, so `n`
-    /// such lanes cost at most about log2(`n`) further calls. A repeated request makes two calls. Once per
-    /// lease length, one more call records which queues the holder serves.
+    /// A call makes this many store calls, however many pools, limits and tasks there are:
+    ///
+    /// * Usually three: [`survey`](crate::store::contract::TaskTx::survey),
+    ///   [`candidates`](crate::store::contract::TaskTx::candidates) and
+    ///   [`grant_if_open`](crate::store::contract::TaskTx::grant_if_open).
+    /// * One if nothing is ready or nothing fits.
+    /// * Two if the request is repeated.
+    /// * One more, once per lease length, to record which queues the holder serves.
+    /// * More calls of `candidates`, if all candidates of a lane were admitted and it has room for more. At
+    ///   first a lane's share of candidates is twice the budget divided by the number of lanes with ready
+    ///   tasks. It is at least 16, or fewer with more than 256 lanes. The share doubles each time, so `n` such
+    ///   lanes cost at most about log2(`n`) further calls.
     ///
     /// **It is the last verb of its transaction that writes.** After it the transaction may admit again and
     /// read. Every other verb returns [`Invalid::AfterAdmit`]: begin another transaction. So a tick never
@@ -297,7 +300,7 @@ impl Tx<'_> {
                         tells_at,
                     });
                 }
-                // The marks that count on this plan are gone, and those lanes are read again that it read in pages.
+                // The marks that rely on this plan are gone. The lanes that it read in pages are read again.
                 survey.lanes = first.clone().unwrap_or_else(|| planner.into_lanes());
             }
             Err(changed().into())
@@ -454,7 +457,8 @@ fn granted_before(tx: &mut Tx<'_>, request: &AdmitRequest, leases: &[LeaseRef]) 
     Ok(granted)
 }
 
-/// Returns how a store may grant along with its survey: where every plan is the same, and the caller names its last tick.
+/// Returns how a store may grant along with its survey. Only where the request is plain, and the caller names its
+/// last tick.
 fn ahead(now: Timestamp, request: &AdmitRequest) -> Option<Ahead> {
     let is_plain = request.policy == Policy::Backfill && request.serves.is_none() && request.budget > 0;
     let replaces = request.answered.clone().filter(|_| is_plain)?;

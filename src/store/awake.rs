@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 use crate::admission::{LaneId, OrderKey};
 use crate::id::QueueName;
 
-/// Where the walk looks for what comes next.
+/// Where the walk looks for the next entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Of<'a> {
     /// Among the classes of a queue, or of all, that do not sleep.
@@ -27,7 +27,8 @@ pub(super) type Entry = (OrderKey, i64);
 /// Returns the first lanes of these queues behind this place that do not sleep. `next` returns the first entry behind a
 /// place.
 ///
-/// It looks at what does not sleep up to the last of these lanes, and at nothing behind it but the next entry of each.
+/// It reads the entries that do not sleep up to the last of these lanes. Behind that lane it reads only the next entry
+/// of each class and group that it has entered.
 pub(super) fn awake<E>(
     queues: Option<&BTreeSet<QueueName>>,
     after: OrderKey,
@@ -43,7 +44,8 @@ pub(super) fn awake<E>(
     }
     let mut found = Vec::new();
     while let Some(Reverse((head, step))) = heap.pop() {
-        // What the step is on goes on behind it, and what it is of begins: its lanes behind the place that is asked for.
+        // Each step queues two more: `beside` is the next entry on its own level, and `within` the first entry inside it.
+        // Within a group, that is the first lane behind `after`.
         let (beside, within) = match step {
             Step::Class { line, class } => (
                 next(Of::Queue(lines[line]), head)?.map(|(head, class)| (head, Step::Class { line, class })),
@@ -68,7 +70,7 @@ pub(super) fn awake<E>(
     Ok(found)
 }
 
-/// What the walk looks at next.
+/// The entry that the walk visits next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Class { line: usize, class: i64 },

@@ -58,31 +58,32 @@ pub enum Policy {
 /// The admission round of Airflow 2.11.2 (`SchedulerJobRunner._executable_task_instances_to_queued`), for
 /// hosts that must reproduce its decisions.
 ///
-/// A round looks at only the first `max_tis` ready tasks in the order. If it admits something, that is the
-/// result. If it admits nothing, it bars what prevented admission and looks at the next `max_tis` of the
-/// rest. The rounds end when something is admitted, nothing is left, or a window was not full:
+/// A round considers only the first `max_tis` ready tasks in the order: the window. If it admits something,
+/// that is the result. Otherwise it excludes whatever prevented admission, and the next round considers the
+/// next `max_tis` tasks of the rest. The rounds end when something is admitted, when nothing is left, when a
+/// window was not full, or when a round excluded nothing new.
 ///
-/// 1. `max_tis` is at most the sum of all open slots of all pools; a pool with less than none counts as none.
-///    (This compares tasks with slots, as Airflow does.) If it is zero, nothing is looked at.
-/// 2. Pools without open slots are barred from the start.
-/// 3. Each task of a window is refused by the first of these that holds:
-///    * The pool is unknown or has no open slots: bars the pool.
-///    * The task needs more slots than the pool has, or than it has open: bars the task (all its instances,
-///      in every run and pool).
-///    * The workflow limit is reached: bars the workflow.
-///    * The definition is missing: the workflow's tasks fail.
-///    * The limit of the task, or of the task in its run, is reached: bars it.
-///    * The budget is spent: bars the task.
-/// 4. What is barred in a round is left out from the next round on, not before.
+/// 1. `max_tis` is at most the sum of the open slots of all pools. A pool with a negative number counts as
+///    zero. (This compares tasks with slots, as Airflow does.) If the sum is zero, no task is considered.
+/// 2. Pools without open slots are excluded from the start.
+/// 3. Each task of a window is refused for the first of these reasons that holds:
+///    * The pool is unknown or has no open slots. This excludes the pool.
+///    * The task needs more slots than the pool has, or than it has open. This excludes the task: all its
+///      instances, in every run and pool.
+///    * The workflow limit is reached. This excludes the workflow.
+///    * The definition is missing. The host fails the workflow's tasks.
+///    * The limit of the task, or of the task in its run, is reached. This excludes the one whose limit it is.
+///    * The budget is spent. This excludes the task.
+/// 4. What a round excludes is left out from the next round on, not before.
 ///
 /// Tasks must carry the keys [`crate::admission::limits::workflow`], [`crate::admission::limits::task`] and
-/// [`crate::admission::limits::task_in_run`], whether or not limits are defined for them. The keys say what
-/// is barred together. If a key is missing, the task's lane is barred instead. Limits on other keys bar what
-/// carries them. Each task of each run therefore has its own lane, and a tick costs as much as there are such
-/// lanes.
+/// [`crate::admission::limits::task_in_run`], whether or not limits are defined for them. The keys say what is
+/// excluded together. If a task lacks its key, its lane is excluded instead. A reached limit on any other key
+/// excludes the tasks that carry that key. Each task of each run therefore has its own lane, and the cost of
+/// a tick grows with the number of these lanes.
 ///
-/// Not reproduced: several executors, row locks of concurrent schedulers, and the order of tasks that are
-/// equal to Airflow (by arrival here).
+/// Three things are not reproduced: several executors, row locks of concurrent schedulers, and the order of
+/// tasks that Airflow considers equal. Here they go by arrival.
 ///
 /// # Examples
 ///
@@ -96,10 +97,10 @@ pub enum Policy {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct AirflowWindow {
-    /// The number of tasks that a round looks at (Airflow: `max_tis_per_query`, 16). Zero admits nothing.
+    /// The number of tasks that a round considers (Airflow: `max_tis_per_query`, 16). Zero admits nothing.
     pub max_tis: usize,
     /// Workflows ([`crate::admission::limits::workflow`]) that have limits on tasks and whose definition is
-    /// missing. The tick admits none of their tasks. Those it met are in
+    /// missing. The tick admits none of their tasks. Those that it encountered are in
     /// [`Admission::missing`](crate::ops::Admission::missing). The host fails all their scheduled tasks, as
     /// Airflow does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -107,7 +108,7 @@ pub struct AirflowWindow {
 }
 
 impl AirflowWindow {
-    /// Creates a window that looks at this many tasks at a time. No definition is missing.
+    /// Creates a window of this many tasks at a time. No definition is missing.
     pub fn new(max_tis: usize) -> Self {
         Self { max_tis, missing: Vec::new() }
     }

@@ -43,8 +43,15 @@ impl Default for LeaseLoss {
 
 /// A task to enqueue.
 ///
-/// Defaults: queue `default`, pool `default_pool`, 1 slot, priority 0, no limit keys, may start at once, never retried,
-/// requeued after each of its first 3 lost leases, attempts not recorded, attempts that failed kept, not in the feed, empty payload.
+/// By default a task
+///
+/// * is in queue `default`, and needs 1 slot of pool `default_pool`,
+/// * has priority 0, no limit keys and no share,
+/// * may start at once,
+/// * is never retried after a failure,
+/// * is requeued after each of its first 3 lost leases,
+/// * keeps its failed attempts, and records no attempt as a run,
+/// * is not in the feed, and has an empty payload.
 ///
 /// The defaults for a failure and for a lost lease differ on purpose. If a task *failed*, its own code
 /// decided that: it stays failed unless it has a [retry policy](Self::retry). If a task's lease was *lost*,

@@ -35,8 +35,8 @@ use crate::time::Timestamp;
 /// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the
 ///    shards it just took. If nothing changed, it reads nothing else.
 /// 3. *Poke.* Each overdue group is assigned to the poker's threads once. The tick waits for the outcomes, at
-///    most [`wait_for_answers`](Self::wait_for_answers). A later tick processes those that come
-///    later, and no other group waits for them.
+///    most [`wait_for_answers`](Self::wait_for_answers). A later tick processes those that come later, and no
+///    other group waits for them.
 /// 4. *Settle.* Sensors that landed, failed, timed out or were given up are ended in one transaction (of
 ///    10,000 at most). If none ended, nothing is written. A sensor that times out is first poked once more.
 ///
@@ -56,12 +56,13 @@ use crate::time::Timestamp;
 ///   blocks its runtime.
 /// * *Deadline.* A poke may take the smallest [`poke_timeout`](crate::sensor::Settings::poke_timeout) of its
 ///   members, but no more than [`max_poke_timeout`](Self::max_poke_timeout). If no member sets one, the
-///   options' timeout applies. A poke is also given up when all its sensors have timed out. Then it counts as
-///   [`PokeOutcome::Unreachable`](crate::sensor::PokeOutcome::Unreachable), its thread counts as hung, and
-///   another takes its place, up to [`max_hung`](Self::max_hung). Beyond that the poker works with fewer.
-///   While a poke hangs, its group is not poked again, and each due time counts as unreachable. A hung call
-///   does not count against [`Self::at_once`], but a kind with too many of them is not poked until one
-///   returns ([`max_hung`](Self::max_hung)). Its late outcome changes nothing.
+///   options' timeout applies. A poke is also given up when all its sensors have timed out.
+/// * *A poke past its deadline* hangs. It counts as
+///   [`PokeOutcome::Unreachable`](crate::sensor::PokeOutcome::Unreachable), and its late outcome changes
+///   nothing. Until it returns, its group is not poked again, and each due time counts as unreachable.
+/// * *Hung threads* are replaced, up to [`max_hung`](Self::max_hung). Beyond that the poker works with fewer
+///   threads. A hung call does not count against [`Self::at_once`]. But a kind with too many hung calls is not
+///   poked until one of them returns ([`max_hung`](Self::max_hung)).
 /// * *An outcome applies to the registrations that were known when its poke began.* A sensor that registered
 ///   later, or again, waits for the next poke.
 /// * *Leases.* No poke begins when the leases are about to end. What is due stays due.
@@ -71,17 +72,16 @@ use crate::time::Timestamp;
 ///
 /// # What holds
 ///
-/// While its leases last, only this worker pokes the groups of its shards. A poke changes nothing if its
-/// sensor was meanwhile cancelled, registered again or ended by another worker. Every end is conditional on
-/// the registration's epoch and on the task still sensing. Sensors time out only while some worker ticks. The
-/// last poke of a sensor that times out may take as long as the [`poke_timeout`](Self::poke_timeout) of the
-/// options. After that the sensor times out without it. If the store fails to record ends, the next tick
-/// tries again.
-///
-/// When the clock is set back, the worker starts again, as after a restart.
-///
-/// [`Self::leave`] and dropping the poker wait for pokes on threads, each until its deadline at most, and
-/// drop async ones.
+/// * While its leases last, only this worker pokes the groups of its shards.
+/// * An outcome does not affect a sensor that was meanwhile cancelled, registered again or ended by another
+///   worker. Every end is conditional on the registration's epoch and on the task still sensing.
+/// * Sensors time out only while some worker ticks.
+/// * A sensor that times out is poked once more. It waits for that poke no longer than the options'
+///   [`poke_timeout`](Self::poke_timeout), and then times out without it.
+/// * If the store fails to record ends, the next tick tries again.
+/// * When the clock is set back, the worker starts over, as after a restart.
+/// * [`Self::leave`] and dropping the poker wait for pokes on threads, each at most until its deadline. They
+///   drop async pokes.
 ///
 /// # Examples
 ///

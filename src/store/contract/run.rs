@@ -6,16 +6,19 @@ use crate::time::Timestamp;
 
 /// Runs and their active-run index.
 ///
-/// A store promises these costs. A query for a window reads the rows that it returns. It reads no others,
-/// except rows that the query's own filters exclude (status, workflow, start method, user), and runs that stop
-/// before they start. It
-/// searches at most [`MOST_SEEKS`](crate::run::index::MOST_SEEKS) times per namespace. A page reads what it
-/// returns, plus one row per namespace. (PostgreSQL, which needs one round trip, reads up to a page per
-/// namespace.) While it is among the runs that started before the window, it also reads the index entries of
-/// those. Writing a run changes a fixed number of rows, whatever its length.
+/// A store promises these costs:
 ///
-/// No method checks that a run stops after it starts. A run that does not is kept, and queries apply the same
-/// rule to it. [`Tx::record_runs`](crate::store::Tx::record_runs) refuses it earlier.
+/// * A query for a window reads the rows that it returns. Besides, it reads only rows that its own filters
+///   exclude (status, workflow, start method, user), and runs that stop before they start.
+/// * It searches at most [`MOST_SEEKS`](crate::run::index::MOST_SEEKS) times per namespace.
+/// * A page reads what it returns, plus one row per namespace. PostgreSQL reads up to a page per namespace,
+///   to need only one round trip.
+/// * A page that begins among the runs that started before the window also reads the index entries of those
+///   runs.
+/// * Writing a run changes a fixed number of rows, whatever its length.
+///
+/// No method checks that a run stops after it starts. A run that does not is stored, and queries treat it like
+/// any other. [`Tx::record_runs`](crate::store::Tx::record_runs) refuses it earlier.
 pub trait RunTx {
     /// Inserts runs, or replaces those with the same key: to correct a start or stop, or to re-open a run. If
     /// one call names a key twice, the last counts.

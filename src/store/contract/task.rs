@@ -330,10 +330,13 @@ pub trait TaskTx {
     /// grows with the number of lanes, leases and sensors.
     fn queues(&mut self) -> StoreResult<Vec<QueueRecord>>;
 
-    /// Continues a walk until it has found [`TaskWalk::most`] tasks that match the query, has read
-    /// [`TaskWalk::most_read`], or has reached the end of the walk. A task keeps its place while it stays on the walk.
-    /// If [`TaskQuery::is_exact`](crate::task::TaskQuery) holds, every task on the walk matches, so nothing more is
-    /// read than is found, except a lane. A task may have changed by the time the caller reads it.
+    /// Continues a walk. It stops when it has found [`TaskWalk::most`] tasks that match the query, when it has
+    /// read [`TaskWalk::most_read`] tasks, or at the end of the walk.
+    ///
+    /// A task keeps its place while it stays on the walk. It may have changed by the time the caller reads it.
+    ///
+    /// The cost grows with the number of tasks read. If [`TaskQuery::is_exact`](crate::task::TaskQuery) holds,
+    /// every task on the walk matches. The walk then reads only the tasks that it finds, and lanes.
     ///
     /// Refuses a place that no step of such a walk returned (kind `Backend`).
     fn walk_tasks(&mut self, walk: &TaskWalk<'_>) -> StoreResult<Walked>;
@@ -401,12 +404,17 @@ pub trait TaskTx {
     /// to be created again. A move to `Queued` or `Running` is a caller's error: the whole call is refused (kind
     /// `Backend`).
     ///
-    /// A move from a leased state to `Scheduled`, `UpForRetry`, `Failed` or `Cancelled`, or from `Sensing` to
-    /// one of the last three, ends an attempt without success. One from these states to `Success` or
-    /// `Skipped`, or from `Sensing` to `Scheduled`, ends one with success. [`TaskRecord::keep_attempts`] says
-    /// which are recorded. The instant is the first that is set of [`Move::ended_at`], [`Move::at`] and the
-    /// task's `ready_at`, but not before the task was queued or this attempt was started. The attempts of the
-    /// latest 16 epochs are kept, one for each epoch (the first), with 1,000 characters of its message.
+    /// Some moves end an attempt:
+    ///
+    /// * *Without success*: from a leased state to `Scheduled`, `UpForRetry`, `Failed` or `Cancelled`, and from
+    ///   `Sensing` to `UpForRetry`, `Failed` or `Cancelled`.
+    /// * *With success*: from a leased state or `Sensing` to `Success` or `Skipped`, and from `Sensing` to
+    ///   `Scheduled`.
+    ///
+    /// [`TaskRecord::keep_attempts`] says which of these attempts are recorded. The recorded instant is
+    /// [`Move::ended_at`] if set, otherwise [`Move::at`] if set, otherwise the task's `ready_at`. It is never
+    /// before the task was queued, nor before this attempt was started. The store keeps the attempts of the
+    /// latest 16 epochs: the first one of each epoch, with at most 1,000 characters of its message.
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>>;
 
     /// Returns the recorded attempts of these tasks, each task's by epoch.

@@ -65,21 +65,27 @@ impl<'a> LanesBehind<'a> {
     }
 }
 
-/// A grant along with a survey, of at most [`SurveyQuery::budget`] tasks. A store may make it where one lane
-/// alone is ready, its tasks carry no limits, nothing is paused and nothing is to be promoted: there a plan
-/// is the first tasks of that lane, as many as have room. It may do so only if the transaction ends with it,
-/// and if the holder has recently recorded that it serves all queues.
+/// A grant that a store may make along with a survey, of at most [`SurveyQuery::budget`] tasks.
+///
+/// It saves a separate grant where there is nothing to decide. A store may make it only if all of these hold:
+///
+/// * Exactly one lane has ready tasks, and they carry no limits.
+/// * Nothing is paused, and nothing is to be promoted.
+/// * The transaction ends with this grant.
+/// * The holder has recently recorded that it serves all queues.
+///
+/// Every plan is then the same: the first tasks of that lane, as many as have room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ahead {
     /// The holder of the leases.
     pub(crate) holder: Holder,
     /// How long they last.
     pub(crate) lease: Duration,
-    /// As [`GrantBatch::replaces`]. The tick has [`SurveyQuery::request`].
+    /// Like [`GrantBatch::replaces`]. The tick has [`SurveyQuery::request`].
     pub(crate) replaces: RequestId,
-    /// As [`GrantBatch::forget`].
+    /// Like [`GrantBatch::forget`].
     pub(crate) forget: Forget,
-    /// As [`GrantBatch::started`].
+    /// Like [`GrantBatch::started`].
     pub(crate) started: bool,
 }
 
@@ -219,8 +225,8 @@ pub struct Survey {
     /// never true in a store that counts at once. If it is true after a survey that promotes, the survey
     /// shows more as used than really is, or less as ready, and [`Self::next_due`] is [`Promote::now`].
     pub is_behind: bool,
-    /// What was granted [ahead](SurveyQuery::ahead), in order of admission. `None` if the store did not try. The rest of the
-    /// survey is as before that grant.
+    /// What was granted [ahead](SurveyQuery::ahead), in order of admission. `None` if the store did not try. The
+    /// rest of the survey is as before that grant.
     pub(crate) ahead: Option<Vec<TaskRecord>>,
 }
 
@@ -351,7 +357,7 @@ pub struct Granted {
     /// The granted tasks as they are now, in the order of the batch.
     pub tasks: Vec<TaskRecord>,
     /// True if each pool of the granted tasks is known and had their slots open, and each of their limit
-    /// keys had room by its own maximum. Families and rates are not looked at: what a tick planned
+    /// keys had room by its own maximum. Families and rates are not checked: what a tick planned
     /// with stays as it is until it commits.
     pub had_room: bool,
     /// How many ticks were forgotten. A replaced tick does not count.

@@ -157,9 +157,12 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// By kind: `Io` if the server cannot be reached, `Schema` for foreign tables and for those that a newer
-    /// version has changed so that this one cannot work beside it (all left untouched), `Backend` for a text
-    /// that names no server, a refused password, or a role without the needed rights.
+    /// Returns an error of one of these kinds:
+    ///
+    /// * `Io` if the server cannot be reached.
+    /// * `Schema` for foreign tables, or for tables of a newer version that this one cannot work beside. They are
+    ///   left untouched.
+    /// * `Backend` for a text that names no server, a refused password, or a role without the needed rights.
     ///
     /// # Examples
     ///
@@ -237,9 +240,12 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// By kind: `Io` if the server cannot be reached; `Busy` if transactions use all connections for longer
-    /// than the lock timeout; `Backend` if the store has only one connection, or if there is a pooler in
-    /// between, which may lose notifications: open a store that connects directly for that.
+    /// Returns an error of one of these kinds:
+    ///
+    /// * `Io` if the server cannot be reached.
+    /// * `Busy` if transactions use all connections for longer than the lock timeout.
+    /// * `Backend` if the store has only one connection. Also if it connects through a pooler, which may lose
+    ///   notifications: open another store, which connects directly.
     ///
     /// # Examples
     ///

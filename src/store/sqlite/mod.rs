@@ -106,9 +106,14 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// By kind: `Schema` for a foreign schema, or a newer one that this version cannot work beside, `Corrupt` for a
-    /// file that is not a SQLite database (both left untouched), `Io` if the directory does not exist, `ReadOnly` if
-    /// tables must be written and cannot be, `Busy` if another process held the file for longer than the busy timeout.
+    /// Returns an error of one of these kinds:
+    ///
+    /// * `Schema` for a foreign schema, or for a newer one that this version cannot work beside. The file is left
+    ///   untouched.
+    /// * `Corrupt` for a file that is not a SQLite database. It is left untouched.
+    /// * `Io` if the directory does not exist.
+    /// * `ReadOnly` if tables must be written but cannot be.
+    /// * `Busy` if another process held the file for longer than the busy timeout.
     ///
     /// # Examples
     ///
