@@ -216,8 +216,8 @@ impl Tx<'_> {
     /// * One more, once per lease length, to record which queues the holder serves.
     /// * More calls of `candidates`, if all candidates of a lane were admitted and it has room for more. At
     ///   first a lane's share of candidates is twice the budget divided by the number of lanes with ready
-    ///   tasks. It is at least 16, or fewer with more than 256 lanes. The share doubles each time, so `n` such
-    ///   lanes cost at most about log2(`n`) further calls.
+    ///   tasks. It is at least 16, or fewer with more than 256 lanes. The share doubles each time, so `n`
+    ///   such lanes cost at most about log2(`n`) further calls.
     ///
     /// **It is the last verb of its transaction that writes.** After it the transaction may admit again and
     /// read. Every other verb returns [`Invalid::AfterAdmit`]: begin another transaction. So a tick never
@@ -457,8 +457,8 @@ fn granted_before(tx: &mut Tx<'_>, request: &AdmitRequest, leases: &[LeaseRef]) 
     Ok(granted)
 }
 
-/// Returns how a store may grant along with its survey. Only where the request is plain, and the caller names its
-/// last tick.
+/// Returns how a store may grant along with its survey. Only where the request is plain, and the caller names
+/// its last tick.
 fn ahead(now: Timestamp, request: &AdmitRequest) -> Option<Ahead> {
     let is_plain = request.policy == Policy::Backfill && request.serves.is_none() && request.budget > 0;
     let replaces = request.answered.clone().filter(|_| is_plain)?;

@@ -27,8 +27,8 @@ pub(super) type Entry = (OrderKey, i64);
 /// Returns the first lanes of these queues behind this place that do not sleep. `next` returns the first entry behind a
 /// place.
 ///
-/// It reads the entries that do not sleep up to the last of these lanes. Behind that lane it reads only the next entry
-/// of each class and group that it has entered.
+/// It reads the entries that do not sleep up to the last of these lanes. Behind that lane it reads only the
+/// next entry of each class and group that it has entered.
 pub(super) fn awake<E>(
     queues: Option<&BTreeSet<QueueName>>,
     after: OrderKey,
@@ -44,8 +44,8 @@ pub(super) fn awake<E>(
     }
     let mut found = Vec::new();
     while let Some(Reverse((head, step))) = heap.pop() {
-        // Each step queues two more: `beside` is the next entry on its own level, and `within` the first entry inside it.
-        // Within a group, that is the first lane behind `after`.
+        // Each step queues two more: `beside` is the next entry on its own level, and `within` the first
+        // entry inside it. Within a group, that is the first lane behind `after`.
         let (beside, within) = match step {
             Step::Class { line, class } => (
                 next(Of::Queue(lines[line]), head)?.map(|(head, class)| (head, Step::Class { line, class })),

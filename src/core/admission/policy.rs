@@ -64,7 +64,7 @@ pub enum Policy {
 /// window was not full, or when a round excluded nothing new.
 ///
 /// 1. `max_tis` is at most the sum of the open slots of all pools. A pool with a negative number counts as
-///    zero. (This compares tasks with slots, as Airflow does.) If the sum is zero, no task is considered.
+///    zero. (This compares tasks with slots, as Airflow does.) If the result is zero, no task is considered.
 /// 2. Pools without open slots are excluded from the start.
 /// 3. Each task of a window is refused for the first of these reasons that holds:
 ///    * The pool is unknown or has no open slots. This excludes the pool.
@@ -72,15 +72,16 @@ pub enum Policy {
 ///      instances, in every run and pool.
 ///    * The workflow limit is reached. This excludes the workflow.
 ///    * The definition is missing. The host fails the workflow's tasks.
-///    * The limit of the task, or of the task in its run, is reached. This excludes the one whose limit it is.
+///    * The limit of the task, or of the task in its run, is reached. This excludes the one whose limit it
+///      is.
 ///    * The budget is spent. This excludes the task.
 /// 4. What a round excludes is left out from the next round on, not before.
 ///
 /// Tasks must carry the keys [`crate::admission::limits::workflow`], [`crate::admission::limits::task`] and
-/// [`crate::admission::limits::task_in_run`], whether or not limits are defined for them. The keys say what is
-/// excluded together. If a task lacks its key, its lane is excluded instead. A reached limit on any other key
-/// excludes the tasks that carry that key. Each task of each run therefore has its own lane, and the cost of
-/// a tick grows with the number of these lanes.
+/// [`crate::admission::limits::task_in_run`], whether or not limits are defined for them. The keys say what
+/// is excluded together. If a task lacks its key, its lane is excluded instead. A reached limit on any other
+/// key excludes the tasks that carry that key. Each task of each run therefore has its own lane, and the cost
+/// of a tick grows with the number of these lanes.
 ///
 /// Three things are not reproduced: several executors, row locks of concurrent schedulers, and the order of
 /// tasks that Airflow considers equal. Here they go by arrival.

@@ -21,10 +21,10 @@ use crate::sensor::{
 use crate::store::Tx;
 use crate::time::Timestamp;
 
-/// How long outages that ended are remembered, and who took kinds that are not lent any more.
+/// How long two records are kept: outages that ended, and who took kinds that are no longer lent.
 pub(super) const RECORDS_ARE_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Passes what an answer means for a sensor to a log.
+/// Passes to a log what an outcome means for a sensor.
 pub(super) fn tell(log: &dyn PokeLog, sensor: &SensorRecord, now: Timestamp, event: Event<'_>) {
     match event {
         Event::Poked(poked) => log.poked(sensor, now, poked),
@@ -55,8 +55,8 @@ impl Poker {
         usize::from(catch_unwind(AssertUnwindSafe(|| log.noted(sensor, at, what))).is_err())
     }
 
-    /// Notes that a sensor came, that its shard was taken over, or that something else ended it. Called before the plan
-    /// learns of it.
+    /// Notes that a sensor registered, that its shard was taken over, or that something else ended it. Called
+    /// before the plan learns of it.
     pub(super) fn note_arrival(
         &mut self,
         sensor: &SensorRecord,
@@ -103,7 +103,7 @@ impl Poker {
         rows
     }
 
-    /// Records outages in the shards of these writes, which took effect.
+    /// Records the outages in the shards of these writes, all of which took effect.
     pub(super) fn tell_outages(
         &self,
         tx: &mut Tx<'_>,
@@ -117,7 +117,7 @@ impl Poker {
         let mut told = self.outages_to_tell(now);
         told.retain(|row| written.contains(&rules.shard(row.fingerprint)));
         if told.len() > OUTAGES_AT_ONCE {
-            // First those of shards that it releases: it forgets them.
+            // Those of shards that it releases come first, because it forgets them.
             let is_released = |row: &OutageRow| released.contains(&rules.shard(row.fingerprint));
             told.sort_by_key(|row| !is_released(row));
             told.truncate(told.partition_point(is_released).max(OUTAGES_AT_ONCE));
@@ -163,20 +163,21 @@ impl Poker {
         let renewed = self.alive_until.map_or(Timestamp::MAX, |until| until - self.options.lease);
         for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains_key(&take.shard)) {
             let of = (take.shard, take.kind.clone());
-            // What it was lent since its last renewal, the lender has noted.
+            // The lender has noted what it lent to this worker since its last renewal.
             if take.kind.is_none() || take.holder != me.name || take.at <= renewed {
                 former.insert(of.clone(), take.holder.clone());
             }
             last.insert(of, take);
         }
         let left_at = |shard: &u32| gained.get(shard).copied().flatten().unwrap_or(now);
-        // Not those that it holds already in the store, and lost from memory alone.
+        // Leaves out shards that the store says it holds already, and that it lost only from memory.
         let is_mine = |write: &&ShardWrite| write.lease.holder.as_ref() == Some(&me.name);
         let taken = writes.iter().filter(is_mine).filter(|write| write.was != write.lease.epoch);
         let take =
             |write: &ShardWrite| ShardTake::new(&write.lease, me, now).left_at(left_at(&write.lease.shard));
         let mut takes: Vec<ShardTake> = taken.map(take).collect();
-        // Kinds that were lent once, and are this worker's with their shard. Each is noted only once.
+        // Kinds that were once lent, and that now belong to this worker along with their shard. Each is noted
+        // only once.
         for ((shard, kind), take) in last.into_iter().filter(|(_, take)| take.holder != me.name) {
             let scope = mine.get(&shard).filter(|scope| matches!(scope, Scope::Except(_)));
             if kind.is_some_and(|kind| scope.is_some_and(|scope| scope.has(&kind))) {

@@ -22,14 +22,14 @@ const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// The most workers that one renewal forgets.
 const WORKERS_FORGOTTEN: usize = 100;
 
-/// Shards that a worker took, or kinds of them, with the instant since which no worker has served these.
-/// `None` if no worker ever has.
+/// The shards that a worker took, or of which it took kinds. Each has the instant since which no worker has
+/// served them, or `None` if none ever has.
 pub(super) type Gained = BTreeMap<u32, Option<Timestamp>>;
 
 /// The kinds that a worker pokes, by shard.
 pub(super) type Scopes = BTreeMap<u32, Scope<SensorKind>>;
 
-/// Waits for other pokers of this name that renew or leave: each decides by which of them was there last.
+/// Waits for other pokers with this name that renew or leave. Each of them decides by which one wrote last.
 pub(super) fn take_turns(tx: &mut Tx<'_>, name: &Holder) -> Result<()> {
     tx.raw().serialize(&[&format!("stationmaster poker {name}")])?;
     Ok(())
@@ -52,11 +52,11 @@ struct Holding {
 }
 
 impl Poker {
-    /// Renews its heartbeat and its shards when it is time to, and forgets the sensors of shards it lost. Returns how
-    /// many shards it gained.
+    /// Renews its heartbeat and its shards when that is due, and forgets the sensors of shards that it lost.
+    /// Returns how many shards it gained.
     pub(super) fn hold_shards(&mut self, now: Timestamp) -> Result<usize> {
         if self.plan.expire(now, self.rules()) {
-            // Others may hold them now, whether or not the store accepts the renewal.
+            // Other workers may hold them now, whether or not the store accepts the renewal.
             self.forget_lost();
         } else if self.name_taken_until.is_none() && self.renew_at.is_some_and(|at| now < at) {
             // A worker whose name is taken asks each time, because its predecessor may have left.
@@ -98,8 +98,8 @@ impl Poker {
         Ok(gained)
     }
 
-    /// Records its heartbeat, and which shards it holds. Returns `Err` if another poker with this name counts as alive,
-    /// with the instant until which.
+    /// Records its heartbeat, and which shards it holds. If another poker with this name counts as alive,
+    /// returns `Err` with the instant until which it does.
     fn renew(
         &self,
         now: Timestamp,
@@ -158,7 +158,8 @@ impl Poker {
         })
     }
 
-    /// The worker that takes a shard which this one gives up unread learns since when no worker has served it.
+    /// Leaves in each shard that is released unread the instant since which no worker has served it. So the
+    /// worker that takes the shard learns it.
     pub(super) fn leave_unread_as_found(&self, writes: &mut [ShardWrite]) {
         for ShardWrite { lease, .. } in writes.iter_mut().filter(|write| write.lease.holder.is_none()) {
             if let Some(left_at) = self.unread.get(&lease.shard).and_then(|reading| reading.left_at) {
@@ -167,7 +168,7 @@ impl Poker {
         }
     }
 
-    /// Returns the shards of which this worker should poke more than it has in memory.
+    /// Returns the shards in which this worker should poke more than it has in memory.
     fn gained(&self, held: &Scopes, leases: &[ShardLease], now: Timestamp) -> Gained {
         let mut gained = Gained::new();
         for (shard, scope) in held {
@@ -180,10 +181,11 @@ impl Poker {
             let left_at = match (before, scope) {
                 (None, Scope::Except(_)) => {
                     let lease = leases.iter().find(|lease| lease.shard == *shard);
-                    // Without a lease it was never held, unless the codes were split otherwise before.
+                    // A shard without a lease was never held, unless the codes were divided differently
+                    // before.
                     lease.map(|lease| lease.expires_at.min(now)).or((!leases.is_empty()).then_some(now))
                 }
-                // A kind that was lent or given back changed hands after the last renewal.
+                // A kind that was lent or returned changed hands after the last renewal.
                 _ => Some(self.alive_until.map_or(now, |until| (until - self.options.lease).min(now))),
             };
             gained.insert(*shard, left_at);
@@ -191,7 +193,7 @@ impl Poker {
         gained
     }
 
-    /// Looks after these shards only, and forgets the sensors of the others.
+    /// Holds exactly these shards, and forgets the sensors of the others.
     pub(super) fn hold(&mut self, shards: BTreeMap<u32, Share>) {
         self.plan.hold(shards, self.rules());
         self.forget_lost();
@@ -208,7 +210,8 @@ fn those_written(writes: Vec<ShardWrite>, written: &[bool]) -> Vec<ShardWrite> {
     writes.into_iter().zip(written).filter(|(_, written)| **written).map(|(write, _)| write).collect()
 }
 
-/// Lends kinds, and takes back what was lent. Returns what the worker pokes, and the writes that took effect.
+/// Lends kinds, and takes back kinds that were lent. Returns what the worker now pokes, and the writes that
+/// took effect.
 fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite>)> {
     let mut writes = lending.writes();
     if writes.is_empty() {
@@ -234,7 +237,7 @@ fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite
         let to = lending.live.iter().find(|worker| Some(&worker.name) == write.lease.holder.as_ref())?;
         let kind = |loan: &&ShardLease| (loan.shard, &loan.kind) == (write.lease.shard, &write.lease.kind);
         let shard = |lease: &&ShardLease| lease.shard == write.lease.shard && lease.is_free(now);
-        // It was lent before, or its shard was taken just now.
+        // Either it was lent before, or its shard was taken just now.
         let left = lending.loans.iter().find(kind).or_else(|| lending.leases.iter().find(shard));
         let left_at = left.map_or(now, |lease| lease.expires_at.min(now));
         Some(ShardTake::new(&write.lease, to, now).left_at(left_at))
@@ -246,7 +249,7 @@ fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite
     Ok((scopes, writes))
 }
 
-/// Refuses to share sensors with a worker that splits them otherwise.
+/// Refuses to share sensors with a worker that divides them differently.
 fn agree(me: &Holder, options: &Options, live: &[PokerRow]) -> Result<()> {
     let same = |worker: &&PokerRow| worker.codes == options.shard_codes && worker.shards == options.shards;
     match live.iter().find(|worker| worker.name != *me && !same(worker)) {

@@ -61,8 +61,8 @@ use crate::time::Timestamp;
 ///   [`PokeOutcome::Unreachable`](crate::sensor::PokeOutcome::Unreachable), and its late outcome changes
 ///   nothing. Until it returns, its group is not poked again, and each due time counts as unreachable.
 /// * *Hung threads* are replaced, up to [`max_hung`](Self::max_hung). Beyond that the poker works with fewer
-///   threads. A hung call does not count against [`Self::at_once`]. But a kind with too many hung calls is not
-///   poked until one of them returns ([`max_hung`](Self::max_hung)).
+///   threads. A hung call does not count against [`Self::at_once`]. But a kind with too many hung calls is
+///   not poked until one of them returns ([`max_hung`](Self::max_hung)).
 /// * *An outcome applies to the registrations that were known when its poke began.* A sensor that registered
 ///   later, or again, waits for the next poke.
 /// * *Leases.* No poke begins when the leases are about to end. What is due stays due.

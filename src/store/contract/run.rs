@@ -17,8 +17,8 @@ use crate::time::Timestamp;
 ///   runs.
 /// * Writing a run changes a fixed number of rows, whatever its length.
 ///
-/// No method checks that a run stops after it starts. A run that does not is stored, and queries treat it like
-/// any other. [`Tx::record_runs`](crate::store::Tx::record_runs) refuses it earlier.
+/// No method checks that a run stops after it starts. A run that does not is stored, and queries apply
+/// their usual rule to it. [`Tx::record_runs`](crate::store::Tx::record_runs) refuses it earlier.
 pub trait RunTx {
     /// Inserts runs, or replaces those with the same key: to correct a start or stop, or to re-open a run. If
     /// one call names a key twice, the last counts.

@@ -330,13 +330,14 @@ pub trait TaskTx {
     /// grows with the number of lanes, leases and sensors.
     fn queues(&mut self) -> StoreResult<Vec<QueueRecord>>;
 
-    /// Continues a walk. It stops when it has found [`TaskWalk::most`] tasks that match the query, when it has
-    /// read [`TaskWalk::most_read`] tasks, or at the end of the walk.
+    /// Continues a walk. It stops when it has found [`TaskWalk::most`] tasks that match the query, when it
+    /// has read [`TaskWalk::most_read`] tasks, or at the end of the walk.
     ///
-    /// A task keeps its place while it stays on the walk. It may have changed by the time the caller reads it.
+    /// A task keeps its place while it stays on the walk. It may have changed by the time the caller reads
+    /// it.
     ///
-    /// The cost grows with the number of tasks read. If [`TaskQuery::is_exact`](crate::task::TaskQuery) holds,
-    /// every task on the walk matches. The walk then reads only the tasks that it finds, and lanes.
+    /// If [`TaskQuery::is_exact`](crate::task::TaskQuery) holds, every task on the walk matches. The walk
+    /// then reads only the tasks that it finds, and lanes.
     ///
     /// Refuses a place that no step of such a walk returned (kind `Backend`).
     fn walk_tasks(&mut self, walk: &TaskWalk<'_>) -> StoreResult<Walked>;
@@ -406,8 +407,8 @@ pub trait TaskTx {
     ///
     /// Some moves end an attempt:
     ///
-    /// * *Without success*: from a leased state to `Scheduled`, `UpForRetry`, `Failed` or `Cancelled`, and from
-    ///   `Sensing` to `UpForRetry`, `Failed` or `Cancelled`.
+    /// * *Without success*: from a leased state to `Scheduled`, `UpForRetry`, `Failed` or `Cancelled`, and
+    ///   from `Sensing` to `UpForRetry`, `Failed` or `Cancelled`.
     /// * *With success*: from a leased state or `Sensing` to `Success` or `Skipped`, and from `Sensing` to
     ///   `Scheduled`.
     ///

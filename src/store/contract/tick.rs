@@ -225,8 +225,8 @@ pub struct Survey {
     /// never true in a store that counts at once. If it is true after a survey that promotes, the survey
     /// shows more as used than really is, or less as ready, and [`Self::next_due`] is [`Promote::now`].
     pub is_behind: bool,
-    /// What was granted [ahead](SurveyQuery::ahead), in order of admission. `None` if the store did not try. The
-    /// rest of the survey is as before that grant.
+    /// What was granted [ahead](SurveyQuery::ahead), in order of admission. `None` if the store did not try.
+    /// The rest of the survey is as before that grant.
     pub(crate) ahead: Option<Vec<TaskRecord>>,
 }
 

@@ -160,8 +160,8 @@ impl PostgresStore {
     /// Returns an error of one of these kinds:
     ///
     /// * `Io` if the server cannot be reached.
-    /// * `Schema` for foreign tables, or for tables of a newer version that this one cannot work beside. They are
-    ///   left untouched.
+    /// * `Schema` for foreign tables, or for tables of a newer version that this one cannot work beside. They
+    ///   are left untouched.
     /// * `Backend` for a text that names no server, a refused password, or a role without the needed rights.
     ///
     /// # Examples

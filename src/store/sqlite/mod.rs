@@ -108,8 +108,8 @@ impl SqliteStore {
     ///
     /// Returns an error of one of these kinds:
     ///
-    /// * `Schema` for a foreign schema, or for a newer one that this version cannot work beside. The file is left
-    ///   untouched.
+    /// * `Schema` for a foreign schema, or for a newer one that this version cannot work beside. The file is
+    ///   left untouched.
     /// * `Corrupt` for a file that is not a SQLite database. It is left untouched.
     /// * `Io` if the directory does not exist.
     /// * `ReadOnly` if tables must be written but cannot be.

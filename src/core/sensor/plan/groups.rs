@@ -20,9 +20,10 @@ pub(super) struct Groups {
     pub(super) members: Members,
     pub(super) by_print: HashMap<Fingerprint, u32>,
     due: BTreeSet<(i64, u32)>,
-    /// Groups that are asked, by [`Group::overdue`].
+    /// Groups that are being poked, by [`Group::overdue`].
     overdue: BTreeSet<(i64, u32)>,
-    /// When targets were last looked at whose sensors have all left since. A newcomer waits as if they had stayed.
+    /// When targets were last poked whose sensors have all left since. A new sensor waits as if they had
+    /// stayed.
     pub(super) looks: HashMap<Fingerprint, Timestamp>,
     incarnations: u64,
     /// Groups whose target was unreachable last time.
@@ -30,9 +31,9 @@ pub(super) struct Groups {
     pub(super) stored: Outages,
     /// The sensors and the groups of each kind that has any.
     by_kind: BTreeMap<u32, (usize, usize)>,
-    /// Groups without members, kept only until their poke returns or is not made.
+    /// The number of groups without members. They are kept only until their poke returns or is not made.
     pub(super) deserted: usize,
-    /// How many of those are asked.
+    /// How many of those are being poked.
     pub(super) unwanted: usize,
 }
 
@@ -65,14 +66,14 @@ impl Groups {
 
     /// Applies a sensor's state in the store: adds, replaces or removes it.
     ///
-    /// The group is due at once, but no sooner than [`Rules::min_interval`] after its last look. If the
+    /// The group is due at once, but no sooner than [`Rules::min_interval`] after its last poke. If the
     /// sensor was taken over, or its target was unreachable last time, the group waits for the next grid
     /// point.
     pub(super) fn learn(&mut self, arrival: Arrival, turn: u64, now: Timestamp, rules: Rules) {
         let Arrival { sensor, kind, left_at, whole, served } = arrival;
         let lease = sensor.lease_ref();
         // A registration may be read twice, as a change and with its shard. It keeps the turn that first read
-        // it, because a poke that began since then answers it too.
+        // it, because a poke that began since then also counts for it.
         let waits = sensor.state == SensorState::Waiting;
         if let Some(known) = self.members.get_mut(lease.id).filter(|known| waits && known.lease == lease) {
             known.doubted = false;
@@ -84,9 +85,10 @@ impl Groups {
         }
         let Some(at) = self.find(&sensor, kind).or_else(|| self.found(&sensor, kind)) else { return };
         let terms = Terms::from(&sensor);
-        // A sensor that was taken over counts as looked at until its shard was given up, unless it registered
-        // later, or is so young that its first look may be missing. So a restart does not poke all targets at
-        // once, and a due time that came while no worker held the shard is not skipped.
+        // A sensor that was taken over counts as last poked when its shard was given up. The exceptions are
+        // one that registered later, and one so young that its first poke may be missing. So a restart does
+        // not poke all targets at once, and a due time that passed while no worker held the shard is not
+        // skipped.
         let is_old =
             |left: &Timestamp| terms.registered_at < *left && now >= terms.registered_at + rules.lease;
         let looked_at = left_at.filter(is_old);
@@ -98,7 +100,8 @@ impl Groups {
         }
         let Some(first) = self.members.push(member, group.first) else { return };
         group.first = first;
-        // Without members it counted as deserted, whether it was just created or waits for its poke.
+        // A group without members is counted in `deserted`, whether it was just created or waits for its
+        // poke.
         if group.members == 0 {
             self.deserted -= 1;
             self.unwanted -= usize::from(group.phase == Phase::Asked);
@@ -106,11 +109,12 @@ impl Groups {
             group.looked_at = looked.filter(|looked| now < *looked + rules.min_interval);
             self.stored.unmatched.remove(&group.fingerprint);
             if !served {
-                // Nothing is known of a target that no worker pokes. The next worker must not find the outage.
+                // The state of a target that no worker pokes is unknown. The next worker must not find the
+                // outage.
                 self.stored.is_over(group.fingerprint, now);
             } else if let Some(left_at) = left_at.filter(|left_at| now > *left_at + rules.handed_on()) {
-                // Whether it went on meanwhile is not known. The first failed look must not fail sensors at once that
-                // have waited since before.
+                // No worker knows whether the outage continued. The first failed poke must not at once fail
+                // sensors that have waited since before.
                 self.stored.is_over(group.fingerprint, left_at);
             }
             group.outage = self.stored.goes_on(group.fingerprint).map(|since| Outage { since });
@@ -124,7 +128,7 @@ impl Groups {
         let poke = first_look(group, &terms, looked_at.is_some(), now, rules);
         group.add(&terms);
         // The due time only becomes earlier here: other members may wait for an earlier one. A timeout is due
-        // as well, since a sensor that times out is looked at once more first.
+        // as well, since a sensor that times out is poked once more first.
         let last_look = group
             .looked_at
             .map_or(terms.times_out_at, |looked| terms.times_out_at.max(looked + rules.min_interval));
@@ -162,7 +166,7 @@ impl Groups {
         Some(at)
     }
 
-    /// Sets when a group is due, unless it is asked: the answer decides then.
+    /// Sets when a group is due, unless it is being poked. In that case the outcome decides.
     fn set_due(&mut self, at: u32, due: i64) {
         let Some(group) = self.slab.get_mut(at).filter(|group| group.phase != Phase::Asked) else { return };
         let before = std::mem::replace(&mut group.due, due);
@@ -172,7 +176,7 @@ impl Groups {
         }
     }
 
-    /// Sets since when a member of an asked group waits for nothing but its last look.
+    /// Sets since when a member of a group that is being poked waits only for its last poke.
     fn set_overdue(&mut self, at: u32, overdue: i64) {
         let Some(group) = self.slab.get_mut(at) else { return };
         self.overdue.remove(&(std::mem::replace(&mut group.overdue, overdue), at));
@@ -200,7 +204,8 @@ impl Groups {
         }
     }
 
-    /// Removes a group without members from all orders. Forgets it, unless its poke has not returned.
+    /// Removes a group without members from all orders, and forgets it. If its poke has not returned, the
+    /// group is kept until it does.
     fn desert(&mut self, at: u32) {
         self.set_outage(at, None);
         self.set_overdue(at, i64::MAX);
@@ -243,13 +248,13 @@ impl Groups {
         }
     }
 
-    /// Returns the members of these targets.
+    /// Returns the sensors of these targets.
     pub(super) fn of(&self, mine: impl Fn(Fingerprint) -> bool) -> impl Iterator<Item = &Member> {
         let groups = self.slab.iter().map(|(_, group)| group).filter(move |group| mine(group.fingerprint));
         groups.flat_map(move |group| self.members(group))
     }
 
-    /// Doubts the members of these targets.
+    /// Marks the sensors of these targets as doubted.
     pub(super) fn doubt(&mut self, mine: impl Fn(Fingerprint) -> bool) {
         let doubted: Vec<TaskId> = self.of(mine).map(|member| member.lease.id).collect();
         for id in doubted {
@@ -283,14 +288,14 @@ impl Groups {
         }
     }
 
-    /// Returns the next overdue group. Unless it hangs, it counts as asked from now on. Either way
-    /// [`Self::rest`] must give it a new due time. Groups whose due time has moved back are skipped.
+    /// Returns the next overdue group. Unless it hangs, it counts as being poked from now on. Either way
+    /// [`Self::rest`] must give it a new due time. Groups whose due time has moved to later are skipped.
     pub(super) fn next_due(&mut self, now: Timestamp, rules: Rules) -> Option<GroupRef> {
         let limit = now.as_micros();
         // When a member leaves, its group's due time stays and the group is marked stale. So removing a
         // thousand members costs one pass over the rest, here, instead of a thousand. A stale group is
-        // recomputed when it comes first. If it is then due later, it is put back, and the loop looks at the
-        // next.
+        // recomputed when it comes first. If it is then due later, it is put back, and the loop continues
+        // with the next.
         loop {
             let (due, at) = *self.due.first().filter(|(due, _)| *due <= limit)?;
             let Some(stale) = self.slab.get(at).map(|group| group.stale) else {
@@ -310,8 +315,8 @@ impl Groups {
             let group = self.slab.get_mut(at)?;
             let found = GroupRef { at, incarnation: group.incarnation };
             self.due.pop_first();
-            // While it is asked it is in no order. A group that hangs is returned as well, because each of its
-            // due times counts as one more failed look, but stays hung.
+            // A group that is being poked is in no order. A group that hangs is returned as well, but stays
+            // hung, because each of its due times counts as one more failed poke.
             (group.due, group.looked_at, group.joined) = (i64::MAX, Some(now), false);
             if group.phase == Phase::Resting {
                 (group.phase, group.asked_at) = (Phase::Asked, Some(now));
@@ -343,7 +348,7 @@ impl Groups {
         group.outage.map_or(interval, |outage| backed_off(interval, outage.age(now), rules.max_pause))
     }
 
-    /// Gives a group its next due time, after its poke was answered or will not be made.
+    /// Gives a group its next due time, after its poke has returned or if it will not be made.
     pub(super) fn rest(&mut self, group: GroupRef, now: Timestamp, rules: Rules) {
         let Some(found) = self.get_mut(group) else { return };
         let asked = found.phase == Phase::Asked;
@@ -352,8 +357,8 @@ impl Groups {
             found.phase = Phase::Resting;
             self.set_overdue(group.at, i64::MAX);
         }
-        // All members left while it was asked. It was kept until the answer came, so that a newcomer of the
-        // same target found it, and the target was not poked a second time meanwhile.
+        // All members left during the poke. The group was kept until the poke returned. So a new sensor for
+        // the same target found it, and the target was not poked a second time meanwhile.
         if members == 0 {
             if asked {
                 self.unwanted -= 1;
@@ -368,8 +373,8 @@ impl Groups {
             self.refresh(group.at);
         }
         let Some(found) = self.get(group) else { return };
-        // No look comes sooner, not even a last one. An end in the past is one that the store has not accepted yet: the
-        // group must not be due in every tick while the store fails.
+        // No poke comes sooner, not even a last one. An end in the past is one that the store has not
+        // accepted yet. The group must not be due in every tick while the store fails.
         let soonest = (now + rules.min_interval).as_micros();
         let due = self.wanted(found, now, soonest, now, rules);
         self.set_due(group.at, due);
@@ -377,11 +382,11 @@ impl Groups {
 
     /// Returns when the members of a group want it to be due, in microseconds:
     ///
-    /// * *Grid*: at the first point after `since`. An outage makes it wider.
-    /// * *First look*: members that registered since the last poke began are not concerned by its answer. They
+    /// * *Grid*: at the first point after `since`. An outage widens the grid.
+    /// * *First poke*: the last poke's outcome does not apply to members that registered since it began. They
     ///   do not wait for the grid, unless the target is unreachable.
-    /// * *Last look*: when the first member times out, or has tolerated the outage for long enough, but not before
-    ///   `soonest`. Nothing else would end that member in time.
+    /// * *Last poke*: when the first member times out, or has tolerated the outage for long enough, but not
+    ///   before `soonest`. Nothing else would end that member in time.
     fn wanted(&self, group: &Group, since: Timestamp, soonest: i64, now: Timestamp, rules: Rules) -> i64 {
         let mut due = next_poke(group.fingerprint, self.interval(group, now, rules), since).as_micros();
         if group.outage.is_none() {
@@ -407,7 +412,7 @@ impl Groups {
             self.rest(group, now, rules);
         }
         if let Some(found) = self.get_mut(group) {
-            // Without members it was not given a rest.
+            // Without members, `rest` was not called for it.
             let was_asked = std::mem::replace(&mut found.phase, Phase::Hung) == Phase::Asked;
             self.unwanted -= usize::from(was_asked);
         }
@@ -449,8 +454,8 @@ impl Groups {
         all.filter_map(|group| group.outage).map(|outage| outage.since).min()
     }
 
-    /// Returns the next asked group of which a member may wait for nothing but its last look since this instant or
-    /// earlier. It is returned again for the members that time out later.
+    /// Returns the next group that is being poked and whose member may have waited only for its last poke
+    /// since this instant or earlier. The group is returned again for members that time out later.
     pub(super) fn next_overdue(&mut self, at: Timestamp) -> Option<GroupRef> {
         let (_, index) = self.overdue.first().copied().filter(|(since, _)| *since <= at.as_micros())?;
         let later = self.slab.get(index).and_then(|group| {
@@ -461,12 +466,13 @@ impl Groups {
         self.slab.get(index).map(|group| GroupRef { at: index, incarnation: group.incarnation })
     }
 
-    /// Returns since when a member of an asked group waits for nothing but its last look, or will.
+    /// Returns the earliest instant since which a member of a group that is being poked waits only for its
+    /// last poke. The instant may lie ahead.
     pub(super) fn first_overdue(&self) -> Option<Timestamp> {
         self.overdue.first().map(|(since, _)| Timestamp::from_micros(*since))
     }
 
-    /// Forgets looks at targets without sensors that are too long ago to matter.
+    /// Forgets pokes of targets without sensors, if they are too long ago to matter.
     pub(super) fn forget_looks(&mut self, now: Timestamp, rules: Rules) {
         self.looks.retain(|_, looked| now < *looked + rules.min_interval);
         shrink(&mut self.looks);
@@ -478,14 +484,14 @@ impl Groups {
     }
 }
 
-/// Returns when a newcomer wants the target looked at:
+/// Returns when a new sensor wants its target poked:
 ///
 /// * A target that was never poked: now.
-/// * An outage keeps its pause, or each registration would poke a service that is down. But the pause does not
-///   outlast what the sensor tolerates.
-/// * A sensor that was taken over was looked at by its former worker. It waits for the grid, or each takeover would
-///   poke everything at once. If it missed one point of the grid, that is now.
-/// * Any other newcomer gets its own look, which all that join within `min_interval` share.
+/// * A target in an outage: after the outage's pause. Otherwise each registration would poke a service that
+///   is down. The pause does not outlast what the sensor tolerates.
+/// * A sensor that was taken over: at the next point of the grid, because its former worker poked it.
+///   Otherwise each takeover would poke everything at once. If it missed a point of the grid, it is due now.
+/// * Any other sensor: `min_interval` after the last poke. All sensors that join until then share that poke.
 fn first_look(group: &Group, terms: &Terms, taken_over: bool, now: Timestamp, rules: Rules) -> Timestamp {
     let age = now.saturating_duration_since(terms.registered_at);
     let interval = interval_at(&terms.settings, age).max(rules.min_interval);

@@ -1,4 +1,4 @@
-//! What happens to a task once it was granted.
+//! What happens to a task after it is granted.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -43,11 +43,11 @@ const GIVE_UP_LOCKS: &str = "ROLLBACK TO SAVEPOINT stationmaster_locks";
 /// How many names that were not used for a day one call of `serialize` deletes.
 const NAMES_FORGOTTEN: i64 = 10;
 
-/// How often a call looks again for tasks that moved while it waited for them. Each look waits for their
-/// holder, so it takes this many only if others move them again and again.
+/// How often a call tries to lock tasks that moved while it waited for them. Each try waits for the
+/// transaction that has them locked. So a call needs this many only if others keep moving them.
 pub(super) const LOOKS: usize = 16;
 
-/// What is stored of a text.
+/// Returns the text in the form in which it is stored.
 fn stored(text: &Option<String>) -> Option<String> {
     text.as_deref().map(|text| escape(text).into_owned())
 }
@@ -190,7 +190,7 @@ impl Db<'_> {
         }
         let at = |end: &Move| end.ended_at.map(Timestamp::as_micros);
         let is_last = self.is_last();
-        // How many it must end.
+        // The number of attempts that the statement must end.
         let all = if is_last { clamp(ends.len()) } else { 0 };
         let statement = match ends {
             [end] => ask!(
@@ -229,7 +229,8 @@ impl Db<'_> {
         Ok(answers)
     }
 
-    /// Locks the leases that have expired, and returns their tasks. What others have locked is passed over.
+    /// Locks the leases that have expired, and returns their tasks. Skips leases that other transactions have
+    /// locked.
     pub(super) fn hold_expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
         loop {
             let rows = self.one(ask!(LOCK_EXPIRED, now.as_micros(), clamp(limit)))?;
@@ -241,14 +242,14 @@ impl Db<'_> {
             let (ids, epochs): (Vec<i64>, Vec<i64>) = leases.into_iter().unzip();
             let held = rows.len();
             let still = self.one(ask!(STILL_EXPIRED, ids, epochs))?;
-            // With a beat, the others may stand behind leases that were not looked at.
+            // Some leases were renewed meanwhile. Other expired ones may come after those that were read.
             if still.len() == held {
                 return self.of_leases(&still);
             }
         }
     }
 
-    /// The order of the rows is the statement's.
+    /// Returns the tasks that a holder leases. The statement orders them.
     pub(super) fn leases_of(
         &mut self,
         holder: &Holder,
@@ -260,7 +261,7 @@ impl Db<'_> {
         rows.iter().map(|row| row::noted_task(self, row, row::AFTER_TASK)).collect()
     }
 
-    /// The tasks with these numbers, in the order of their expiry.
+    /// Returns the tasks with these numbers, by the expiry of their leases.
     fn of_leases(&mut self, rows: &[Row]) -> Outcome<Vec<TaskRecord>> {
         let ids = rows.iter().map(|row| row::value(row, 0).map(TaskId)).collect::<Outcome<Vec<_>>>()?;
         let mut found: Vec<TaskRecord> = self.tasks_by_id(&ids)?.into_iter().flatten().collect();
@@ -268,9 +269,9 @@ impl Db<'_> {
         Ok(found)
     }
 
-    /// Holds tasks until the transaction ends. If one moves while it is waited for, all are given up and looked for
-    /// again where they then stand: who waits for a lower number while it holds a higher one may deadlock with
-    /// another call.
+    /// Locks tasks until the transaction ends. If a task moves while the call waits for it, the call releases
+    /// all locks and tries again. It must not wait for a lower number while it holds a higher one, because
+    /// that may deadlock with another call.
     pub(super) fn hold_tasks(&mut self, ids: &[TaskId], wait: Wait) -> Outcome<Vec<Held>> {
         let asked: BTreeSet<i64> = ids.iter().map(|id| id.0).collect();
         let asked: Vec<i64> = asked.into_iter().collect();
@@ -283,8 +284,8 @@ impl Db<'_> {
                 Wait::Never => LOCK_FREE_TASKS,
             };
             let (lock, tasks) = (ask!(lock, asked.clone()), ask!(insert::BY_NO, asked.clone()));
-            // The savepoint is left: what it protected is changed next, and a row that was locked in a
-            // subtransaction that is over would get a multixact.
+            // The savepoint is not released. The locked rows are changed next, and a row that was locked in a
+            // finished subtransaction would get a multixact.
             let [locked, tasks] = if wait == Wait::Never || asked.len() == 1 {
                 self.all([lock, tasks])?
             } else {
@@ -315,7 +316,7 @@ impl Db<'_> {
         }
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         match self.is_own {
-            // A host's transaction may be open for long, and would keep these names.
+            // A host's transaction may stay open for long, and would keep the old names locked.
             false => self.one(ask!(SERIALIZE, names)).map(drop),
             true => {
                 let [_, old_names] = self.all([ask!(SERIALIZE, names), ask!(OLD_NAMES)])?;
@@ -329,8 +330,9 @@ impl Db<'_> {
         self.one(ask!(SIZES))?.iter().map(size).collect()
     }
 
-    /// Upkeep asks this in each tick, and so forgets what hosts that never call [`Self::serialize`] in a
-    /// transaction of the store's own would leave behind.
+    /// Returns when the next lease expires. Upkeep calls this in each tick, so it also deletes old names. A
+    /// host may never call [`Self::serialize`] in the store's own transactions, and would otherwise leave
+    /// names behind.
     pub(super) fn next_expiry(&mut self, writes: bool) -> Outcome<Option<Timestamp>> {
         let rows = match self.is_own && writes {
             false => self.one(ask!(NEXT_EXPIRY))?,

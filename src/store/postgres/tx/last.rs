@@ -1,7 +1,8 @@
-//! The commit that goes along with the last statement of a transaction.
+//! The commit that is sent along with the last statement of a transaction.
 //!
-//! It is sent before the answer to that statement is known. So the statement itself must fail wherever its verb would
-//! have to go on: then the server undoes everything, and the verb is run again without.
+//! It is sent before the result of that statement is known. So the statement itself must fail if its verb
+//! would have to continue. The server then rolls everything back, and the verb runs again with a separate
+//! commit.
 
 use tokio_postgres::Error as PgError;
 use tokio_postgres::error::SqlState;
@@ -12,41 +13,42 @@ use super::super::wire::{Answer, Flush, Statement, ask};
 use super::{Db, PostgresBackend};
 use crate::error::StoreError;
 
-/// How far it is.
+/// Whether a commit is sent along with the last statement, and what became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Last {
-    /// No commit goes along.
+    /// No commit is sent along.
     Never,
-    /// One may, if its caller says that a verb is the last.
+    /// A commit may be sent along, if the caller says that a verb is the last.
     Allowed,
-    /// It may with the next statement that changes something.
+    /// A commit may be sent along with the next statement that changes something.
     Next,
-    /// It did, and the transaction is committed.
+    /// A commit was sent along, and the transaction is committed.
     Done,
-    /// It did, and the transaction is undone, because the verb had to continue.
+    /// A commit was sent along, but the transaction was rolled back, because the verb had to continue.
     TooSoon,
-    /// A whole tick was sent ahead, and is undone, because there was something to decide.
+    /// A whole tick was sent ahead, but was rolled back, because there was something to decide.
     NotAhead,
 }
 
 impl PostgresBackend<'_> {
-    /// Allows that a commit goes along.
+    /// Allows a commit to be sent along.
     pub(in crate::store::postgres) fn commits_along(mut self) -> Self {
         self.db.last = Last::Allowed;
         self
     }
 
-    /// Returns true if it did, and the transaction is committed.
+    /// Returns true if a commit was sent along, and the transaction is committed.
     pub(in crate::store::postgres) fn is_over(&self) -> bool {
         self.db.last == Last::Done
     }
 
-    /// Returns true if it did, and the transaction is undone because its verb had to continue.
+    /// Returns true if a commit was sent along, but the transaction was rolled back because its verb had to
+    /// continue.
     pub(in crate::store::postgres) fn was_too_soon(&self) -> bool {
         self.db.last == Last::TooSoon
     }
 
-    /// Returns true if a tick was sent ahead, and is undone because there was something to decide.
+    /// Returns true if a tick was sent ahead, but was rolled back because there was something to decide.
     pub(in crate::store::postgres) fn was_not_ahead(&self) -> bool {
         self.db.last == Last::NotAhead
     }
@@ -59,7 +61,8 @@ impl PostgresBackend<'_> {
 }
 
 impl Db<'_> {
-    /// Returns true if the commit may go along with what is sent next: nothing else is left to be done before it.
+    /// Returns true if the commit may be sent along with the next statements, because nothing else comes
+    /// before it.
     pub(super) fn is_last(&self) -> bool {
         self.last == Last::Next && self.unnumbered == 0 && self.old_names == 0 && !self.repeats
     }
@@ -71,7 +74,7 @@ impl Db<'_> {
         self.ended(sent, Last::TooSoon)
     }
 
-    /// Runs a whole tick, commits it, and runs the last of the statements behind that. Does not return its answer.
+    /// Runs a whole tick, commits it, and then runs `flush`, whose result it does not return.
     pub(super) fn all_ahead<const N: usize>(
         &mut self,
         statements: [Statement; N],
@@ -80,7 +83,7 @@ impl Db<'_> {
         let mut batch = vec![ask!(tick_lock::ENTER)];
         batch.extend(statements);
         batch.push(flush);
-        // It waits for the lock of ticks alone.
+        // It waits only for the lock of ticks.
         let sent = self.wire.send_last(batch, self.touch, Flush::LastStatement).map_err(Fault::from);
         let sent = sent.and_then(|mut answers| {
             answers.drain(..1.min(answers.len()));
@@ -92,7 +95,8 @@ impl Db<'_> {
         self.ended(sent, Last::NotAhead)
     }
 
-    /// Notes how a transaction ended with what was sent last. `refused`: what it means that a statement refused to be that.
+    /// Notes how a transaction ended with its last statements. `refused` is the state to set if a statement
+    /// refused to be the last.
     fn ended<T>(&mut self, sent: Outcome<T>, refused: Last) -> Outcome<T> {
         (self.reaches.holds_lock, self.hurries) = (false, false);
         self.last = if sent.is_ok() { Last::Done } else { Last::Never };
@@ -106,7 +110,7 @@ impl Db<'_> {
         })
     }
 
-    /// [`Self::one`], or [`Self::all_last`] if this may be the last one.
+    /// Calls [`Self::all_last`] if this statement may be the last, and [`Self::one`] otherwise.
     pub(super) fn one_or_last(&mut self, is_last: bool, statement: Statement) -> Outcome<Answer> {
         if !is_last {
             return self.one(statement);
@@ -116,7 +120,8 @@ impl Db<'_> {
     }
 }
 
-/// Returns true if a statement failed because its verb has to continue: all of them divide by zero then.
+/// Returns true if a statement failed because its verb has to continue. All statements divide by zero in that
+/// case.
 fn is_refused(error: &StoreError) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<PgError>());
     source.and_then(PgError::code) == Some(&SqlState::DIVISION_BY_ZERO)

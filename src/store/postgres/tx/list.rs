@@ -1,4 +1,4 @@
-//! Walks along the tasks, and their number by state.
+//! Walks over the tasks, and counts them by state.
 
 use tokio_postgres::Row;
 
@@ -12,8 +12,8 @@ use crate::store::sql::codes::{from_task_state, mask};
 use crate::store::sql::statement::{as_one_line, length_as_one_line};
 use crate::task::{TaskQuery, TaskState};
 
-/// The two statements of a walk: one that returns every task on the way, and one that filters. Each begins with
-/// `seen`, which has a number, and the columns of a place: `lane`, `a` to `d` and `t` to `v`.
+/// Builds the two statements of a walk: one returns every task on it, the other filters. Each begins with
+/// `seen`. Its columns are a task's number and a place: `lane`, `a` to `d` and `t` to `v`.
 macro_rules! walk {
     ($($seen:expr),+) => {{
         const EXACT: &str = concat!("WITH seen AS (\n", $($seen,)+ "\n)\n", include_str!("list/all.sql"));
@@ -48,9 +48,14 @@ macro_rules! unused {
     };
 }
 
-/// $1: the most tasks that are found; $2: the most that are looked at. $3: the states, as bits. $4 to $13: the filters:
-/// namespace, workflow, run, queue, pool, limit key, holder, due since and before, ended since. $14: the lane of the
-/// place; $15 to $18: a to d; $19: the number; $20 to $22: t to v.
+/// The parameters of all walks:
+///
+/// * $1: the most tasks to find; $2: the most tasks to read.
+/// * $3: the states, as bits.
+/// * $4 to $13: the filters, namely namespace, workflow, run, queue, pool, limit key, holder, due since, due
+///   before and ended since.
+/// * $14 to $22: the place, namely the lane ($14), a to d ($15 to $18), the number ($19) and t to v ($20 to
+///   $22).
 pub(super) const NUMBERS: [&str; 2] = walk!(
     "SELECT no, ",
     unused!(lane),
@@ -101,7 +106,8 @@ pub(super) const DUE: [&str; 2] = walk!(
   ORDER BY due, rank, logical_date, map_index, no LIMIT $2::bigint"
 );
 
-/// The wanted lanes from that of the place on, and in it the tasks behind the place.
+/// The lanes that match the filters, from the place's lane on. `is_first` says which one is the place's lane,
+/// where the walk continues behind the place.
 macro_rules! wanted_lanes {
     () => {
         "SELECT digest, digest = $14::text::uuid AS is_first FROM sm.lane_now
@@ -113,8 +119,9 @@ macro_rules! wanted_lanes {
     };
 }
 
-/// The tasks of a state in `idle`, by lane: all, and those of the wanted lanes. Of a lane it is a range of lanes, because
-/// by number alone the server would rather read the primary key.
+/// The tasks of a state in `idle`, by lane: one walk over all lanes, and one over the lanes that match the
+/// filters. A single lane is written as a range of lanes. With a condition on the number alone, the server
+/// would choose the primary key.
 macro_rules! by_lane {
     ($state:literal) => {
         [
@@ -184,7 +191,7 @@ pub(super) const LEASES: [&str; 2] = walk!(
     ", holder AS t, NULL::text AS u, NULL::text AS v
   FROM sm.lease WHERE (holder, no) > ($20::text, $19::bigint) ORDER BY holder, no LIMIT $2::bigint"
 );
-/// A range of holders, as above.
+/// One holder, written as a range of holders for the same reason as in `by_lane`.
 pub(super) const LEASES_OF: [&str; 2] = walk!(
     "SELECT no, ",
     unused!(lane),
@@ -195,7 +202,8 @@ pub(super) const LEASES_OF: [&str; 2] = walk!(
     AND (holder, no) <= ($10::text, 9223372036854775807) ORDER BY holder, no LIMIT $2::bigint"
 );
 
-/// The ends in one state, if the query asks for it. They are ordered here, or the server reads and sorts all of them.
+/// The tasks that ended in one state, if the query asks for that state. They are ordered here. Otherwise the
+/// server would read and sort all of them.
 macro_rules! ends_in {
     ($code:literal) => {
         concat!(
@@ -237,7 +245,7 @@ pub(super) const COUNT: &str = {
 /// The lowest digest.
 const FIRST_LANE: &str = "00000000-0000-0000-0000-000000000000";
 
-/// Where a statement begins.
+/// The place where a statement begins.
 struct From {
     lane: String,
     numbers: [i64; 5],
@@ -245,7 +253,7 @@ struct From {
 }
 
 impl From {
-    /// Behind numbers and texts; `numbers` ends with that of a task.
+    /// Begins behind these numbers and texts. `numbers` ends with a task's number.
     fn behind(numbers: [i64; 5], texts: [&str; 3]) -> Self {
         Self { lane: FIRST_LANE.into(), numbers, texts: texts.map(str::to_owned) }
     }
@@ -281,7 +289,8 @@ impl Db<'_> {
                 found.push(TaskId(row::value(row, 0)?));
             }
         }
-        // If it read as much as it may, the last row shows that, wanted or not.
+        // The last row shows whether the statement read as much as it may. It is returned for that even if it
+        // does not match.
         let is_over = match rows.last() {
             None => true,
             Some(last) => found.len() < walk.most && row::whole(last, 2)? < walk.most_read,
