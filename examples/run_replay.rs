@@ -1,4 +1,4 @@
-//! Replays starts, stops and deletions of runs from a file, and answers the queries between them.
+//! Replays starts, stops and deletions of runs from a file, and runs the queries between them.
 //!
 //! ```text
 //! cargo run --release --example run_replay -- [--store memory|sqlite|postgres] FILE

@@ -1,8 +1,8 @@
 //! A host of plain threads: a worker with handlers, a poker and upkeep, each on its own thread, and a clean
 //! stop.
 //!
-//! Nobody polls: the loops sleep until something is due or they are woken. `WakingStore` wakes the loops that may have work
-//! after a commit; `LoopHandle::stop` ends them all.
+//! Nothing polls: the loops sleep until something is due or they are woken. `WakingStore` wakes the loops
+//! that may have work after a commit; `LoopHandle::stop` ends them all.
 //!
 //! Every fourth task waits for an instant. Its handler registers it as a sensor, and then it takes neither a thread nor a slot.
 

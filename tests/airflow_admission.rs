@@ -23,7 +23,7 @@ fn memory() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new())
 }
 
-/// Rows of a file that has this many: all, or one of so many if they are sampled.
+/// Rows of a file that has this many: all, or one in this many if they are sampled.
 fn rows_pass_on_every_store(text: &str, count: usize, sample: usize) {
     let rows = rows(text);
     assert_eq!(rows.len(), count);

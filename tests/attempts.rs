@@ -87,7 +87,7 @@ fn each_attempt_that_did_not_succeed_tells_why() {
     }
 }
 
-/// Only what is written deletes what is older, so rows may be there for longer than they are told of.
+/// Only a write deletes older rows, so rows may exist for longer than they are returned.
 #[test]
 fn what_is_older_than_sixteen_grants_is_not_told_though_all_later_ones_succeeded() {
     for store in stores() {

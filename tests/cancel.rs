@@ -199,7 +199,7 @@ fn what_a_holder_reports_of_a_task_that_was_cancelled() {
     }
 }
 
-/// A success, among others that end in one statement, is told in the same call as a failure.
+/// A success, among others that end in one statement, is reported in the same call as a failure.
 #[test]
 fn ends_of_many_that_were_cancelled() {
     for store in stores() {

@@ -272,7 +272,8 @@ fn sweep<S>(
     struck
 }
 
-/// Only what struck is told; a conflict may have been overcome by trying again, an unknown commit by asking.
+/// Only a fault that struck is reported. A conflict may have been overcome by trying again, an unknown commit
+/// by asking.
 fn check_answer(answer: &Result<()>, hit: Option<Struck>, kind: StoreErrorKind, case: &str) {
     match (answer, hit) {
         (Ok(()), None) => {}
@@ -336,7 +337,7 @@ fn upkeep() {
     assert!(struck > least(50), "{struck}");
 }
 
-/// Each part by itself ends as it does undisturbed, and what failed in the report is done by the next tick.
+/// Each part ends on its own as it does undisturbed. The next tick does what the report says failed.
 #[test]
 fn upkeep_that_does_all_it_can() {
     let silent = |store: &Arc<dyn Store>| {

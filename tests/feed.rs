@@ -212,7 +212,7 @@ fn a_consumer_that_went_away_is_dropped_and_told_what_it_lost() {
         assert_eq!((report.consumers_dropped, report.feed_forgotten), (vec![name("gone")], 3));
         assert!(consumer(&store, "gone").dropped && !consumer(&store, "stays").dropped);
         assert_eq!(upkeep.tick(at(103)).unwrap().consumers_dropped, [], "once");
-        // Nothing is left to read, and yet it is told.
+        // Nothing is left to read, and yet it is reported.
         let report = drain(&mut gone, 110);
         assert_eq!((report.accepted, report.lost), (0, 3));
         let back = consumer(&store, "gone");
@@ -251,7 +251,7 @@ fn a_wake_up_does_not_shorten_the_pause_after_a_refusal() {
     }
 }
 
-/// Counts transactions that write, and fails them while it is told to.
+/// Counts transactions that write, and fails them on request.
 #[derive(Debug)]
 struct Counting(Arc<dyn Store>, std::sync::atomic::AtomicUsize);
 
@@ -317,7 +317,7 @@ fn what_a_reader_holds_is_bounded() {
     }
 }
 
-/// On PostgreSQL nobody gives them numbers but upkeep.
+/// On PostgreSQL only upkeep gives them numbers.
 #[test]
 fn what_nobody_reads_is_forgotten_by_its_age() {
     for store in stores() {
@@ -383,8 +383,9 @@ fn many_ends_with_hand_overs() {
                     loop {
                         let inner = Arc::new(FaultStore::new(store.clone()));
                         let (noted, dies) = (heard.clone(), inner.clone());
-                        // After so many events it gets no further than this call of the acknowledgement: begin, look,
-                        // write or commit. Every other time the call took effect, and it does not know.
+                        // After this many events it gets no further than this call of the acknowledgement:
+                        // begin, look, write or commit. Every other time the call took effect, and it does
+                        // not know.
                         let (mut left, call) = (3_000 + 77 * given_up, 1 + given_up as u64 / 2 % 4);
                         let when = [When::Before, When::After][given_up % 2];
                         let handler = move |event: &TaskEvent| {

@@ -123,7 +123,7 @@ fn what_another_transaction_ended_in_between_is_not_ended_again() {
     assert_eq!(task(&store, "a").message, None);
 }
 
-/// Whoever is overtaken again and again returns an error that says so, and changes nothing.
+/// A verb that is overtaken again and again returns an error that says so, and changes nothing.
 #[test]
 fn a_verb_that_is_always_overtaken_is_a_conflict() {
     let (store, leases) = running(&["a"]);

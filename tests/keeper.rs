@@ -92,7 +92,7 @@ impl Store for Shared {
     }
 }
 
-/// Counts how often the holder is told.
+/// Counts how often the holder is notified.
 fn counted(kept: &Kept) -> Arc<AtomicUsize> {
     let told = Arc::new(AtomicUsize::new(0));
     let counter = told.clone();
@@ -353,7 +353,7 @@ fn a_busy_lease_is_asked_for_again_soon() {
         assert_eq!(next(&mut keeper, &clock).renewed, 1);
         assert!(clock.now() < at(25) && kept.iter().all(|kept| !kept.is_lost()));
 
-        // And one that stays busy is told when it expires.
+        // And one that stays busy is reported when it expires.
         faults.others_hold(&[tasks[1].id], &[]);
         while next(&mut keeper, &clock).expired.is_empty() {}
         assert_eq!((clock.now(), kept[0].is_lost(), kept[1].is_lost()), (at(80), false, true));

@@ -50,7 +50,7 @@ fn a_port_is_open_closed_or_has_no_name() {
     assert_eq!(asked(&store, &wanted, at(0)), PokeOutcome::NotYet);
     let nowhere = asked(&store, &TcpAccepts::new("no-such-host.invalid:1"), at(0));
     assert!(unreachable(&nowhere, "cannot resolve no-such-host.invalid:1"), "{nowhere:?}");
-    // Nobody can connect to a broadcast address: that says nothing about the port.
+    // No one can connect to a broadcast address. That says nothing about the port.
     let broadcast = asked(&store, &TcpAccepts::new("255.255.255.255:9"), at(0));
     assert!(unreachable(&broadcast, "cannot connect to 255.255.255.255:9"), "{broadcast:?}");
 }
@@ -183,7 +183,7 @@ fn a_host_to_which_the_system_gives_orphans_waits_for_those_of_its_commands() {
     }
     // As the first process of a container does without being asked.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
-    // Children of the host's, one in a group of its own, end meanwhile: whoever started them waits for them.
+    // The host's children, one in a group of its own, end meanwhile. Whatever started them waits for them.
     let child = |command: &mut Command| command.args(["-c", "exit 7"]).spawn().unwrap();
     let mut hosts = [child(&mut Command::new("/bin/sh")), child(Command::new("/bin/sh").process_group(0))];
     let (store, dir) = (memory(), tempfile::tempdir().unwrap());
@@ -192,7 +192,7 @@ fn a_host_to_which_the_system_gives_orphans_waits_for_those_of_its_commands() {
         let overlong = shell("(sleep 100; true) & sleep 100; true").timeout(Duration::from_millis(200));
         assert!(unreachable(&asked(&store, &overlong, at(0)), "longer than its timeout"));
         assert_eq!(asked(&store, &shell("(sleep 100; true) & true"), at(0)), PokeOutcome::Landed(None));
-        // This one heeds nobody, and ends when the poke is long over.
+        // This one ignores signals, and ends when the poke is long over.
         let stubborn = shell("trap '' TERM; (sleep 0.3; echo x >> ended) & true");
         assert_eq!(asked(&store, &stubborn, at(0)), PokeOutcome::Landed(None));
     }

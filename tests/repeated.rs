@@ -1,4 +1,5 @@
-//! A holder that does not know whether its call took effect may make it again, and is told: on every store.
+//! A holder that does not know whether its call took effect may make it again, and learns the result: on
+//! every store.
 #![allow(clippy::unwrap_used)]
 
 mod stores;
@@ -178,7 +179,7 @@ fn of_two_finishes_of_one_lease_in_one_call_the_first_counts() {
         let ended = TaskState::Success;
         assert_eq!(answers, [Finished::Ended(ended), Finished::Stale, Finished::Already(ended)]);
         assert_eq!(task(&store, "t").value.as_deref(), Some("x"));
-        // In a transaction of the host's, what was written beside the first must not be written twice.
+        // In the host's own transaction, what was written beside the first must not be written twice.
         let again = store.write(|tx| tx.finish(at(2), std::slice::from_ref(&value))?.fenced());
         assert!(matches!(again, Err(Error::Repeated { of: 1, .. })), "{again:?}");
         let other = store.write(|tx| tx.finish(at(2), std::slice::from_ref(&success))?.fenced());

@@ -25,7 +25,7 @@ use stationmaster::store::postgres::{PostgresOptions, PostgresStore, Schema};
 use stationmaster::testing::raw;
 use stationmaster::{NewTask, TaskKey};
 
-/// What a process that pokes is told.
+/// What a process that pokes receives.
 #[derive(Serialize, Deserialize)]
 struct Orders {
     schema: String,

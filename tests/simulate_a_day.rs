@@ -93,7 +93,8 @@ fn planned_sizes_meet_the_target_and_one_slot_less_does_not() {
     assert_eq!(sizes.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["gpu", "warehouse"]);
     assert!(sizes[1].1 > 3, "the warehouse is too small: {sizes:?}");
 
-    // Each day is simulated anew, with these sizes given; the plan of such a day tells how long its tasks waited.
+    // Each day is simulated again, with these sizes given; the plan of such a day tells how long its tasks
+    // waited.
     let waits = |sizes: &[(&str, u64)], of: &str| {
         let given: Vec<String> = sizes.iter().map(|(name, size)| format!("{name}={size}")).collect();
         let options = given.iter().flat_map(|given| ["--pool", given]);

@@ -13,7 +13,7 @@ use crate::admitter;
 use crate::bare::Client;
 
 pub(crate) const POOLS: usize = 10;
-/// At most so many tasks to a transaction.
+/// At most this many tasks per transaction.
 const BULK: usize = 10_000;
 
 pub(crate) fn now() -> Timestamp {

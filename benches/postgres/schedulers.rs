@@ -13,7 +13,8 @@ use crate::{admitter, bare};
 /// Free places of each scheduler's executor.
 const FREE: usize = 64;
 
-/// Lets so many workers empty the backlog; answers tasks a second, and the smallest share of one to the largest.
+/// Lets this many workers empty the backlog. Returns tasks per second, and the ratio of the smallest worker's
+/// share to the largest.
 fn race<W>(
     workers: usize,
     tasks: usize,

@@ -11,7 +11,7 @@ use stationmaster::store::Store;
 use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 use std::sync::Arc;
 
-/// At most so many tasks to a transaction.
+/// At most this many tasks per transaction.
 const BULK: usize = 20_000;
 
 pub(crate) const INTERVAL: Duration = Duration::from_secs(60);
@@ -46,7 +46,7 @@ pub(crate) fn running(store: &Arc<dyn Store>, tasks: usize) -> Vec<LeaseRef> {
     leases
 }
 
-/// What they wait for: so many different targets.
+/// What they wait for: this many different targets.
 pub(crate) fn waiting(leases: &[LeaseRef], targets: usize) -> Vec<NewSensor> {
     let settings = Settings::new(INTERVAL, Duration::from_secs(7 * 86_400)).expect("settings");
     leases

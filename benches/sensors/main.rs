@@ -7,7 +7,7 @@
 //! ```
 //!
 //! 40 % of the sensors wait for a target that another one waits for. The limit is hand-written SQL in the same run; of tries that are
-//! repeated the fastest is told. A bar that is
+//! repeated the fastest is reported. A bar that is
 //! missed is marked, and makes the program fail, except in the small form.
 
 mod bare;

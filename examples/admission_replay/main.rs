@@ -4,9 +4,10 @@
 //! cargo run --example admission_replay -- [--store memory|sqlite|postgres] FILE.jsonl
 //! ```
 //!
-//! FILE holds one step a line, a JSON object. `docs/admission.md` describes the fields. For each step one line is printed,
-//! also a JSON object. All lines are read before the first step runs: if one is wrong, its file, line and field are told,
-//! nothing runs, and the program exits with 2. It exits with 1 if a step is refused, and says which.
+//! FILE holds one step a line, a JSON object. `docs/admission.md` describes the fields. For each step one
+//! line is printed, also a JSON object. All lines are read before the first step runs. If one is wrong, its
+//! file, line and field are printed, nothing runs, and the program exits with 2. It exits with 1 if a step is
+//! refused, and says which.
 
 mod fields;
 mod steps;
@@ -195,7 +196,8 @@ fn told(tasks: &[NewTask], answers: impl Iterator<Item = Value>) -> Vec<Value> {
     tasks.iter().zip(answers).map(told).collect()
 }
 
-/// Returns what a tick did. Tasks are told by their names, and the lanes that were refused in the order of their needs.
+/// Returns what a tick did. Tasks are given by their names. The refused lanes are in the order of their
+/// needs.
 fn admission(tick: &Admission, names: &HashMap<TaskId, String>) -> Value {
     let mut refused = tick.refusals.clone();
     refused.sort_unstable_by(|a, b| a.lane.cmp(&b.lane));

@@ -4,7 +4,7 @@
 //! cargo run --release --example airflow_vectors -- [--store memory|sqlite|postgres] [--policy airflow|default] FILE.jsonl…
 //! ```
 //!
-//! A file holds one JSON object per line. What kind of answers it has is told by the fields of its first row.
+//! A file holds one JSON object per line. The fields of its first row show what kind of answers it has.
 //! Prints `N passed, M failed` and the first failures; exits with 1 if any row failed, with 2 if a file could
 //! not be read.
 //!
@@ -45,7 +45,7 @@ struct Settings {
     files: Vec<String>,
 }
 
-/// A kind of file: how its rows are told from others, and how one of them is checked.
+/// A kind of file: how its rows are recognized, and how one of them is checked.
 struct Kind {
     name: &'static str,
     /// Fields that a row of this kind has.

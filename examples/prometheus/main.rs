@@ -109,7 +109,7 @@ fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
 /// Serves the page to every request: enough for a scraper in the same network.
 fn serve(listener: &TcpListener, registry: &Registry) {
     for stream in listener.incoming().flatten() {
-        // Whoever hangs up is asked again by its next scrape.
+        // A client that hangs up will scrape again.
         let _ = answer(stream, registry);
     }
 }

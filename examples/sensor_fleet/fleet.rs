@@ -17,7 +17,7 @@ use stationmaster::{NewTask, TaskKey};
 use crate::Failure;
 use crate::cli::Options;
 
-/// At most so many tasks to a transaction.
+/// At most this many tasks per transaction.
 const BULK: usize = 20_000;
 
 /// What a sensor waits for. Sensors with the same target share its pokes.

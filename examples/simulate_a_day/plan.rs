@@ -5,9 +5,9 @@
 //! the next one, until a whole round changes nothing. So the sizes of a settled plan meet the target *together*, and with one
 //! slot less in any one pool, the others as planned, that pool misses it; both were simulated.
 //!
-//! Assumed: the same runs, durations, failures, landings and crashes, which do not depend on sizes; the same workers and limits.
-//! Waiting that no slot would shorten (limits, workers without a free place) is told apart: with unlimited slots the pool misses
-//! the target, too, and keeps its size.
+//! Assumed: the same runs, durations, failures, landings and crashes, which do not depend on sizes; the same
+//! workers and limits. Waiting that no slot would shorten (limits, workers without a free place) is
+//! recognized: with unlimited slots the pool misses the target, too, and keeps its size.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,10 +21,10 @@ use crate::trace::Trace;
 use crate::trouble::Trouble;
 use crate::workload::Workload;
 
-/// After so many rounds the plan is as good as it gets: sizes go in circles.
+/// After this many rounds the plan no longer improves, because sizes go in circles.
 const ROUNDS: usize = 6;
 
-/// Tasks are to wait at most this long, of a hundred at least so many.
+/// The longest that tasks should wait, and the percentage of tasks for which this must hold.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Goal {
     pub(crate) wait_s: f64,

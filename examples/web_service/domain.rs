@@ -204,7 +204,7 @@ async fn effect(app: &App, attempt: &Attempt, made: Option<Film>) -> stationmast
     transaction.execute("INSERT INTO effect VALUES ($1, $2, $3)", &[&workflow, &run, &step]).await?;
     ended(&transaction, attempt).await?;
     let made = match made {
-        // Whoever cancels it has to wait.
+        // A cancellation has to wait.
         Some(film) => (!is_cancelled(&transaction, film.id).await?).then_some(film),
         None => None,
     };

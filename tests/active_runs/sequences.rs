@@ -212,7 +212,7 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
     }
 }
 
-/// The time at work in each bucket is that of each microsecond by itself.
+/// The time at work in each bucket is that of each single microsecond.
 fn node_hours(tx: &mut Tx<'_>, query: &ActiveQuery, runs: &[RunRecord]) -> Result<()> {
     const AS_OF: i64 = 60;
     const WIDTH: u64 = 7;

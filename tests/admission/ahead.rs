@@ -50,7 +50,8 @@ fn explaining_many_tasks_takes_as_many_calls_as_explaining_one() {
     }
 }
 
-/// Four things stand before a task at once. Each of them is told, and goes when it is over, whatever the others do.
+/// Four obstacles stand before a task at once. Each is reported, and disappears when it is over, whatever the
+/// others do.
 #[test]
 fn all_that_stands_before_a_task_is_explained_at_once() {
     on_every_store(|scene| {
@@ -139,7 +140,7 @@ fn a_preview_admits_what_is_due_and_changes_nothing() {
                 .unwrap(),
             "as they are, without leases"
         );
-        // Of all queues, nothing is admitted, and all of it is told.
+        // From all queues, nothing is admitted, and all of it is reported.
         let told = preview(9, &scene.order(0));
         assert_eq!((told.granted.len(), told.refused_by_reason()), (0, [("budget_spent", 4)].into()));
         assert_eq!(seen(scene), before);

@@ -74,7 +74,7 @@ fn a_big_task_of_another_queue_gets_the_next_slots_while_somebody_serves_it() {
             |holder, queues| scene.serving(holder, queues).policy(Policy::Reserve { after: secs(5) });
         let running = scene.admit(0, &reserve("b", &["default"])).granted;
         scene.put(1, &[of("gpu", db("big", 4)), db("small", 1), db("more", 1)]);
-        // Nobody has told that it serves gpu.
+        // No holder has announced that it serves gpu.
         let small = scene.admit(7, &reserve("b", &["default"]));
         assert_eq!(names(&small.granted), ["small", "more"]);
         let told = scene.admit(8, &reserve("a", &["gpu"]));
@@ -91,7 +91,7 @@ fn a_big_task_of_another_queue_gets_the_next_slots_while_somebody_serves_it() {
         let big = scene.task("big").id;
         let kept_for = Reason::Reserved { pool: "db".try_into().unwrap(), open: 4, task: big };
         assert_eq!(beside.refusals[0].reason, kept_for);
-        // Nobody has told for two leases that it serves gpu.
+        // No holder has announced for two leases that it serves gpu.
         assert_eq!(names(&scene.admit(28, &reserve("b", &["default"])).granted), ["last"]);
     });
 }

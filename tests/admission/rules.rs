@@ -217,7 +217,7 @@ fn each_start_takes_a_token_and_none_comes_back_but_with_time() {
         assert_eq!(names(&scene.admits(1_000)), ["c", "d"], "no more than the burst comes together");
         scene.put(1_000, &["e", "f", "g"].map(|name| of(name, "api")));
         assert_eq!(names(&scene.admits(1_019)), ["e"]);
-        // Whoever removes the rate and defines it again finds what is owed.
+        // Removing the rate and defining it again keeps what is owed.
         let key = [Subject::Key(limit("api"))];
         scene.store.write(|tx| tx.undefine(&key)).unwrap();
         scene.define([LimitSpec::of(limit("api")).rate(rate)], IfExists::Leave);

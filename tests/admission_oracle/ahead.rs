@@ -1,5 +1,5 @@
-//! What is told of a tick before it comes: its plan, all that keeps a task from its start, and how many tasks go before
-//! another.
+//! What is predicted of a tick before it comes: its plan, all that keeps a task from its start, and how many
+//! tasks go before another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub(crate) fn admit(tx: &mut Tx<'_>, now: Timestamp, order: &AdmitRequest) -> Re
 /// Queues that somebody serves until an instant; `None` for all.
 pub(crate) type Note = (Option<BTreeSet<QueueName>>, Timestamp);
 
-/// Compares what is told of all waiting tasks with what plain loops find.
+/// Compares what is reported of all waiting tasks with what plain loops find.
 pub(crate) fn check_explanations(
     tx: &mut Tx<'_>,
     world: &World,
@@ -72,7 +72,7 @@ pub(crate) fn check_explanations(
     Ok(())
 }
 
-/// Compares what is told of shares with what plain loops count.
+/// Compares what is reported of shares with what plain loops count.
 pub(crate) fn check_shares(tx: &mut Tx<'_>, world: &World, is_ready: impl Fn(usize) -> bool) -> Result<()> {
     let noted = Turns::new(world).all();
     let mut expected = BTreeMap::new();

@@ -96,8 +96,8 @@ struct Walk<'a> {
     kept: HashMap<&'a PoolName, (i64, TaskId)>,
 }
 
-/// All that keeps each waiting task from its start before any walk, where so many tasks wait in these queues that no one
-/// serves.
+/// All that keeps each waiting task from its start before any walk, where this many tasks wait in these
+/// queues, which no one serves.
 pub(crate) fn obstacles(world: &World, unserved: &BTreeMap<QueueName, u64>) -> Vec<Vec<Reason>> {
     let walk = Walk::begin(world);
     let of = |task: &Waiting| {

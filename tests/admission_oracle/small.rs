@@ -50,7 +50,7 @@ pub(crate) fn every_beside(most_tasks: u32, pairs: &[[u32; 2]], check: impl Fn(&
     })
 }
 
-/// One of so many parts of them.
+/// One of this many parts of them.
 fn share(most_tasks: u32, pairs: &[[u32; 2]], part: usize, parts: usize, check: impl Fn(&World)) -> u64 {
     let mut worlds = 0;
     for tasks in 0..=most_tasks {

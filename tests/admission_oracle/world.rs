@@ -164,7 +164,7 @@ impl Random {
         lane.counts(counts).also(also)
     }
 
-    /// Definitions of some of so many keys; of families, and with rates, only if the world has them.
+    /// Definitions of some of this many keys. Families and rates occur only if the world has them.
     fn limits(&mut self, keys: u64, roomy: u64, ruled: bool, weighed: bool) -> Vec<LimitSpec> {
         let mut limits = Vec::new();
         for n in 0..keys {
@@ -227,7 +227,8 @@ impl Random {
         rate.burst(1 + self.below(12) as u32).unwrap()
     }
 
-    /// What some of so many keys owe to one rate or another, lately or in the future: the clock stepped back.
+    /// What some of this many keys owe to one rate or another, since lately or from the future: the clock
+    /// stepped back.
     fn owed(&mut self, keys: u64) -> Vec<RateUse> {
         let mut owed = Vec::new();
         for n in 0..keys {

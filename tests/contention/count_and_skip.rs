@@ -1,5 +1,5 @@
-//! The check sees what it is there for: a queue of another design, which counts leases and then takes rows that nobody
-//! has locked, oversubscribes its pools and is caught; the same queue with one lock more is not.
+//! The check sees what it is there for: a queue of another design, which counts leases and then takes rows
+//! that no one has locked, oversubscribes its pools and is caught; the same queue with one lock more is not.
 //!
 //! Two transactions that count at the same time see the same free slots, and `SKIP LOCKED` gives each of them other tasks.
 

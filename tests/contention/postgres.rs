@@ -46,7 +46,7 @@ fn eight_processes_survive_kills_and_terminations() {
     assert!(terminated > 0);
 }
 
-/// Nobody is killed.
+/// No process is killed.
 fn undisturbed(owner: Owner, processes: usize, level: Level, bears: Bears) -> Outcome {
     let scratch = Scratch::new();
     let place = Place::Postgres(Database { url: url(), schema: scratch.0.to_string(), level, owner });

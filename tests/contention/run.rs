@@ -93,7 +93,7 @@ pub fn history() -> History {
     history_with(RATES.1)
 }
 
-/// The same, as if rates allowed so many starts in a second.
+/// The same, as if rates allowed this many starts per second.
 fn history_with(starts: u32) -> History {
     let members = |family: &'static str| (0..MEMBERS).map(move |n| format!("{family}{n}"));
     let limited: Vec<String> = members(FAMILY.0).collect();

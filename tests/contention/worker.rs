@@ -151,7 +151,7 @@ pub enum Commit {
 
 #[cfg(all(unix, feature = "postgres"))]
 impl Diary {
-    /// Commits what a transaction did: nobody sees any of it before.
+    /// Commits what a transaction did. No one sees any of it before.
     pub fn commit(&mut self, operations: &[Operation], commit: impl FnOnce() -> Commit) -> Commit {
         let first = self.calls;
         self.calls += operations.len() as u64;
@@ -218,7 +218,8 @@ impl Worker {
         if self.random.below(4) == 0 { task.queue(QUEUE.try_into().unwrap()) } else { task }
     }
 
-    /// Pauses something for a moment. Whoever dies meanwhile leaves it paused, until somebody resumes all.
+    /// Pauses something for a moment. A process that dies meanwhile leaves it paused, until another one
+    /// resumes all.
     fn pause(&mut self) -> Result<()> {
         let key = |text: &str| LimitKey::new(text).unwrap();
         let subject = match self.random.below(5) {

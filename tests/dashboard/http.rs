@@ -1,4 +1,4 @@
-//! A server of the router on a port of its own, and a client that says exactly what it is told to.
+//! A server of the router on a port of its own, and a client that sends exactly what it is given.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -123,7 +123,7 @@ fn a_browser_shows_the_pages_and_keeps_them_up_to_date() {
     // The page is fetched again; the list stays.
     browser.wait("document.querySelector('#live-at').textContent.startsWith('Updated ') && !document.querySelector('#live-at').textContent.includes('every')");
     assert_eq!(browser.eval("document.querySelectorAll('.tick:checked').length"), 1);
-    // The Enter key in a field of this form does nothing by itself.
+    // The Enter key in a field of this form does nothing on its own.
     browser
         .eval("document.querySelector('#list summary').click(); document.querySelector('#message').focus()");
     for kind in ["keyDown", "keyUp"] {

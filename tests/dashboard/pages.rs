@@ -286,7 +286,7 @@ fn hostile_names_are_text_everywhere() {
     for page in pages {
         let body = server.get(page).body;
         assert!(!body.contains("<script>window") && !body.contains("<img"), "{page}");
-        // A form sends a name as it is; nobody reads it there.
+        // A form sends a name as it is. No one reads it there.
         let read: String =
             body.split("value=\"").map(|part| part.split_once('"').map_or("", |(_, rest)| rest)).collect();
         assert!(!read.contains('\u{202e}'), "{page}");

@@ -141,7 +141,7 @@ impl World {
         assert_eq!(self.admit(100).len(), 4);
     }
 
-    /// Enqueues so many tasks of this share.
+    /// Enqueues this many tasks of this share.
     pub fn share(&self, share: &str, tasks: usize) {
         let task = |at: usize| {
             NewTask::new(key(&format!("{share}-{at}")))

@@ -47,7 +47,7 @@ const PACE: Duration = Duration::from_micros(200);
 const LATE: &str = "late";
 /// How many events a tick of upkeep deletes.
 const PIECE: usize = 1_000;
-/// Every so many tasks are cleared after they ended, and end again.
+/// One in this many tasks is cleared after it ended, and ends again.
 const TWICE: usize = 10;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

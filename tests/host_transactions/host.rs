@@ -14,7 +14,8 @@ pub struct Rows {
 
 /// A host that keeps its orders beside our tables.
 pub trait Host {
-    /// Ships an order and does this, in one transaction of the host's. Commits both, or neither after an error.
+    /// Ships an order and does this, in one of the host's transactions. Commits both, or neither after an
+    /// error.
     fn ship(&mut self, order: i64, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()>;
 
     /// Whether `admit` is left to the store's own transactions.

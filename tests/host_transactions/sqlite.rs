@@ -166,7 +166,7 @@ fn the_connection_stays_the_hosts() {
     assert!(conn.transaction_with_behavior(TransactionBehavior::Immediate).is_err());
     assert_eq!(WAITS.load(Ordering::SeqCst), 4);
 
-    // Without a cache every statement is prepared anew, and all the same done.
+    // Without a cache every statement is prepared again, and still runs.
     drop(other);
     conn.set_prepared_statement_cache_capacity(0);
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();

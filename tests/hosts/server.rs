@@ -12,7 +12,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server of the crate's tests.
+    /// The server that the crate's tests use.
     pub fn new(host: &str) -> Self {
         let default = "postgres://postgres@127.0.0.1:5432/test".to_owned();
         let url = std::env::var("STATIONMASTER_TEST_POSTGRES").unwrap_or(default);

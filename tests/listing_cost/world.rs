@@ -1,4 +1,4 @@
-//! A store with so many tasks in every state, of which each list wants a few.
+//! A store with a number of tasks in every state, of which each list wants a few.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use stationmaster::{NewTask, TaskKey, TaskRecord, TaskState, Timestamp};
 /// Tasks of a call.
 const PIECE: usize = 10_000;
 
-/// Of what is rare there are so many, however many others there are: two pages of it and a rest.
+/// The number of rare tasks, however many others there are: two full pages and a partial one.
 const RARE: usize = 250;
 
 /// What the tasks of one part are.

@@ -127,7 +127,7 @@ fn everything(kind: &Kind) -> Told {
     store.write(|tx| tx.finish(at(106), &[Finish::success(task.lease_ref())])).unwrap();
     assert_eq!(keeper.tick(at(110)).unwrap().lost, [task.lease_ref()]);
 
-    // Sensors: two that hang, one of a kind that nobody knows.
+    // Sensors: two that hang, one of a kind that no poker knows.
     let leases = running(&store, &mut admitter, 100, &["a", "b", "c", "d", "e"]);
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
     let settings = settings.poke_timeout(Duration::from_millis(20)).unwrap();

@@ -1,4 +1,4 @@
-//! What observers are told is the truth, and what they do wrong changes nothing.
+//! What observers receive is true, and what they do wrong changes nothing.
 
 mod all;
 mod capacity;

@@ -1,4 +1,4 @@
-//! Observers: one that keeps what it is told, one that panics.
+//! Observers: one that keeps what it receives, one that panics.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl Told {
     }
 }
 
-/// Keeps what it is told, and insists on what the descriptions promise.
+/// Keeps what it receives, and insists on what the descriptions promise.
 #[derive(Debug, Default)]
 pub struct Recorder(Mutex<Told>);
 
@@ -70,7 +70,7 @@ impl Observer for Recorder {
     }
 }
 
-/// Panics whenever it is told something, without the message that a panic prints.
+/// Panics at each call, without the message that a panic prints.
 #[derive(Debug)]
 pub struct Panicking;
 

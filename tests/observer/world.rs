@@ -90,7 +90,7 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..200)
 }
 
-/// Fails once if it is told to, and counts its transactions.
+/// Fails once on request, and counts its transactions.
 #[derive(Debug)]
 struct Faulty {
     inner: Made,

@@ -106,7 +106,7 @@ impl Host {
     }
 }
 
-/// The error of a statement of the host's own: nothing of its transaction happened.
+/// The error of one of the host's own statements. Nothing of its transaction happened.
 fn of_host(error: PgError) -> Error {
     match error.code() {
         Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED) => {

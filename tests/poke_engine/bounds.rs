@@ -11,7 +11,7 @@ use stationmaster::service::{LoopHandle, PokeRequest, Service};
 use crate::scene::*;
 use crate::stores::stores;
 
-/// As long as nobody waits.
+/// As long as no one waits.
 const AGES: Duration = Duration::from_secs(1_000_000);
 
 /// Opens the gate of a poke when the test ends, however it ends: a poker that is dropped waits for its pokes.

@@ -135,7 +135,7 @@ fn beyond_the_cap_the_poker_has_fewer_threads_until_hung_pokes_return() {
         let report = poker.tick(at(0)).unwrap();
         assert_eq!((report.overran, report.hung, report.threads), (3, 3, 0), "{report:?}");
 
-        // Nobody is left to poke this one: it waits, and times out without a look.
+        // No thread is left to poke this one. It waits, and times out without a poke.
         sense(&store, 1, "good", &[("good", "good"), ("short", "short")], waits(10, 5));
         let options_now = poker.tick(at(1));
         assert_eq!(options_now.unwrap().waiting, 2);

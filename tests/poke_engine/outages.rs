@@ -1,4 +1,4 @@
-//! Targets that cannot be looked at: how often they are tried, and how long sensors bear it.
+//! Unreachable targets: how often they are tried, and how long sensors tolerate it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -133,7 +133,8 @@ fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
     }
 }
 
-/// A due time that comes while a shard is between two workers is late, not passed over, and nobody's twice.
+/// A due time that comes while a shard is between two workers is late. It is not skipped, and no one pokes
+/// twice.
 #[test]
 fn a_worker_that_joins_takes_over_what_came_due_meanwhile() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];

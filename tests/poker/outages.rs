@@ -68,7 +68,7 @@ fn an_outage_that_no_one_watched_does_not_go_on() {
     }
 }
 
-/// What the store is told of outages: each one twice, whatever the number of pokes.
+/// The store records each outage twice, whatever the number of pokes.
 #[test]
 fn an_outage_is_written_when_it_lasts_and_when_it_ends() {
     for kind in kinds() {

@@ -39,7 +39,8 @@ impl Fleet {
         }
     }
 
-    /// Ticks whoever is due, up to this instant. Returns the most shards that anyone held, and what was unclaimed last.
+    /// Ticks each worker that is due, up to this instant. Returns the most shards that anyone held, and what
+    /// was unclaimed last.
     fn run(&mut self, until: i64) -> (u32, u32) {
         let (mut most, mut unclaimed) = (0, 0);
         while let Some((due, poker)) = self.workers.iter_mut().min_by_key(|(due, _)| *due) {
@@ -54,7 +55,8 @@ impl Fleet {
         (most, unclaimed)
     }
 
-    /// Nobody ticks until that instant; then they come back one second after the other, the last one first.
+    /// No worker ticks until that instant. Then they come back one second after the other, the last one
+    /// first.
     fn stall(&mut self, until: i64) {
         self.workers.reverse();
         for ((due, _), now) in self.workers.iter_mut().zip(until..) {
@@ -117,7 +119,7 @@ fn what_nobody_comes_back_for_is_taken_after_a_third_of_a_lease() {
     }
 }
 
-/// One that renewed in time waits for nobody, also while others that were held up come back.
+/// One that renewed in time waits for no other, even while others that were held up come back.
 #[test]
 fn a_worker_that_was_not_held_up_takes_over_the_instant_a_lease_ends() {
     for store in stores() {
@@ -129,7 +131,7 @@ fn a_worker_that_was_not_held_up_takes_over_the_instant_a_lease_ends() {
     }
 }
 
-/// A host that ticks its poker more seldom than it asks for still takes over what a dead worker held.
+/// A host that ticks its poker less often than it asks for still takes over what a dead worker held.
 #[test]
 fn a_worker_that_always_renews_late_takes_over_nonetheless() {
     for store in stores() {

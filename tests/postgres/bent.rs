@@ -17,7 +17,7 @@ use crate::scratch::{query, rows, url};
 /// How long a test may take that is to fail.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Every so many of the faults is in the sample.
+/// One in this many of the faults is in the sample.
 const SAMPLE: usize = 4;
 
 /// A part of a statement that is sent in another form.

@@ -99,7 +99,7 @@ fn a_handle_is_woken_for_what_its_services_look_for() {
     let serves = handle_of(&mut |handle| Admitter::new(shared(), name()).serves([gpu()]).woken_by(handle));
     let own = LoopHandle::new();
     let all = [&keeps, &tends, &pokes, &reads, &serves, &admits, &own];
-    // The last is told last.
+    // The last is announced last.
     let listening = all.map(|handle| handle.listen(&store).unwrap());
     let mut seen = all.map(LoopHandle::seen);
     let mut woken = |what: &dyn Fn()| {

@@ -128,7 +128,7 @@ impl World {
         self.store.write(|tx| tx.enqueue(self.now(), &tasks)).unwrap();
     }
 
-    /// What a tick must grant, by a look at all rows that nobody has locked: the first that fits, then the next,
+    /// What a tick must grant, by reading all rows that are not locked: the first that fits, then the next,
     /// in the order of admission.
     fn plan(&mut self, budget: usize) -> Vec<i64> {
         let number = |value: &Option<String>| value.as_deref().unwrap().parse::<i64>().unwrap();
@@ -468,7 +468,8 @@ fn what_a_host_has_locked_is_reported_as_busy() {
     assert_eq!(admit("third"), (2, [].into()));
 }
 
-/// However many changes there are to add up: a tick holds its lock for so many of them, and grants all the same.
+/// However many changes there are to add up, a tick holds its lock only for a limited number, and still
+/// grants.
 #[test]
 fn a_tick_folds_so_many_deltas_and_is_due_again_at_once() {
     let scratch = Scratch::new();

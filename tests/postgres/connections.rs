@@ -1,4 +1,4 @@
-//! Connections that are lost, refused and made anew.
+//! Connections that are lost, refused and opened again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

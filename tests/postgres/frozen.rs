@@ -27,10 +27,11 @@ use crate::postgres_server::{Plain, with};
 use crate::scratch::{Scratch, url};
 use crate::{kind, pool, pool_name, task};
 
-/// Others must go on within 5 s. The rest is for a machine that is busy: nobody would end such a tick before 30 s.
+/// Others must go on within 5 s. The rest is for a machine that is busy: no one would end such a tick before
+/// 30 s.
 const IN_TIME: Duration = Duration::from_secs(20);
 
-/// So many that what a survey returns, with the lanes' long keys, does not fit into the buffers of a connection.
+/// Enough that a survey's rows, with the lanes' long keys, do not fit into the buffers of a connection.
 const LANES: usize = 520;
 
 /// The keys of limits that these lanes carry: few, as a tick works on each, and long.
@@ -135,7 +136,7 @@ impl Line {
         let _ = client.shutdown(Shutdown::Both);
     }
 
-    /// From now on so many messages are passed on.
+    /// From now on this many messages are passed on.
     fn stop_after(&self, messages: Option<usize>) {
         let mut passed = self.passed.lock().unwrap();
         passed.messages.clear();
@@ -188,7 +189,7 @@ fn first(said: &mut VecDeque<u8>, has_type: bool) -> Option<Vec<u8>> {
     (said.len() >= length).then(|| said.drain(..length).collect())
 }
 
-/// Connects to the server with a small buffer, so that the server notices when nobody reads.
+/// Connects to the server with a small buffer, so that the server notices when no one reads.
 fn dial() -> TcpStream {
     let config: Config = url().parse().unwrap();
     let [Host::Tcp(host), ..] = config.get_hosts() else { panic!("not by TCP: {}", url()) };
@@ -225,7 +226,8 @@ enum Connection {
 struct World {
     scratch: Scratch,
     store: Arc<PostgresStore>,
-    /// A row that the stopped tick has locked would be an error: nobody ends that tick before another one asks.
+    /// A row that the stopped tick has locked would be an error: no one ends that tick before another one
+    /// asks.
     impatient: PostgresStore,
     names: usize,
 }
@@ -233,7 +235,7 @@ struct World {
 impl World {
     fn new(lanes: usize) -> Self {
         let scratch = Scratch::new();
-        // Whoever waits for a stopped tick on a busy machine may wait for longer than the usual timeout.
+        // Waiting for a stopped tick on a busy machine may take longer than the usual timeout.
         let store = Arc::new(scratch.open(|options| options.wake(Wake::Never).lock_timeout(IN_TIME)));
         store
             .write(|tx| {

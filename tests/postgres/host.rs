@@ -17,7 +17,7 @@ use stationmaster::{Error, Result, TaskState, Timestamp};
 use crate::scratch::{Scratch, with_client};
 use crate::{kind, pool, pools, task};
 
-/// A store, and a table of the host's beside it.
+/// A store, and the host's own table beside it.
 fn scene() -> (Scratch, PostgresStore) {
     let scratch = Scratch::new();
     let store = scratch.open(|options| options);

@@ -164,7 +164,7 @@ fn a_transaction_that_numbers_at_once_finds_what_it_changed_itself() {
     assert_eq!(found.iter().map(|sensor| sensor.changed).collect::<Vec<_>>(), [number]);
 }
 
-/// They are given last: a transaction that goes on for long keeps nobody from giving them.
+/// They are given last, so a long transaction keeps no other from giving them.
 #[test]
 fn numbers_come_with_the_commit() {
     let ScratchStore { store, scratch } = ScratchStore::open(|options| options);

@@ -31,7 +31,7 @@ pub(crate) fn interrupted(
     interrupted_while(|| false, word, deed)
 }
 
-/// The same; while the server is away, nobody can connect.
+/// The same. While the server is away, no one can connect.
 pub(crate) fn interrupted_while(
     is_away: impl Fn() -> bool + Send + Sync + 'static,
     word: &'static [u8],

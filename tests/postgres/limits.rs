@@ -11,7 +11,7 @@ use stationmaster::{Error, Result, Timestamp};
 use crate::scratch::{Scratch, query, rows, url, with_client};
 use crate::{kind, pool, pools, put};
 
-/// From now on, whoever writes a pool sleeps for half a minute.
+/// From now on, each write of a pool sleeps for half a minute.
 fn doze(scratch: &Scratch) {
     query(&format!(
         "CREATE FUNCTION \"{0}\".doze() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(30); RETURN NULL; END'; \
@@ -88,7 +88,7 @@ fn a_writer_whose_wait_ends_by_the_statement_s_limit_may_call_again() {
     put(&store, "p").unwrap();
 }
 
-/// The limit of a connection of the host's is not known, so neither is why a statement was cancelled.
+/// The limit of the host's own connection is not known, so neither is why a statement was cancelled.
 #[test]
 fn in_a_host_s_transaction_what_was_cancelled_is_not_to_be_called_again() {
     use stationmaster::store::postgres::tx;

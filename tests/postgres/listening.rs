@@ -88,14 +88,14 @@ impl Pair {
         told_until(&self.told, enough)
     }
 
-    /// Nothing was told of what was committed until now: what is sent after it is told alone. Not where it is told beside
-    /// the commit.
+    /// Nothing committed until now was announced: what is sent next is announced alone. Not for what is
+    /// announced beside the commit.
     fn assert_silent(&self, what: &str) {
         query(&format!("SELECT pg_notify('{}', 'events')", self.channel()));
         assert_eq!(self.told_until(|[.., events]| events), EVENTS, "{what}");
     }
 
-    /// The same where it is told beside the commit: what the next commit brings is told alone.
+    /// The same for what is announced beside the commit: the news of the next commit is announced alone.
     fn assert_silent_beside(&self, what: &str) {
         put(&self.actor, "one more").unwrap();
         assert_eq!(self.told_until(|[_, capacity, ..]| capacity), CAPACITY, "{what}");
@@ -157,7 +157,7 @@ fn what_may_bring_work_is_told_and_nothing_else() {
     pair.actor.write(|tx| tx.finish(now(), &[Finish::success(leases[0])])).unwrap();
     // Before it is known whether the task is in the feed.
     assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), [false, true, false, true], "finished");
-    // A success is told of along with the statement that ends it, before the lease is known to be stale.
+    // A success is announced along with the statement that ends it, before the lease is known to be stale.
     pair.actor.write(|tx| tx.finish(now(), &[Finish::failed(leases[0], "late")])).unwrap();
     pair.assert_silent("a stale lease");
     put(&pair.actor, "p").unwrap();
@@ -251,7 +251,7 @@ fn a_store_may_tell_nobody() {
     assert_eq!(told_until(&told, |[.., events]| events), EVENTS, "nor itself");
 }
 
-/// Counts what comes on a channel, until it is told that this is all.
+/// Counts what arrives on a channel, until a message says that this is all.
 struct Tally(std::thread::JoinHandle<usize>);
 
 impl Tally {
@@ -583,7 +583,7 @@ fn a_handler_learns_at_once_what_another_process_cancels() {
     pair.told_until(|[ready, ..]| ready);
     pair.actor.write(|tx| tx.cancel(now(), LONG, &[task("waits").key], "by hand")).unwrap();
     query(&format!("SELECT pg_notify('{}', 'events')", pair.channel()));
-    // It may have kept slots, so who waits for those is told; but nobody holds it.
+    // It may have kept slots, so tasks that wait for those are announced. But no one holds it.
     loop {
         let change = pair.told.recv_timeout(LONG).unwrap();
         assert!(!change.cancels(), "nobody holds it: {change:?}");

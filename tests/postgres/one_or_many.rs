@@ -46,7 +46,7 @@ fn tasks() -> Vec<NewTask> {
     ]
 }
 
-/// Enqueues, grants, starts and ends so many tasks a call, and returns what is there after each.
+/// Enqueues, grants, starts and ends this many tasks per call, and returns what is there after each.
 fn course(each: usize) -> Vec<Vec<String>> {
     let scratch = Scratch::new();
     let store: PostgresStore = scratch.open(|options| options);

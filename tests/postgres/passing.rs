@@ -169,7 +169,8 @@ fn a_close_decides_on_the_run_as_it_is_when_it_gets_the_lock() {
     assert_eq!((found(41, 42), found(51, 60), found(20, 30)), (1, 0, 0), "it is filed by the new start");
 }
 
-/// Nobody waits for who uses a new namespace or files a run farther away, so both may be noted twice.
+/// A transaction that uses a new namespace, or files a run farther away, keeps no other waiting. So both may
+/// be noted twice.
 #[test]
 fn namespaces_and_levels_that_were_noted_twice_count_once() {
     let ScratchStore { store, scratch } = open();

@@ -99,7 +99,7 @@ fn another_program_behind_the_same_pooler_finds_nothing_changed() {
 /// The length of a client's question for TLS.
 const QUESTION: usize = 8;
 
-/// Takes TLS upon itself: the client is told that there is some, the server is not asked.
+/// Takes TLS upon itself: it tells the client that TLS is available, and does not ask the server.
 struct Sealed {
     stream: TcpStream,
     unasked: usize,

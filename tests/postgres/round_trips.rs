@@ -327,7 +327,7 @@ fn the_last_verb_takes_one_round_trip_less() {
     assert!(counted.store.read(|tx| tx.audit()).unwrap().is_empty());
 }
 
-/// Its end is sent when the answer is known, and nobody waits for that.
+/// Its end is sent when the result is known, and no one waits for that.
 #[test]
 fn a_read_takes_one_round_trip() {
     let counted = Counted::open();

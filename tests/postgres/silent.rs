@@ -19,7 +19,7 @@ use stationmaster::store::{PostgresStore, Store, TxMode};
 use crate::scratch::{Scratch, url};
 use crate::{kind, pool, pools, put};
 
-/// Passes bytes on between clients and the server, until it is told not to.
+/// Passes bytes on between clients and the server, until it is asked to stop.
 #[derive(Default)]
 struct Forwarder {
     /// Connections accepted so far.

@@ -19,7 +19,7 @@ fn at(micros: i64) -> Timestamp {
     Timestamp::from_micros(micros)
 }
 
-/// What a tick is told, and the first tasks of each lane as they came along with it.
+/// What a tick reads, and the first tasks of each lane that came along with it.
 fn told(store: &PostgresStore, query: &SurveyQuery) -> (Survey, Vec<String>) {
     let mut told = None;
     let undone: Result<()> = store.write(|tx| {

@@ -176,7 +176,7 @@ fn a_tick_ahead_grants_leases_of_any_length() {
     }
 }
 
-/// Whoever has a task locked makes no tick wait, and keeps no other task from it.
+/// A transaction that has a task locked makes no tick wait, and keeps no other task from being granted.
 #[test]
 fn a_tick_ahead_passes_over_what_is_locked() {
     let mut side = Side::new();

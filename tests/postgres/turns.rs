@@ -48,7 +48,8 @@ fn writers_that_contend_lose_no_change_and_see_no_conflict() {
     assert_eq!(counted.spec.slots, Slots::Limited(rounds * u32::try_from(threads).unwrap()));
 }
 
-/// A name that nobody gave for a day is deleted by others. Who gives it again does not wait until these are done.
+/// A name that was not given for a day is deleted by other transactions. One that gives it again does not
+/// wait for them.
 #[test]
 fn a_name_of_yesterday_is_given_again_without_waiting_for_who_gives_another() {
     let scratch = Scratch::new();
@@ -191,7 +192,7 @@ fn a_transaction_inside_another_does_not_wait_for_a_connection() {
     put(&store, "p").unwrap();
 }
 
-/// Runs `work` while hosts' closures keep so many connections of the store.
+/// Runs `work` while hosts' closures keep this many of the store's connections.
 fn while_hosts_keep(connections: usize, store: &PostgresStore, work: impl FnOnce()) {
     let (begun, wait) = std::sync::mpsc::channel();
     let (go, end) = std::sync::mpsc::channel::<()>();
@@ -203,7 +204,7 @@ fn while_hosts_keep(connections: usize, store: &PostgresStore, work: impl FnOnce
                 let kept = store.read(|tx| {
                     tx.all_pools()?;
                     begun.send(()).unwrap();
-                    // It ends when nobody is left to send.
+                    // It ends when no sender is left.
                     let _ = end.lock().unwrap().recv();
                     Ok(())
                 });

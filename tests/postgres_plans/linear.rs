@@ -36,8 +36,8 @@ const FEW: usize = 200;
 /// Ten times as many items may be this much more rows.
 const MOST_ROWS: f64 = 15.0;
 
-/// And this much more buffers: one that the next row is in, too, is counted once, which is seldom where there are many. What
-/// is done for each pair of items is a hundred times as much.
+/// And this much more buffers: one that the next row is in, too, is counted once, which is rare where there
+/// are many. What is done for each pair of items is a hundred times as much.
 const MOST_BUFFERS: f64 = 40.0;
 
 /// What is less than this is not compared: a few rows more or less.
@@ -117,7 +117,7 @@ fn patiently<T>(mut call: impl FnMut() -> Result<T>) -> T {
     panic!("ticks are ended again and again");
 }
 
-/// Makes a tick for at most so many tasks, and returns their leases.
+/// Makes a tick for at most this many tasks, and returns their leases.
 fn tick(store: &PostgresStore, second: i64, budget: usize) -> Vec<LeaseRef> {
     let name = format!("tick {second}");
     let order = AdmitRequest::new(
@@ -136,7 +136,7 @@ fn settle(store: &PostgresStore, second: i64) {
     while patiently(|| store.write(|tx| Ok(raw(tx).survey(&query())?))).is_behind {}
 }
 
-/// Everything that can be done with so many tasks at once.
+/// Everything that can be done with this many tasks at once.
 fn of_tasks(store: &PostgresStore, scratch: &Scratch, count: usize, apart: bool) {
     let ready = tasks(0, count, apart);
     let due: Vec<NewTask> =
@@ -320,7 +320,7 @@ fn of_workers(store: &PostgresStore, count: usize) {
     put.unwrap();
 }
 
-/// What the store does with so many items at once.
+/// What the store does with this many items at once.
 type Task = fn(&PostgresStore, &Scratch, usize);
 
 /// What each statement did, of those that `edit` left as they are and of those that it gave another form.

@@ -194,7 +194,7 @@ fn complaints(sql: &str, node: &Value, bounded: bool, found: &mut Vec<String>) {
     below.for_each(|child| complaints(sql, child, bounded, found));
 }
 
-/// Complaints about the plans that these statements have on tables with so many rows.
+/// Complaints about the plans that these statements have on tables with this many rows.
 fn check(settings: &[&str], statements: &BTreeSet<SentStatement>, waiting: u32, other: u32) -> Vec<String> {
     let scratch = Scratch::new();
     drop(scratch.open(|options: PostgresOptions| options));

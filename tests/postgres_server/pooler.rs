@@ -29,8 +29,8 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// Puts one in front of this server, with at most so many connections to it. None, and a loud word about it, if PgBouncer is
-    /// not on this machine.
+    /// Puts one in front of this server, with at most this many connections to it. Returns `None`, and says
+    /// so loudly, if PgBouncer is not on this machine.
     pub fn start(mode: PoolMode, server: &str, connections: usize) -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut folders: Vec<_> = std::env::split_paths(&path).collect();

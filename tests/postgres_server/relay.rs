@@ -11,7 +11,7 @@ use stationmaster::store::postgres::tokio_postgres::config::Host;
 
 /// Returns what is sent in place of a statement, or `None` if it is sent as it is.
 type Edit = dyn Fn(&str) -> Option<String> + Send + Sync;
-/// Is told the text of each notice.
+/// Receives the text of each notice.
 type Hear = dyn Fn(&str) + Send + Sync;
 
 /// Listens until the process ends.
@@ -99,7 +99,7 @@ impl Relay {
     }
 
     /// Waits until no transaction is under way, and everything was answered. The server may tell what a statement cost only
-    /// when its transaction ends, and nobody waits for the end of one that reads.
+    /// when its transaction ends, and no one waits for the end of one that reads.
     pub fn until_idle(&self) {
         let mut of_each = self.talks.of_each.lock().unwrap();
         while of_each.iter().flatten().any(|talk| talk.owed > 0 || talk.is_in_transaction) {

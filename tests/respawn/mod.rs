@@ -77,14 +77,14 @@ impl Respawned {
         text
     }
 
-    /// Kills the child with SIGKILL, and answers what it said that was not read yet.
+    /// Kills the child with SIGKILL, and returns what it said that was not read yet.
     pub fn kill(mut self) -> Vec<String> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         self.lines.iter().collect()
     }
 
-    /// Waits until the child ends by itself, and answers what it said that was not read yet.
+    /// Waits until the child ends on its own, and returns what it said that was not read yet.
     pub fn join(mut self) -> Vec<String> {
         let lines = self.lines.iter().collect();
         let status = self.child.wait().unwrap();

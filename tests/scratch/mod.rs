@@ -221,7 +221,7 @@ fn ask(sql: &str, has_rows: bool) -> Vec<Row> {
             let free = FREE.lock().unwrap().pop();
             let (line, is_new) = free.map_or_else(|| (Line::connect(), true), |line| (line, false));
             match line.ask(sql, has_rows) {
-                // The server may have closed it while nobody asked.
+                // The server may have closed it while it was not in use.
                 Err(error) if error.is_closed() && !is_new => {}
                 Err(error) => panic!("{sql}: {error:?}"),
                 Ok(rows) => {
@@ -242,7 +242,7 @@ pub fn query(sql: &str) {
     ask(sql, false);
 }
 
-/// Runs one statement without parameters, and answers its rows.
+/// Runs one statement without parameters, and returns its rows.
 pub fn rows(sql: &str) -> Vec<Row> {
     ask(sql, true)
 }

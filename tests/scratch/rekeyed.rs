@@ -1,4 +1,4 @@
-//! A connection as poolers make it, without one: the client is told a process id that is not the server's.
+//! A connection as poolers make it, without one: the client receives a process id that is not the server's.
 
 use std::error::Error;
 use std::io;
@@ -16,7 +16,7 @@ use super::url;
 /// How the message begins that tells a process id: its name and its length.
 const KEY: [u8; 5] = [b'K', 0, 0, 0, 12];
 
-/// Changes the process id that is told through a stream.
+/// Changes the process id that passes through a stream.
 pub struct Rekeyed<S> {
     stream: S,
     is_told: bool,

@@ -41,7 +41,7 @@ use stationmaster::{NewTask, TaskKey, TaskState};
 const KIND: &str = "target";
 /// How long a worker sleeps at most between two ticks.
 const NAP: Duration = Duration::from_millis(20);
-/// Every so many sensors are resumed by their first landing, and wait for a second one.
+/// One in this many sensors is resumed by its first landing, and waits for a second one.
 const TWICE: usize = 5;
 
 /// What is tried.

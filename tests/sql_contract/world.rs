@@ -139,7 +139,7 @@ impl Refusal {
 
 pub type Answer = Result<Vec<Vec<Value>>, Refusal>;
 
-/// A connection of the host's own.
+/// The host's own connection.
 pub trait Host {
     /// As the page calls it.
     fn database(&self) -> &'static str;
@@ -205,7 +205,7 @@ impl World {
         self.host.ask(statement(self.host.database(), name), values)
     }
 
-    /// Runs one statement of the contract in a transaction of the host's.
+    /// Runs one statement of the contract in the host's own transaction.
     pub fn run(&self, name: &str, values: &[Value]) -> Answer {
         self.host.batch(self.host.begin());
         let done = self.ask(name, values);

@@ -88,7 +88,7 @@ pub fn play(entry: &str) {
     }
 }
 
-/// Plays the part of another process, if this is one. Whoever calls it returns if it answers true.
+/// Plays the part of another process, if this is one. Its caller returns if it returns true.
 pub fn part() -> bool {
     let Some(argument) = respawn::argument() else { return false };
     let words: Vec<&str> = argument.split('\n').collect();
@@ -176,7 +176,7 @@ fn with_prefix(path: &Path, prefix: &str) -> Result<SqliteStore, Error> {
     SqliteStore::open(path, options)
 }
 
-/// A connection of the host's that has read and written.
+/// The host's own connection, which has read and written.
 fn host(path: &Path) -> Connection {
     let conn = Connection::open(path).unwrap();
     conn.busy_timeout(Duration::from_secs(10)).unwrap();

@@ -41,12 +41,12 @@ impl Kind {
         self.is_remote && !std::env::var("STATIONMASTER_CASES").is_ok_and(|cases| cases == "all")
     }
 
-    /// How many cases a test tries: all, or so many if they are sampled.
+    /// How many cases a test tries: all, or this many if they are sampled.
     pub fn cases(&self, all: u32, sample: u32) -> u32 {
         if self.is_sampled() { sample } else { all }
     }
 
-    /// Of how many cases a test tries one: of one, or of so many if they are sampled.
+    /// Of how many cases a test tries one: of one, or of this many if they are sampled.
     pub fn stride(&self, sample: usize) -> usize {
         if self.is_sampled() { sample } else { 1 }
     }

@@ -1,4 +1,4 @@
-//! Futures that are dropped after so many polls, and stores to see what that did.
+//! Futures that are dropped after a number of polls, and stores to see what that did.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,8 +21,9 @@ pub async fn all_work_done() {
     tokio::task::spawn_blocking(|| {}).await.unwrap();
 }
 
-/// What a future answers, unless it is pending after so many polls: then it is dropped. `after_first` is called once the
-/// first poll has returned. On a runtime that works in order, blocking work that a poll begins does not end before the poll.
+/// Returns what a future returns. If it is still pending after this many polls, it is dropped. `after_first`
+/// is called once the first poll has returned. On a runtime that works in order, blocking work that a poll
+/// begins does not end before the poll.
 pub async fn cut<T>(
     polls: usize,
     mut after_first: impl FnMut(),
@@ -52,7 +53,7 @@ pub async fn cut<T>(
     .await
 }
 
-/// All that the operations change, and the tasks by themselves.
+/// All that the operations change, and the tasks on their own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
     pub tasks: Vec<Option<TaskRecord>>,

@@ -27,7 +27,7 @@ pub fn places(calls: usize) -> NonZeroUsize {
     NonZeroUsize::new(calls).unwrap()
 }
 
-/// So many tasks that wait for targets of a kind, each for one of its own: `<kind>-<n>`.
+/// This many tasks that wait for targets of a kind, each for one of its own: `<kind>-<n>`.
 pub fn sense_targets(store: &Arc<dyn Store>, kind: &str, targets: usize, settings: Settings) -> Vec<TaskKey> {
     let keys: Vec<TaskKey> = (0..targets).map(|n| key(&format!("{kind}-{n}"))).collect();
     let tasks: Vec<NewTask> =

@@ -162,7 +162,7 @@ enum Others {
     OneAtWork,
 }
 
-/// What an operation does when nobody drops it.
+/// What an operation does when it is not dropped.
 struct Untouched {
     before: Seen,
     after: Seen,
@@ -180,7 +180,8 @@ impl Untouched {
     }
 }
 
-/// Drops the operation after so many polls, and checks what the store is then. True if the operation was done by then.
+/// Drops the operation after this many polls, and checks the store. Returns true if the operation was done by
+/// then.
 fn dropped_after(
     polls: usize,
     (name, operation): Operation,

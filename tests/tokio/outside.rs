@@ -15,7 +15,7 @@ use crate::cut::look;
 use crate::operations::{operations, world};
 use crate::scene::{at, secs};
 
-/// What a future answers that nobody's runtime polls.
+/// What a future returns that is polled outside of any runtime.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,

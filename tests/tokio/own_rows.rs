@@ -1,4 +1,4 @@
-//! Attempts that end in a transaction with rows of the host's own, on PostgreSQL.
+//! Attempts that end in a transaction with the host's own rows, on PostgreSQL.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ async fn client(schema: &Schema) -> Result<Client> {
     Ok(client)
 }
 
-/// Ends a task beside a row of the host's own, and is told something else than what became of it the first
+/// Ends a task beside the host's own row. The first time, the result differs from what really happened.
 /// time.
 async fn effect(schema: &Schema, attempt: &Attempt, is_first: bool) -> Result<()> {
     let mut client = client(schema).await?;

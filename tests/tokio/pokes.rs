@@ -29,7 +29,7 @@ fn five_thousand_are_in_flight_at_once_on_one_thread() {
                 let (flights, all) = (counted.clone(), all.clone());
                 async move {
                     let _flight = flights.begin();
-                    // Nobody gets past this before all are there.
+                    // No thread gets past this before all are there.
                     all.wait().await;
                     tokio::time::sleep(millis(50)).await;
                     assert_eq!(std::thread::current().id(), thread);

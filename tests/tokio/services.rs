@@ -1,4 +1,4 @@
-//! Services whose futures are dropped: no report is lost, no lease stays with nobody.
+//! Services whose futures are dropped: no report is lost, and no lease stays without an owner.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -28,7 +28,7 @@ use crate::fleet::{in_state, sense_targets, until};
 use crate::scene::{Gate, at, key, patient, secs, waits};
 use crate::stores::{kinds, stores};
 
-/// So many tasks for a pool with this many slots.
+/// This many tasks, for a pool with this many slots.
 fn tasks(store: &Arc<dyn Store>, tasks: usize, slots: u32) -> Vec<TaskKey> {
     let keys: Vec<TaskKey> = (0..tasks).map(|n| key(&format!("t{n}"))).collect();
     let new: Vec<NewTask> =
@@ -174,7 +174,7 @@ fn a_run_that_is_dropped_at_any_poll_and_run_again_delivers_each_lease_once() {
                 let mut delivered: BTreeMap<LeaseRef, usize> = BTreeMap::new();
                 let mut ended = 0;
                 let (mut rounds, mut work) = (0, tokio::task::JoinSet::new());
-                // Cut again and again, until a run ends by itself.
+                // Cut again and again, until a run ends on its own.
                 let whole = loop {
                     rounds += 1;
                     let each = |admission: Result<Admission>| {

@@ -41,7 +41,7 @@ fn name(attempt: &Attempt) -> &str {
     attempt.task().key.task.as_str()
 }
 
-/// Waits until this is so; a test that waits in vain fails.
+/// Waits until this is so; a test whose wait is never over fails.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..60_000 {
         if is_so() {

@@ -130,7 +130,7 @@ fn a_task_that_ended_elsewhere_is_not_ended_again() {
         let running = run(
             // Its commits wake no one. The place that becomes free lets the second task begin.
             worker(&store).places(1).handler(move |attempt: &Attempt| {
-                // As by a transaction of the host's own.
+                // As the host's own transaction would.
                 let end = [Finish::success_with(attempt.lease(), "by the host")];
                 own.write(|tx| tx.finish(SystemClock.now(), &end)?.fenced()).unwrap();
                 attempt.ended_elsewhere();
@@ -218,7 +218,7 @@ impl Store for CountingFinishes {
     }
 }
 
-/// Whoever looks sees how the work is going, and nothing of it when the lease has ended.
+/// Any reader sees how the work is going, and none of it when the lease has ended.
 #[test]
 fn what_a_handler_says_is_seen_while_it_works() {
     for (store, handle) in scenes() {

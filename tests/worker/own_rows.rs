@@ -1,4 +1,4 @@
-//! Rows of the host's own, in the transaction that ends the task: on a file, by two workers.
+//! The host's own rows, in the transaction that ends the task: on a file, by two workers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::scene::*;
 
 type Refused = Box<dyn std::error::Error>;
 
-/// Counts in a row of the host's own that the task is done, and ends it.
+/// Counts in the host's own row that the task is done, and ends it.
 fn count(path: &Path, attempt: &Attempt) -> Result<(), Refused> {
     let mut conn = rusqlite::Connection::open(path)?;
     conn.busy_timeout(MINUTE)?;

@@ -58,7 +58,7 @@ impl Store for Shared {
     }
 }
 
-/// Waits until this is so; a test that waits in vain fails.
+/// Waits until this is so; a test whose wait is never over fails.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..60_000 {
         if is_so() {

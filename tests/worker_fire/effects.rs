@@ -1,4 +1,4 @@
-//! Rows of the host's own, each written in the transaction that ends its task.
+//! The host's own rows, each written in the transaction that ends its task.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -77,7 +77,7 @@ impl Effects {
         }
     }
 
-    /// Writes the effect of an attempt and ends it, in one transaction of the host's own.
+    /// Writes the effect of an attempt and ends it, in one of the host's own transactions.
     pub async fn take_place(&self, attempt: &Attempt, fate: Fate) -> Result<(), Refused> {
         let task = attempt.task().key.task.as_str();
         let open = if attempt.task().id.0 % 4 == 0 { OPEN } else { Duration::ZERO };

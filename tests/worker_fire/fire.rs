@@ -39,7 +39,7 @@ const MIX: [(&str, usize); 8] = [
 /// How long holders of cancelled tasks have.
 const GRACE: Duration = Duration::from_millis(300);
 const NAP: Duration = Duration::from_millis(20);
-/// A test that waits for longer than this waits in vain.
+/// A test that waits for longer than this has failed.
 const IN_VAIN: Duration = Duration::from_secs(120);
 
 pub enum Database {
@@ -108,7 +108,7 @@ fn insist<T>(store: &Arc<dyn Store>, mut body: impl FnMut(&mut Tx<'_>) -> Result
     }
 }
 
-/// Enqueues until it is told to stop, and cancels what waits for that. Returns the names of the tasks.
+/// Enqueues until it is asked to stop, and cancels what waits for that. Returns the names of the tasks.
 fn produce(store: &Arc<dyn Store>, ends: &AtomicBool) -> Vec<String> {
     let (mut names, mut uncancelled): (Vec<String>, Vec<TaskKey>) = (Vec::new(), Vec::new());
     loop {
@@ -146,7 +146,7 @@ fn enqueue(store: &Arc<dyn Store>, names: &[String]) {
     insist(store, |tx| tx.enqueue(SystemClock.now(), &tasks));
 }
 
-/// Ends lost leases until it is told to stop.
+/// Ends lost leases until it is asked to stop.
 fn reap(store: &Arc<dyn Store>, over: &AtomicBool) -> usize {
     let mut upkeep = Upkeep::new(store.clone()).grace(LEASE / 2);
     let mut reaped = 0;

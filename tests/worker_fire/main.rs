@@ -27,7 +27,7 @@ use place::Place;
 use serde::{Deserialize, Serialize};
 use worker::Kind;
 
-/// What a process is told.
+/// What a process receives.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Orders {
     effects: Effects,

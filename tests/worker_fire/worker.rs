@@ -80,7 +80,7 @@ pub fn work(orders: Orders) {
     let running = handle.clone();
     let running = std::thread::spawn(move || worker.run(&running));
     say("ready");
-    // Nobody else ends it if the test is killed.
+    // Nothing else ends it if the test is killed.
     let parent = std::os::unix::process::parent_id();
     while !stop.exists() && !running.is_finished() && std::os::unix::process::parent_id() == parent {
         std::thread::sleep(NAP);
@@ -104,7 +104,7 @@ fn kind_of(task: &TaskRecord) -> &str {
     task.key.task.as_str().split('-').next().unwrap()
 }
 
-/// Waits for this long whatever it is told.
+/// Waits for this long, even if it is asked to stop.
 async fn ignore(length: Duration, kind: Kind, blocks: bool) {
     match kind {
         #[cfg(feature = "tokio")]

@@ -1,4 +1,5 @@
-//! What every program of this benchmark shares: how it is told what to do, and how it says what it did.
+//! What the programs of this benchmark share: how each receives its instructions, and how it reports what it
+//! did.
 //!
 //! A program is called as `COMMAND ARGUMENT...` and finds its database in `PEERS_URL`. A worker says READY,
 //! waits for a line on its standard input, and then prints `done MICROSECONDS COUNT`, until its input ends.

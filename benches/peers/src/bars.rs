@@ -1,6 +1,6 @@
 //! The arithmetic: what the rounds gave, and whether that meets a bar.
 
-/// What a round measured for one bar: two figures whose ratio counts, or one that counts by itself.
+/// What a round measured for one bar: two figures whose ratio counts, or one that counts on its own.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Sample {
     Ratio { ours: f64, theirs: f64 },

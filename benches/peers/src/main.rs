@@ -127,8 +127,8 @@ fn main() -> ExitCode {
 }
 
 impl Bench {
-    /// Returns the name of a database of this program in which so many tasks wait. `slots` is what else its
-    /// `setup` is told.
+    /// Returns the name of a database of this program in which this many tasks wait. `slots` is what else its
+    /// `setup` receives.
     pub fn template(&mut self, program: Program, waiting: usize, slots: &str) -> Outcome<String> {
         let name = format!("{}_{waiting}_{slots}", program.name());
         if self.templates.contains(&name) {

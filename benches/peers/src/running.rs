@@ -1,4 +1,4 @@
-//! A program that runs: what it said so far, and how it is told to begin and to end.
+//! A running program: what it has printed so far, and the instructions to begin and to end.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -114,7 +114,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits until it ends by itself, and all that it said was heard.
+    /// Waits until it ends on its own, and until all of its output was read.
     pub fn ended(&mut self) -> Outcome<()> {
         let status = self.child.wait()?;
         if let Some(listener) = self.listener.take() {

@@ -57,7 +57,8 @@ pub(crate) struct Answer {
     pub(crate) admitted: Vec<Vec<usize>>,
 }
 
-/// What three ticks of the crate's own default policy admit, in an empty store; none for a row with a missing DAG.
+/// What three ticks of the crate's own default policy admit in an empty store. `None` for a row with a
+/// missing DAG.
 ///
 /// The budget of each tick is `executor_slots`; `max_tis` means nothing here.
 pub(crate) fn by_default_policy(row: &Value, store: &Arc<dyn Store>) -> Result<Option<Answer>, String> {

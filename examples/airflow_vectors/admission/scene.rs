@@ -235,7 +235,7 @@ impl<'a> Scene<'a> {
         self.call(Policy::AirflowWindow(window))
     }
 
-    /// One tick. Returns the places of what it admitted, and the DAGs that it found without a definition.
+    /// One tick. Returns the indices of what it admitted, and the DAGs that it found without a definition.
     pub(crate) fn call(&mut self, policy: Policy) -> Result<(Vec<usize>, Vec<&'a str>)> {
         self.calls += 1;
         let budget = self.row.executor_slots.unwrap_or(usize::MAX);

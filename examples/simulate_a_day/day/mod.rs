@@ -140,7 +140,7 @@ pub(crate) struct Day<'a> {
 }
 
 impl<'a> Day<'a> {
-    /// Sets the scene for so many hours of this workload, with these pools.
+    /// Sets up this many hours of this workload, with these pools.
     pub(crate) fn new(
         workload: &'a Workload,
         pools: &'a [PoolSpec],

@@ -1,4 +1,4 @@
-//! Shows the same again and again, until nobody looks.
+//! Shows the same output again and again, until its reader is gone.
 
 use std::io;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub fn wait(length: Duration) -> bool {
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let stdout = io::stdout();
-        // Nothing is asked for: errors and hangups are told anyway.
+        // No events are requested, because errors and hangups are always reported.
         let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut watched, Some(&timeout)) {

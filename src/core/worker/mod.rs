@@ -12,9 +12,10 @@
 //! | a place is free, and there may be work | the group of that place asks for as many tasks as it has places |
 //! | the same, but the ends of more places are being stored | the group waits for them, at most [`LONGEST_HOLD`](group::LONGEST_HOLD) |
 //! | a handler returns | its end is stored at once, with others that wait; while handlers of one grant are being started, a moment later |
-//! | an attempt has run for as long as it may | its handler is told to stop |
+//! | an attempt has run for as long as it may | its handler is asked to stop |
 //! | it ignores that for the patience | the attempt is given up: its end is stored although its handler is still working |
-//! | the worker is stopped | no group asks any more; attempts that did not begin are given back, the other handlers are told to stop |
+//! | the worker is stopped | no group asks any more; attempts that did not begin are given back, the other
+//! handlers are asked to stop |
 //! | they ignore that for the patience | they are cut off; the leases of those that do not end within [`LAST_CALL`] are left to expire |
 
 mod ends;
@@ -37,7 +38,7 @@ pub(crate) const LAST_CALL: Duration = Duration::from_secs(1);
 /// The durations that a worker was given.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waits {
-    /// How long handlers may take to return after they were told to stop.
+    /// How long handlers may take to return after they were asked to stop.
     pub(crate) patience: Duration,
     /// How long an end waits for others to be stored with it.
     pub(crate) gather: Duration,
@@ -64,7 +65,7 @@ struct Attempt {
     end: End,
     /// When it has run for its longest time.
     deadline: Option<Timestamp>,
-    /// Whether its handler was told that the deadline has passed.
+    /// Whether its handler was informed that the deadline has passed.
     is_overdue: bool,
 }
 

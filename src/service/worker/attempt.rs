@@ -105,7 +105,7 @@ struct Signal {
 impl Signal {
     fn cancel(&self, why: Cancelled) {
         let mut told = self.why.lock();
-        // Even for a handler that was told to stop before, a lost lease matters most.
+        // Even for a handler that was already asked to stop, a lost lease matters most.
         if told.is_none() || why == Cancelled::LeaseLost {
             *told = Some(why);
         }

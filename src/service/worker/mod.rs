@@ -176,7 +176,7 @@ impl Worker {
         clock(clock: impl Clock + 'static) { clock = Arc::new(clock) }
         /// Sets what happens to tasks that do not fit. Default: [`Policy::Backfill`].
         policy: Policy;
-        /// Sets how long handlers may take to return after they were told to stop. Default: 30 seconds.
+        /// Sets how long handlers may take to return after they were asked to stop. Default: 30 seconds.
         patience(length: Duration) { waits.patience = length }
         /// Sets how long an end may wait for others to be stored in the same transaction. Default: not at all.
         gather_ends(length: Duration) { waits.gather = length }

@@ -43,7 +43,7 @@ pub(super) struct Order {
     asleep: BTreeMap<LimitKey, BTreeSet<i64>>,
     /// Those that sleep until a key or a family is resumed.
     paused: HashMap<Subject, BTreeSet<i64>>,
-    /// The groups that wake by themselves.
+    /// The groups that wake on their own.
     tokens: BTreeSet<(Timestamp, i64)>,
     /// The same, by queue.
     tokens_of: HashMap<QueueName, BTreeSet<(Timestamp, i64)>>,

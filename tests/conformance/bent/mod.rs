@@ -1,4 +1,4 @@
-//! A decorator that passes every call on, and gets one thing wrong if it is told to.
+//! A decorator that passes every call on, and gets one thing wrong on request.
 
 use std::num::NonZeroU32;
 /// Passes calls on as they are.

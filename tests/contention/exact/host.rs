@@ -61,7 +61,7 @@ impl Effects {
     }
 }
 
-/// A statement of the host's own failed.
+/// The host's own statement failed.
 #[derive(Debug)]
 enum Failed {
     /// Nothing of the transaction happened.

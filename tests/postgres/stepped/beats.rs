@@ -138,8 +138,8 @@ fn a_stale_holder_beside_the_new_one() {
     }
 }
 
-/// Neither waits for the other, and the later instant counts, whoever says it first. Of two serializable ones the
-/// server may refuse one.
+/// Neither waits for the other, and the later instant counts, whichever comes first. Of two serializable ones
+/// the server may refuse one.
 #[test]
 fn two_renewals_of_one_lease() {
     for level in &LEVELS[..2] {

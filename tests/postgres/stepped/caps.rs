@@ -94,7 +94,7 @@ fn under_a_strict_cap_enqueues_take_turns_and_the_cap_is_exact() {
         let again = b.clone();
         second.call(move |tx| enqueue(tx, b)).waits();
 
-        // Nobody else waits: not in another queue or with another key of the family, and no tick.
+        // Nothing else waits: not in another queue or with another key of the family, and no tick.
         // Not at SERIALIZABLE, where the server counts every change against a transaction that has counted.
         let beside = if level == "SERIALIZABLE" { "REPEATABLE READ" } else { level };
         let third = Hand::begin(&scene.scratch.0, beside);

@@ -87,7 +87,7 @@ fn a_tick_waits_for_an_open_definition() {
     }
 }
 
-/// Whoever sees the pause sees what the ticks before it granted.
+/// Any reader that sees the pause also sees what the ticks before it granted.
 #[test]
 fn a_drain_knows_the_tick_that_a_pause_waited_for() {
     let scene = scene();

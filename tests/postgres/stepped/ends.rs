@@ -176,7 +176,7 @@ fn promotion_beside_an_open_cancel() {
     }
 }
 
-/// A run that an open `start` recorded is closed by whoever ends the attempt after it.
+/// A run that an open `start` recorded is closed by the call that ends the attempt after it.
 #[test]
 fn finish_beside_an_open_start() {
     let ends = [Verb::Succeed, Verb::Retry, Verb::CancelLeased];

@@ -20,7 +20,7 @@ use crate::pool;
 const FIRST_LANES: &str = include_str!("../../../src/store/postgres/tx/tick/first_lanes.sql");
 const LANES_BEHIND: &str = include_str!("../../../src/store/postgres/tx/tick/lanes_behind.sql");
 
-/// More lanes than so many are read in pages.
+/// If there are more lanes than this, they are read in pages.
 const NAMED: usize = 2;
 
 fn names(prefix: &str, count: usize) -> Vec<String> {
@@ -43,7 +43,8 @@ fn granted(store: &PostgresStore, budget: usize) -> Vec<String> {
     granted.into_iter().map(|task| task.key.task.to_string()).collect()
 }
 
-/// As many lanes as are read in pages, one task each, in a pool of so many slots. The first one is granted.
+/// Enough lanes to be read in pages, with one task each, in a pool of this many slots. The first task is
+/// granted.
 fn scene(lanes: usize, slots: Slots) -> Scene {
     let scene = Scene::new();
     scene.store.write(|tx| tx.define([PoolSpec::new("narrow", slots)?], IfExists::Replace)).unwrap();
@@ -104,8 +105,8 @@ fn a_tick_that_is_rolled_back_marks_nothing() {
     scene.audit();
 }
 
-/// A give-back that is open wakes nobody, and one that is rolled back neither. What a tick names, it looks at though it
-/// sleeps: so there are more slots than that.
+/// A give-back wakes no lane while its transaction is open, nor if that is rolled back. What a tick names, it
+/// looks at though it sleeps: so there are more slots than that.
 #[test]
 fn what_gives_back_wakes_when_it_is_folded() {
     for level in LEVELS {

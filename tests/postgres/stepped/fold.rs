@@ -13,8 +13,8 @@ const FOLD_FEW: &str =
 /// What stands in it behind its first look.
 const AFTER_FIRST: &str = "IF split_part(last.seen::text, ':', 3) <> '' THEN";
 
-/// Folds at most so many deltas, as a tick does, and returns how many these were. Fails the test if a counter
-/// does not fit.
+/// Folds at most this many deltas, as a tick does, and returns how many these were. Fails the test if a
+/// counter does not fit.
 fn fold(scene: &Scene, most: usize) -> i64 {
     let folded = scene.ask(&format!(
         "BEGIN; LOCK TABLE sm.tick_lock IN EXCLUSIVE MODE;\n{}; COMMIT",

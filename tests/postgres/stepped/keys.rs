@@ -44,7 +44,7 @@ fn two_enqueues_of_one_key() {
     }
 }
 
-/// Nobody waits to enqueue a task that is there, whatever somebody else does with it.
+/// Enqueueing a task that exists never waits, whatever another transaction does with it.
 #[test]
 fn a_known_key_waits_for_no_one() {
     for level in LEVELS {

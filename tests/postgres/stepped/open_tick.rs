@@ -15,7 +15,7 @@ pub struct OpenTick {
 }
 
 impl OpenTick {
-    /// Makes a tick that grants at most so many tasks.
+    /// Makes a tick that grants at most this many tasks.
     pub fn begin(scene: &Scene, at: Timestamp, budget: usize) -> Self {
         let store = scene.scratch.open(|options| options);
         let (go, wait): (Sender<bool>, Receiver<bool>) = channel();

@@ -95,7 +95,7 @@ pub fn run<'a>(order: &[bool], one: &mut Actor<'a>, two: &mut Actor<'a>) {
     assert!(one.is_over() && two.is_over());
 }
 
-/// All orders of so many steps of the first one and so many of the second.
+/// All orders of this many steps of the first one and this many of the second.
 pub fn all(first: usize, second: usize) -> Vec<Vec<bool>> {
     match (first, second) {
         (0, _) => vec![vec![false; second]],

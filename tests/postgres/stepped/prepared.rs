@@ -104,7 +104,7 @@ fn whatever_is_prepared_others_pass() {
     }
 }
 
-/// Ticks, and nobody else, wait for a prepared definition.
+/// Only ticks wait for a prepared definition.
 #[test]
 fn a_prepared_definition_stops_ticks_alone() {
     let Some(server) = OwnServer::start() else { return };

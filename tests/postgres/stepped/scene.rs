@@ -27,7 +27,7 @@ pub fn now() -> Timestamp {
     Timestamp::from_micros(1_000_000_000)
 }
 
-/// An instant so many seconds later.
+/// An instant this many seconds later.
 pub fn later(seconds: u64) -> Timestamp {
     now() + Duration::from_secs(seconds)
 }
@@ -120,7 +120,7 @@ impl Scene {
     /// A scene on this server.
     pub fn at(server: &str) -> Self {
         let scratch = Scratch::new();
-        // Nobody waits here but by mistake.
+        // A wait here is a mistake.
         let options = scratch.options().lock_timeout(Duration::from_secs(5));
         let store = PostgresStore::connect(server, options).unwrap();
         store
@@ -131,7 +131,7 @@ impl Scene {
         Self { scratch, store, plain: Plain::connect(&url()) }
     }
 
-    /// Returns a text of the crate's or of a test's with this schema, and with these values for `$1`, `$2`, ….
+    /// Returns the crate's or a test's text with this schema, and with these values for `$1`, `$2`, ….
     pub fn sql(&self, text: &str, values: &[&str]) -> String {
         let mut sql = text.replace("sm.", &format!("\"{}\".", self.scratch.0));
         for (at, value) in values.iter().enumerate().rev() {

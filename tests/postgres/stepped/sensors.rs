@@ -114,7 +114,7 @@ fn two_ends_of_one_sensor() {
 }
 
 /// A worker renews its leases after their end, and another one takes its shards. Both have read the leases before either
-/// writes: the shards have one worker, whoever comes first.
+/// writes: the shards have one worker, whichever comes first.
 #[test]
 fn a_late_renewal_and_a_takeover() {
     for late_first in [true, false] {

@@ -1,4 +1,4 @@
-//! While a host's transaction is open, nobody waits for it but who wants the same task.
+//! While a host's transaction is open, only transactions that want the same task wait for it.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ fn services_pass_whoever_is_open() {
     }
 }
 
-/// Ticks wait for it, and nobody else does.
+/// Only ticks wait for it.
 #[test]
 fn all_but_ticks_pass_an_open_definition() {
     let scene = Scene::new();

@@ -56,7 +56,7 @@ impl Child {
         self.input = None;
     }
 
-    /// Waits until it ends by itself. Returns what it said and was not read yet.
+    /// Waits until it ends on its own. Returns what it said and was not read yet.
     pub fn join(mut self) -> Vec<String> {
         let said = self.lines.iter().collect();
         self.process.wait().unwrap();

@@ -37,7 +37,7 @@ pub fn upgrade_under_load(kind: &str) {
     }
     assert!(said.of("refused ").is_empty(), "{:?}", said.of("refused "));
 
-    // Whoever is left of the old version is refused, and told what to do.
+    // Processes of the old version that are left are refused, and the error says what to do.
     new::upgrade(&place, true).unwrap();
     for (name, child) in olds.into_iter().chain([again]) {
         let lines = child.join();

@@ -24,7 +24,7 @@ mod new {
     include!("one_build.rs");
 }
 
-/// What a process of version 1 is told by a schema that refuses it: what to do.
+/// The text with which a schema refuses a process of version 1. It says what to do.
 fn refused_text(text: &str) {
     let advice = "its schema has version 3, which needs a version of the crate that works at 2 or later, and this one \
                   works at 1: stop this process, and start one of a newer version";

@@ -101,7 +101,7 @@ pub fn enqueue(store: &dyn Store) -> Result<()> {
     store.write(|tx| tx.enqueue(Utc::now(), &[task("one", 0, 0)])).map(drop)
 }
 
-/// Enqueues a task in a transaction of the host's own, which stays open until `end` is called.
+/// Enqueues a task in the host's own transaction, which stays open until `end` is called.
 pub fn in_host_transaction(place: &Place, name: &str, end: impl FnOnce()) -> Result<()> {
     let new = task(name, 0, 0);
     match place {

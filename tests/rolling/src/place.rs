@@ -1,4 +1,4 @@
-//! Where a store is: a file, or a schema on the server of the crate's tests.
+//! Where a store is: a file, or a schema on the server that the crate's tests use.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ impl Place {
         Self::Postgres { url, schema: format!("rolling_{}_{number}", std::process::id()) }
     }
 
-    /// As a child is told it.
+    /// As a child receives it.
     pub fn arguments(&self) -> [&str; 2] {
         match self {
             Self::Sqlite(path) => ["sqlite", path.to_str().unwrap()],
@@ -55,7 +55,7 @@ impl Place {
         })
     }
 
-    /// Runs a text in one transaction, as a migrator of the host's does.
+    /// Runs a text in one transaction, as the host's own migrator does.
     pub fn run(&self, sql: &str) {
         match self {
             Self::Sqlite(path) => {

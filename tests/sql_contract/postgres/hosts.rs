@@ -80,7 +80,7 @@ fn above_read_committed_a_task_that_changed_since_is_refused() {
     }
 }
 
-/// Whoever repeats a call waits for the first one, and then finds what it did.
+/// A repeated call waits for the first one, and then finds what it did.
 #[test]
 fn a_repeated_call_waits_for_the_one_whose_outcome_is_unknown() {
     for commits in [true, false] {

@@ -207,7 +207,7 @@ fn the_cost_grows_with_the_items() {
         };
         let enqueued = timed("enqueue_many", &lists.iter().map(|list| &list[..]).collect::<Vec<_>>());
         let (mut granted, mut ticks) = (Vec::new(), 0);
-        // A tick folds so many deltas at a time.
+        // A tick folds a limited number of deltas at a time.
         while granted.len() < ITEMS {
             ticks += 1;
             assert!(ticks < 9, "{} tasks in round {round}", granted.len());

@@ -11,7 +11,7 @@ use crate::{Bench, Outcome, Scene, words};
 const ALONE: usize = 2_000;
 const BY_MANY: usize = 6_000;
 const BULK: usize = 40_000;
-/// So many that the first ticks of admitters that found nothing yet weigh little.
+/// Enough that the first ticks of admitters, which find nothing yet, hardly matter.
 const BESIDE: usize = 24_000;
 const IDLE: &str = "16";
 /// For how long idle admitters are left alone before the first enqueue: they connect, prepare their statements, and tick.

@@ -1,4 +1,4 @@
-//! How many tasks a second so many processes end, from the first one until nothing is left.
+//! How many tasks a second a number of processes end, from the first task until none is left.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -84,7 +84,7 @@ pub fn apply(
         }
         Some(query) => held(opened, query, &known, &mut verb, &mut done),
     };
-    // What was committed before a failure is told, too.
+    // What was committed before a failure is reported, too.
     let all = done.iter().all(|(_, done)| done.done);
     if ended.is_ok() || !done.is_empty() {
         report(&mut screen, &done);

@@ -42,7 +42,8 @@ pub fn set(
         return Ok(false);
     }
     let changed = opened.store.write(|tx| if pause { tx.pause(&subjects) } else { tx.resume(&subjects) })?;
-    // After the commit: a pause waits for the ticks before it, and so whoever sees it sees what they granted.
+    // After the commit. A pause waits for the ticks before it, so any reader of the pause also sees what they
+    // granted.
     let drains = opened.store.read(|tx| tx.drain(&subjects))?;
     let is_told = pause && !screen.is_json();
     let unknown = if is_told { unknown(opened.store.as_ref(), &subjects)? } else { Vec::new() };

@@ -74,8 +74,8 @@ pub(super) struct Group {
     pub(super) looked_at: Option<Timestamp>,
     /// When it was last asked.
     pub(super) asked_at: Option<Timestamp>,
-    /// While it is asked, at or before the instant since which a member waits for nothing but its last look, in
-    /// microseconds. Otherwise, and if all such members are told to end: never.
+    /// While it is being poked: an instant at or before the one since which a member waits only for its last
+    /// poke, in microseconds. Never if it is not being poked, or if all such members are already due to end.
     pub(super) overdue: i64,
 }
 

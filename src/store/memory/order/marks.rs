@@ -191,7 +191,7 @@ impl Order {
         }
     }
 
-    /// Removes marks of these queues that end by themselves until this instant, at most so many.
+    /// Removes at most this many marks of these queues that end on their own by this instant.
     pub(in crate::store::memory) fn wake_by(
         &mut self,
         clock: Timestamp,
@@ -216,7 +216,7 @@ impl Order {
         }
     }
 
-    /// Returns when the first mark of these queues ends by itself.
+    /// Returns when the first mark of these queues ends on its own.
     pub(in crate::store::memory) fn next_token(
         &self,
         queues: Option<&BTreeSet<QueueName>>,

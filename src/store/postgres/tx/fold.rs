@@ -38,7 +38,8 @@ impl Folded {
     }
 }
 
-/// Returns how many lanes there were after a fold that made some; it counts no more than it was told.
+/// Returns how many lanes there were after a fold that created some. It counts no further than the given
+/// limit.
 pub(super) fn lanes(answer: &Row) -> Outcome<usize> {
     let lanes: Option<i64> = row::value(answer, 6)?;
     Ok(lanes.and_then(|lanes| usize::try_from(lanes).ok()).unwrap_or(0))

@@ -59,7 +59,7 @@ pub(in crate::store) struct PostgresBackend<'w> {
 struct Db<'w> {
     wire: Box<dyn Wire + 'w>,
     touch: Touch,
-    /// Whether the transaction is one of the store's own.
+    /// Whether this is the store's own transaction.
     is_own: bool,
     /// Whether it gives numbers to changes of sensors at once when it notes them.
     numbers: bool,
@@ -67,7 +67,7 @@ struct Db<'w> {
     unnumbered: usize,
     /// How many of the names that are no longer used it forgets before it commits.
     old_names: i64,
-    /// Whether a transaction of the store's own has the tick lock, and so waits for nothing long.
+    /// Whether the store's own transaction has the tick lock. It then waits only briefly for anything else.
     hurries: bool,
     /// Whether its caller may rely on something that a tick's commit does not wait for.
     hands_out: bool,
@@ -116,7 +116,7 @@ impl<'w> PostgresBackend<'w> {
         Self { db, mode, is_whole: true }
     }
 
-    /// The same, in a transaction of the store's own.
+    /// The same, in the store's own transaction.
     pub(super) fn own(mut self, habits: &Arc<Habits>) -> Self {
         (self.db.is_own, self.db.habits) = (true, Arc::clone(habits));
         self

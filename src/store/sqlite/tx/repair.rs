@@ -43,7 +43,8 @@ impl Db<'_> {
             by_lane.insert(row.get(0)?, Sums { slots, leases, ready, tasks, ended });
             Ok(())
         })?;
-        // All that are known begin at nothing, because what nobody holds is not among the tasks.
+        // All known counters begin at zero, because a counter that no task holds does not occur among the
+        // tasks.
         let mut pools: BTreeMap<PoolName, i64> = BTreeMap::new();
         self.each(POOLS, |row| {
             pools.insert(row::name(row, 0)?, 0);

@@ -93,7 +93,7 @@ impl Ours {
         }
     }
 
-    /// Makes so many connections, as its peers do when they open a pool.
+    /// Opens this many connections, as its peers do when they open a pool.
     pub fn connect(&self, connections: usize) {
         let all_have_one = Barrier::new(connections);
         let take = || {
@@ -126,7 +126,7 @@ impl Ours {
         self.insist(|ours| ours.store.write(|tx| tx.last(|tx| tx.enqueue(now, &tasks))));
     }
 
-    /// Ends these attempts, grants and starts at most so many tasks, all in one transaction.
+    /// Ends these attempts, grants and starts at most this many tasks, all in one transaction.
     pub fn step(&self, ends: &[LeaseRef], most: usize) -> Vec<TaskRecord> {
         self.tick(ends, most, AdmitRequest::started)
     }

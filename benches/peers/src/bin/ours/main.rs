@@ -16,7 +16,7 @@ use program::{DONE, LONGEST_END, LONGEST_RENEWAL, begun, number, timed};
 use stationmaster::store::postgres::tokio_postgres::{NoTls, connect};
 use stationmaster::{LeaseRef, TaskRecord};
 
-/// Places that end tasks, each by itself.
+/// Places that end tasks, each one on its own.
 const PLACES: usize = 24;
 /// How long ends are gathered, and how many.
 const GATHER: Duration = Duration::from_millis(2);
@@ -26,7 +26,7 @@ fn leases(granted: &[TaskRecord]) -> Vec<LeaseRef> {
     granted.iter().map(TaskRecord::lease_ref).collect()
 }
 
-/// Grants and starts at most so many tasks; waits while there are none.
+/// Grants and starts at most this many tasks. Waits while there are none.
 fn grant(ours: &Ours, most: usize) -> Vec<TaskRecord> {
     wait_for(ours, || ours.step(&[], most))
 }
@@ -283,7 +283,7 @@ fn idle(admitters: usize) {
     });
 }
 
-/// So many transactions at a time, each of which does one thing and then stays open.
+/// Keeps this many transactions open at a time. Each does one thing and then stays open.
 async fn host(verb: &'static str, open: Duration, hosts: usize) {
     let mut own = Vec::new();
     let mut clients = Vec::new();

@@ -39,8 +39,8 @@ fn steps(plan: &serde_json::Value, into: &mut Vec<String>) {
     plan["Plans"].as_array().into_iter().flatten().for_each(|step| steps(step, into));
 }
 
-/// Two tasks of one lane are enqueued, folded, granted and ended, so that the lane is deleted. One end is told, one
-/// fold looks for what was open before, and one grant forgets a tick.
+/// Two tasks of one lane are enqueued, folded, granted and ended, so that the lane is deleted. One end is
+/// announced, one fold looks for what was open before, and one grant forgets a tick.
 async fn course(client: &Client, schema: &Schema) {
     let prepare = format!(
         "PREPARE enqueue AS {}; PREPARE grant_few AS {}; PREPARE grant_noted AS {}",

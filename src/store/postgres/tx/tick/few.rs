@@ -48,7 +48,7 @@ impl<'a> Few<'a> {
     }
 
     /// Counts them, and fails if not all were moved or if there is no room. Also forgets ticks from before an instant,
-    /// so many at most, and answers how many.
+    /// at most this many, and returns how many.
     pub(super) fn take(&self, batch: &GrantBatch<'_>, before: i64, most: i64) -> Statement {
         ask!(
             TAKE_FEW,

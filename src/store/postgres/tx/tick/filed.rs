@@ -276,9 +276,9 @@ impl Db<'_> {
         Ok(self.number(ask!(COUNT_LANES, clamp(most)))? >= most)
     }
 
-    /// Files all lanes, once more have ready tasks than a tick is to read. Or once there are so many that looking through
-    /// them costs more: others may be of queues that this tick does not serve, or without ready tasks. `live`: how many
-    /// there are, if that was counted.
+    /// Files all lanes, once more of them have ready tasks than a tick should read. Also once there are
+    /// enough that going through them costs more: some may be of queues that this tick does not serve, or
+    /// have no ready tasks. `live` is how many there are, if that was counted.
     pub(super) fn file_lanes_if_many(
         &mut self,
         query: &SurveyQuery,

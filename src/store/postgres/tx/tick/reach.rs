@@ -56,8 +56,8 @@ pub(super) struct Reach {
     read: BTreeSet<Place>,
     /// The ready tasks from the bound on that came with the lane, and how many were looked for.
     fetched: Option<(usize, Vec<Ready>)>,
-    /// In the second plan of a tick, which reads only what nobody else has locked: those of the early tasks,
-    /// once they were looked up.
+    /// In the second plan of a tick, which reads only what no other transaction has locked: those of the
+    /// early tasks, once they were looked up.
     free: Option<Option<Vec<Ready>>>,
 }
 
@@ -165,7 +165,7 @@ impl Reach {
     }
 }
 
-/// The lanes that the transaction met, by the numbers that it was told.
+/// The lanes that the transaction encountered, by the numbers that it received.
 #[derive(Debug, Default)]
 pub(in super::super) struct Reaches {
     lanes: HashMap<LaneId, Reach>,
