@@ -32,7 +32,6 @@ async fn client(schema: &Schema) -> Result<Client> {
 }
 
 /// Ends a task beside the host's own row. The first time, the result differs from what really happened.
-/// time.
 async fn effect(schema: &Schema, attempt: &Attempt, is_first: bool) -> Result<()> {
     let mut client = client(schema).await?;
     let name = attempt.task().key.task.as_str().to_owned();
