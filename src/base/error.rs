@@ -241,7 +241,7 @@ pub enum Invalid {
         /// What it does not support.
         what: &'static str,
     },
-    /// A store would have more of something than each tick can look at.
+    /// A store would have more of something than each tick can read.
     #[error("the store would have {count} {what}, more than {cap}: define fewer, or the keys themselves")]
     TooMany {
         /// What there would be too many of.

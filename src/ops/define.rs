@@ -9,7 +9,7 @@ use crate::id::{LimitKey, PoolName};
 use crate::store::contract::StoreTx;
 use crate::store::{ReadTx, Tx};
 
-/// The most families of a store: each tick looks at all of them.
+/// The most families of a store, because each tick reads all of them.
 const MAX_FAMILIES: usize = 1_000;
 
 impl Tx<'_> {
@@ -144,7 +144,7 @@ impl Tx<'_> {
     /// resumed. Returns which of them were not paused before.
     ///
     /// Anything with a name can be paused, defined or not. Sizes stay as they are, and work that holds a
-    /// lease continues. [`drain`](ReadTx::drain) shows when it has ended. Each tick looks at every pause, so
+    /// lease continues. [`drain`](ReadTx::drain) shows when it has ended. Each tick reads every pause, so
     /// pause a family rather than its thousand keys, and resume subjects that are no longer used.
     ///
     /// # Errors

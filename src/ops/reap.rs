@@ -63,9 +63,9 @@ pub(crate) fn reap_expired_by(
 /// All of their records are in memory at once, payloads included.
 const LOOKS: usize = 64;
 
-/// Locks at most `limit` expired leases with their runs. A task whose run another transaction holds is reaped later,
-/// and does not block those after it: if there are too many of that kind, twice as many leases are looked at, up to
-/// [`LOOKS`] times `limit`.
+/// Locks at most `limit` expired leases with their runs. A task whose run another transaction holds is reaped
+/// later, and does not block those after it: if there are too many of that kind, twice as many leases are
+/// read, up to [`LOOKS`] times `limit`.
 fn hold_free(tx: &mut Tx<'_>, expired_by: Timestamp, limit: usize) -> Result<Vec<TaskRecord>> {
     let mut looks_at = limit;
     loop {

@@ -6,7 +6,7 @@ use std::cell::Cell;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RunReads {
-    /// Rows of the index that were read, or tasks that a list looked at.
+    /// Rows of the index that were read, or tasks that a list read.
     pub rows: usize,
     /// Ranges that were searched, over all namespaces.
     pub seeks: usize,
@@ -17,9 +17,9 @@ thread_local! {
 }
 
 /// Runs the body, and returns what its queries on this thread read of the active-run index of the crate's
-/// stores, and how many tasks its lists looked at. Counting is off outside the body. Inside, it costs the SQL stores a
-/// second statement per query for runs. PostgreSQL counts only the rows that it returns, since the server filters out
-/// the others itself.
+/// stores, and how many tasks its lists read. Counting is off outside the body. Inside, it costs the SQL
+/// stores a second statement per query for runs. PostgreSQL counts only the rows that it returns, since the
+/// server filters out the others itself.
 pub fn count_run_reads<T>(body: impl FnOnce() -> T) -> (T, RunReads) {
     READS.set(Some(RunReads::default()));
     let answer = body();

@@ -50,7 +50,7 @@ struct Contender {
     entry: u64,
 }
 
-/// When something is looked at: by level, then tasks without a share in the order, then shares by turns.
+/// When something is considered: by level, then tasks without a share in the order, then shares by turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Turn {
     /// In a window those come first that miss no slots: they are in no window.
@@ -139,7 +139,8 @@ impl Contenders {
         self.changed.push(contender);
     }
 
-    /// Returns when a task that somebody else is to admit is looked at: as if nothing had been admitted before it.
+    /// Returns when a task that another tick is to admit is considered, as if nothing had been admitted
+    /// before it.
     pub(super) fn first_turn(&mut self, contender: usize, head: OrderKey) -> Turn {
         let Contender { pair, level, .. } = self.contenders[contender];
         let work = &mut self.pairs[pair];

@@ -92,7 +92,7 @@ pub(super) struct LaneWork {
 }
 
 impl Rule {
-    /// Returns when a task without a share is looked at.
+    /// Returns when a task without a share is considered.
     fn turn(&self, lane: &Lane, head: OrderKey) -> Turn {
         let is_last = matches!(self, Self::Window(_)) && !lane.keeps_slots;
         Turn { is_last, level: head.rank, place: Place::Alone(head) }
@@ -249,8 +249,8 @@ impl Planner {
         Need::Nothing
     }
 
-    /// Takes the lane whose first task is looked at next. Returns `None` if there is none, or if the first task of a lane
-    /// that was not read may come before.
+    /// Takes the lane whose first task is considered next. Returns `None` if there is none, or if the first
+    /// task of a lane that was not read may come before.
     fn next_lane(&mut self) -> Option<usize> {
         self.contenders.push_changed(&mut self.heap);
         loop {
@@ -280,7 +280,7 @@ impl Planner {
         self.heap.push(Reverse((turn, Next::Lane(at))));
     }
 
-    /// Returns whether the tick may admit or look at another task.
+    /// Returns whether the tick may admit or consider another task.
     fn goes_on(&mut self) -> bool {
         match &mut self.rule {
             Rule::Window(window) => {
@@ -385,7 +385,7 @@ impl Planner {
         self.lanes.into_iter().map(|work| work.lane).collect()
     }
 
-    /// Admits the head of a lane, or leaves the lane. A window looks at what it refuses and continues in the
+    /// Admits the head of a lane, or leaves the lane. A window counts what it refuses and continues in the
     /// lane.
     fn visit(&mut self, at: usize) {
         let keeps_slots = self.lanes[at].lane.keeps_slots;

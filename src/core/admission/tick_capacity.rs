@@ -39,17 +39,17 @@ pub(super) struct LimitWork {
     pub(super) barred: Bar,
 }
 
-/// Whether something was barred, and in which round of the tick.
+/// Whether something was excluded, and in which round of the tick.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Bar(Option<u32>);
 
 impl Bar {
-    /// Bars it. Returns whether it was not barred before.
+    /// Excludes it. Returns true if it was not excluded before.
     pub(super) fn put(&mut self, round: u32) -> bool {
         self.0.replace(self.0.unwrap_or(round)).is_none()
     }
 
-    /// Returns true from the round after the one in which it was barred.
+    /// Returns true from the round after the one in which it was excluded.
     pub(super) fn holds_in(self, round: u32) -> bool {
         self.0.is_some_and(|barred| barred < round)
     }

@@ -100,10 +100,10 @@ pub enum Reason {
         /// The task that they are reserved for.
         task: TaskId,
     },
-    /// It would fit, but the window did not reach it, or it was barred with another task. Only with
+    /// It would fit, but the window did not reach it, or it was excluded along with another task. Only with
     /// [`super::AirflowWindow`].
     OutsideWindow {
-        /// The number of tasks that each round looked at.
+        /// The number of tasks that each round considered.
         size: usize,
     },
     /// It would fit, but other transactions are changing it. A tick waits for none of them. Only on PostgreSQL.

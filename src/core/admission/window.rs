@@ -11,18 +11,18 @@ use crate::pool::{PoolRecord, Slots};
 
 /// The position of a tick in its rounds.
 ///
-/// A round that is followed by another one admitted nothing. Each task it looked at is barred by what it was
-/// refused for. So the next round looks at the tasks that follow, and the merge of the lanes continues where
-/// it is.
+/// A round that is followed by another one admitted nothing. Each task that it considered is excluded by what
+/// it was refused for. So the next round considers the tasks that follow, and the merge of the lanes
+/// continues where it is.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// The number of tasks that a round looks at.
+    /// The number of tasks that a round considers.
     size: usize,
-    /// The round, from 1. What is barred before the first round has 0.
+    /// The round, from 1. What is excluded before the first round has 0.
     round: u32,
-    /// The number of tasks that this round has looked at.
+    /// The number of tasks that this round has considered.
     seen: usize,
-    /// Whether this round barred something that was not barred before.
+    /// Whether this round excluded something that was not excluded before.
     learned: bool,
     missing: BTreeSet<LimitKey>,
     /// Those of them that were met.
@@ -57,7 +57,7 @@ impl Window {
         self.size
     }
 
-    /// Returns how many tasks this round may still look at.
+    /// Returns how many more tasks this round may consider.
     pub(super) fn left(&self) -> usize {
         self.size - self.seen
     }
@@ -79,15 +79,15 @@ impl Window {
             || lane.limits.iter().any(|(limit, _)| limits[*limit].barred.holds_in(self.round))
     }
 
-    /// Bars the pools that no round looks at.
+    /// Excludes the pools without open slots from all rounds.
     pub(super) fn bar_full(pools: &mut [PoolWork]) {
         for pool in pools.iter_mut().filter(|pool| pool.open().is_some_and(|open| open <= 0)) {
             pool.barred.put(0);
         }
     }
 
-    /// Looks at the first task of a lane that is not barred. Returns whether it is admitted; if not, bars
-    /// what prevented it.
+    /// Considers the first task of a lane that is not excluded. Returns whether it is admitted. If not,
+    /// excludes what prevented it.
     pub(super) fn look(
         &mut self,
         lane: &mut LaneWork,
@@ -96,7 +96,7 @@ impl Window {
         budget_left: usize,
     ) -> bool {
         // The order of these tests is Airflow's: the pool, the task's slots of it, workflow, task, task in
-        // the run. It decides what is barred, and so which tasks the next round looks at.
+        // the run. It decides what is excluded, and so which tasks the next round considers.
         self.seen += 1;
         let Some(pool) = lane.main_pool() else { return true };
         let (pool, needs) = (&mut pools[pool], i64::from(lane.lane.key.slots));
@@ -134,7 +134,7 @@ fn key_of(lane: &LaneWork, limits: &[LimitWork], scope: Scope) -> Option<usize> 
     lane.keys().find(|at| Scope::of(&limits[*at].key) == Some(scope))
 }
 
-/// Bars all instances of a task: everything that carries its key, or the lane if it carries none.
+/// Excludes all instances of a task: everything that carries its key, or the lane if it carries none.
 fn bar_task(lane: &mut LaneWork, limits: &mut [LimitWork], round: u32) -> bool {
     match key_of(lane, limits, Scope::Task) {
         Some(at) => limits[at].barred.put(round),

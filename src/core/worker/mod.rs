@@ -14,7 +14,8 @@
 //! | a handler returns | its end is stored at once, with others that wait; while handlers of one grant are being started, a moment later |
 //! | an attempt has run for as long as it may | its handler is asked to stop |
 //! | it ignores that for the patience | the attempt is given up: its end is stored although its handler is still working |
-//! | the worker is stopped | no group asks any more; attempts that did not begin are given back, the other handlers are asked to stop |
+//! | the worker is stopped | no group asks any more; attempts that did not begin are given back, the other
+//! handlers are asked to stop |
 //! | they ignore that for the patience | they are cut off; the leases of those that do not end within [`LAST_CALL`] are left to expire |
 
 mod ends;

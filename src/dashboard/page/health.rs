@@ -12,7 +12,7 @@ use crate::dashboard::words::{bytes, number, visible};
 use crate::store::contract::Discrepancy;
 use crate::task::{TaskQuery, TaskRecord};
 
-/// How many leased and ready tasks are looked at.
+/// How many leased and ready tasks are read.
 const SAMPLE: usize = 1_000;
 const SHOWN: usize = 20;
 

@@ -15,7 +15,7 @@ use crate::id::SensorKind;
 use crate::sensor::{PokerRow, SensorRecord};
 use crate::task::{TaskQuery, TaskState};
 
-/// How many sensors are looked at for the figures by kind.
+/// How many sensors are read for the figures by kind.
 const SAMPLE: usize = 1_000;
 const SHOWN: usize = 50;
 

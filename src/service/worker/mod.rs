@@ -182,8 +182,8 @@ impl Worker {
         gather_ends(length: Duration) { waits.gather = length }
         /// Sets after how long it asks for tasks even if nothing has woken it. Default: 5 seconds.
         longest_wait(length: Duration) { waits.at_most = length }
-        /// Sets how long a task may run: its handler is then told to stop. `None` sets no limit, which is the
-        /// default. A panic of `length` fails the attempt.
+        /// Sets how long a task may run. Its handler is then asked to stop. `None` sets no limit, which is
+        /// the default. A panic of `length` fails the attempt.
         max_run(length: impl Fn(&TaskRecord) -> Option<Duration> + Send + Sync + 'static) {
             max_run = Some(Arc::new(length))
         }

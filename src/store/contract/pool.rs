@@ -71,9 +71,10 @@ pub trait PoolTx {
     /// shares. Pairs for which the store keeps nothing may be left out.
     ///
     /// A store keeps a [`ShareUse`] for a share and a pool while the share has an open task whose own pool it
-    /// is, or tasks that hold slots of it. It begins as a newcomer's. When the last slot is returned, the
-    /// stamp becomes twice the number of grants, plus one. The next survey that promotes forgets those with
-    /// neither tasks nor slots. A share that comes back before that continues with its old one.
+    /// is, or tasks that hold slots of it. It begins like that of a new share. When the last slot is
+    /// returned, the stamp becomes twice the number of grants, plus one. The next survey that promotes
+    /// forgets those with neither tasks nor slots. A share that comes back before that continues with its old
+    /// one.
     fn shares(&mut self, pairs: &[(PoolName, LimitKey)]) -> StoreResult<(Vec<ShareUse>, i64)>;
 
     /// Pauses these subjects, or resumes them. Returns which of them it changed.

@@ -129,7 +129,7 @@ impl Lanes {
         self.counted(&self.ready)
     }
 
-    /// Returns the lanes of a queue that have ready tasks, by number. It looks at no lane of another queue.
+    /// Returns the lanes of a queue that have ready tasks, by number. It reads no lane of another queue.
     fn ready_of(&self, queue: &QueueName) -> impl Iterator<Item = (LaneId, &LaneKey, u64)> {
         self.by_queue.get(queue).into_iter().flat_map(|lanes| self.counted(lanes))
     }

@@ -45,7 +45,7 @@ impl Shares {
 }
 
 impl Transaction<'_> {
-    /// Changes the row of a share, which begins as that of a newcomer.
+    /// Changes the row of a share. It begins like that of a new share.
     pub(super) fn change_share(&mut self, pair: Pair, change: impl FnOnce(&mut ShareRow, i64)) {
         let grants = self.state.last.grants;
         let new = || {

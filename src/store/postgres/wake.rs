@@ -151,8 +151,8 @@ impl Announcer {
         true
     }
 
-    /// Announces what was committed, or may have been, to this store's own listeners and, unless `is_told`, to
-    /// others.
+    /// Announces what was committed, or may have been, to this store's own listeners and, unless `is_told`,
+    /// to others.
     pub(super) fn committed(&self, news: NewsSet, is_told: bool) {
         if news.is_empty() || self.wake == Wake::Never {
             return;

@@ -101,7 +101,7 @@ impl Planner {
         self.lanes[at].pools.iter().all(|(pool, _)| self.pools[*pool].reserved.is_none())
     }
 
-    /// Returns an upper bound, at least 1, on how many more tasks of a lane are looked at.
+    /// Returns an upper bound, at least 1, on how many more tasks of a lane are considered.
     fn room(&self, at: usize, left: usize) -> usize {
         let work = &self.lanes[at];
         if let Rule::Window(_) = self.rule

@@ -32,7 +32,7 @@ impl GroupRef {
 pub(super) enum Phase {
     /// It waits for its due time.
     Resting,
-    /// It was due; its answer has not come yet. It has no due time.
+    /// It is being poked: it was due, and its poke has not returned yet. It has no due time.
     Asked,
     /// Its poke hangs.
     Hung,
@@ -53,7 +53,7 @@ pub(super) struct Group {
     pub(super) last_timeout: i64,
     /// The smallest of its members.
     pub(super) poke_timeout: Option<Duration>,
-    /// When it is due, in microseconds. While it is asked: never.
+    /// When it is due, in microseconds. Never while it is being poked.
     pub(super) due: i64,
     /// The smallest of its members, when they registered.
     pub(super) interval: Duration,
@@ -61,7 +61,7 @@ pub(super) struct Group {
     pub(super) grows: bool,
     /// A member has left that may have been the earliest, the smallest or the only one that grows.
     pub(super) stale: bool,
-    /// A sensor registered since it was last asked, and waits for a first look.
+    /// True if a sensor registered since its last poke began, and waits for a first poke.
     pub(super) joined: bool,
     pub(super) first: u32,
     /// Another group with the same fingerprint.
@@ -72,10 +72,10 @@ pub(super) struct Group {
     pub(super) cost: u32,
     /// When it was last due, as far as it concerns its present members.
     pub(super) looked_at: Option<Timestamp>,
-    /// When it was last asked.
+    /// When its last poke began.
     pub(super) asked_at: Option<Timestamp>,
     /// While it is being poked: an instant at or before the one since which a member waits only for its last
-    /// poke, in microseconds. Never if it is not being poked, or if all such members are already due to end.
+    /// poke, in microseconds. Never if it is not being poked, or once all such members were set to end.
     pub(super) overdue: i64,
 }
 

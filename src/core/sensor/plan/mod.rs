@@ -175,7 +175,7 @@ impl Plan {
         self.groups.get(group).map(|found| found.kind)
     }
 
-    /// Returns true if a group waits for its answer that no sensor waits for.
+    /// Returns true if a group is being poked for which no sensor waits.
     pub(crate) fn has_deserted(&self) -> bool {
         self.groups.unwanted > 0
     }

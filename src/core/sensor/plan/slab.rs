@@ -53,7 +53,7 @@ impl<T> Slab<T> {
     }
 
     /// Drops the free places at the end. From then on assigns the lowest ones first, so that the end becomes
-    /// free over time. Values cannot move, because others refer to them by number. It looks at all places
+    /// free over time. Values cannot move, because others refer to them by number. It reads all places
     /// once in as many removals as a quarter of them, so a removal costs little on average.
     fn trim(&mut self) {
         while self.places.pop_if(|place| place.is_none()).is_some() {}

@@ -106,7 +106,7 @@ struct Naive {
     endings: BTreeMap<LeaseRef, EndReason>,
     /// The outages that go on in the store, and when a poke of its own found each to be over.
     stored: BTreeMap<Fingerprint, (Timestamp, Option<Timestamp>)>,
-    /// When targets were last looked at when their last sensor left.
+    /// When targets had last been poked when their last sensor left.
     looks: BTreeMap<Fingerprint, Timestamp>,
 }
 

@@ -82,7 +82,7 @@ pub struct TaskWalk<'a> {
     pub after: Option<&'a Place>,
     /// The most tasks to find.
     pub most: usize,
-    /// The most tasks to look at, at least `most`.
+    /// The most tasks to read, at least `most`.
     pub most_read: usize,
 }
 
@@ -110,7 +110,7 @@ impl<'a> TaskWalk<'a> {
         })
     }
 
-    /// Looks at tasks in the order of the walk until it should stop. Each comes with its number and whether
+    /// Reads tasks in the order of the walk until it should stop. Each comes with its number and whether
     /// it is wanted; `place` returns the place behind it.
     pub(crate) fn gather<K>(
         &self,

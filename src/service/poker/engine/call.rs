@@ -92,7 +92,7 @@ impl Call {
         call
     }
 
-    /// Returns what the poke that runs looks at.
+    /// Returns the requests of the running poke.
     pub(super) fn requests(&self) -> Vec<PokeRequest> {
         let request = |job: &Job| PokeRequest {
             kind: self.name.clone(),
@@ -178,7 +178,7 @@ impl Work {
         self.asked_at.checked_add(self.timeout)
     }
 
-    /// Returns when the call is to be looked at. One that is about to end is not.
+    /// Returns when the call is to be checked. One that is about to end is not.
     pub(super) fn check_at(&self) -> Option<Instant> {
         if self.asked.is_empty() {
             return None;

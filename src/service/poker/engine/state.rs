@@ -33,7 +33,7 @@ pub(in crate::service::poker) struct Standing {
     pub(in crate::service::poker) hung: usize,
     /// Threads that there may be.
     pub(in crate::service::poker) threads: usize,
-    /// When a call is to be looked at.
+    /// When a call is to be checked.
     pub(in crate::service::poker) check_at: Option<Instant>,
     until: Option<Instant>,
 }
@@ -62,7 +62,7 @@ pub(super) struct State {
     lines: BTreeMap<u32, Line>,
     /// The kind whose turn is next: of those on runtimes, and of those on threads.
     turns: [u32; 2],
-    /// Calls that have not ended, each with when it is looked at.
+    /// Calls that have not ended, each with when it is to be checked.
     calls: HashMap<u64, (Arc<Call>, Option<Instant>)>,
     checks: BTreeSet<(Instant, u64)>,
     begun: u64,
@@ -208,7 +208,7 @@ impl State {
         true
     }
 
-    /// Looks at the calls whose time for that has come. Returns futures to drop.
+    /// Checks the calls that are due for it. Returns futures to drop.
     pub(super) fn check(&mut self, now: Instant) -> Vec<Abandoned> {
         let mut abandoned = Vec::new();
         while let Some((_, number)) = self.checks.first().filter(|(at, _)| *at <= now).copied() {
