@@ -29,7 +29,7 @@ impl Told {
         self.histograms.get(series).map_or(&[], Vec::as_slice)
     }
 
-    /// The names of everything that was told.
+    /// The names of everything that it received.
     pub fn names(&self) -> Vec<&str> {
         let series = self.counters.keys().chain(self.gauges.keys()).chain(self.histograms.keys());
         series.filter_map(|series| series.split('{').next()).collect()

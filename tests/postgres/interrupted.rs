@@ -65,7 +65,7 @@ fn converse(mut client: TcpStream, word: &[u8], deed: &Deed, is_done: &AtomicBoo
     thread::spawn(move || {
         let _ = std::io::copy(&mut from, &mut to);
         let _ = to.shutdown(Shutdown::Both);
-        // A server that cannot answer ends the transaction, whatever else it was told.
+        // A server that cannot answer ends the transaction, whatever else it was sent.
         let _ = std::io::copy(&mut from, &mut std::io::sink());
     });
     let mut said = vec![0; 1 << 16];

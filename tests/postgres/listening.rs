@@ -44,7 +44,7 @@ struct Pair {
     scratch: Scratch,
 }
 
-/// What was told: tasks ready, capacity, sensors, events.
+/// What was announced: tasks ready, capacity, sensors, events.
 type Told = [bool; 4];
 
 const READY: Told = [true, false, false, false];
@@ -56,7 +56,7 @@ fn parts(change: Change) -> Told {
     [change.ready(), change.capacity(), change.sensors(), change.events()]
 }
 
-/// Waits until this is among what was told, and answers all of it.
+/// Waits until this is among what was announced, and returns all of it.
 fn told_until(told: &Receiver<Change>, enough: impl Fn(Told) -> bool) -> Told {
     let mut all = [false; 4];
     while !enough(all) {

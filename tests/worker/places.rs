@@ -176,7 +176,7 @@ fn all_that_a_worker_records_is_by_its_clock() {
     }
 }
 
-/// A clock that was set back by an hour once it was told to.
+/// A clock that is set back by an hour on request.
 #[derive(Debug, Clone, Default)]
 struct SetBack(Arc<AtomicBool>);
 

@@ -1,6 +1,6 @@
-//! Workers under fire: their processes are killed and frozen, their handlers panic, hang, fail and ignore that they are told
-//! to stop, their connections are terminated, their database is down for a third of the time. Every effect must take place
-//! exactly once, and every task must end.
+//! Workers under fire: their processes are killed and frozen, their handlers panic, hang, fail and ignore
+//! that they are asked to stop, their connections are terminated, their database is down for a third of the
+//! time. Every effect must take place exactly once, and every task must end.
 //!
 //! `STATIONMASTER_FIRE_SECONDS` sets how long there is fire (9 without it).
 #![cfg(all(unix, feature = "testing", any(feature = "sqlite", feature = "postgres")))]

@@ -139,7 +139,7 @@ impl Contenders {
         self.changed.push(contender);
     }
 
-    /// Returns when a task that another tick is to admit is considered, as if nothing had been admitted
+    /// Returns when a task that another admitter is to admit is considered, as if nothing had been admitted
     /// before it.
     pub(super) fn first_turn(&mut self, contender: usize, head: OrderKey) -> Turn {
         let Contender { pair, level, .. } = self.contenders[contender];

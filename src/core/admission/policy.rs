@@ -72,8 +72,8 @@ pub enum Policy {
 ///      instances, in every run and pool.
 ///    * The workflow limit is reached. This excludes the workflow.
 ///    * The definition is missing. The host fails the workflow's tasks.
-///    * The limit of the task, or of the task in its run, is reached. This excludes the one whose limit it
-///      is.
+///    * The limit of the task is reached, or that of the task in its run. This excludes the task, or the task
+///      in that run.
 ///    * The budget is spent. This excludes the task.
 /// 4. What a round excludes is left out from the next round on, not before.
 ///

@@ -429,10 +429,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a log of each lease: who is asked for and when, who is told and when, and that nothing
-        /// is asked for too often or too late.
-        /// Against a log of each lease: who is asked for and when, who is told and when, and that nothing
-        /// is asked for too often or too late.
+        /// Compares the keeper with a log of each lease: which is renewed and when, which holder is notified
+        /// and when, and that nothing is renewed too often or too late.
         #[test]
         fn leases_are_asked_for_in_time_and_holders_told_in_time(
             length_us in 1_000_u64..120_000_000,

@@ -1,4 +1,4 @@
-//! A renewal that was confirmed holds: no lease is reaped before the instant that its holder was told.
+//! A renewal that was confirmed holds: no lease is reaped before the instant that its holder received.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ use super::scene::{LEVELS, Scene, Verb, later, sensor};
 struct Follower {
     changes: u64,
     events: u64,
-    /// The attempt of each registration of the task whose end was told.
+    /// The attempt of each registration of the task whose end was announced.
     told: Vec<(i64, u64)>,
     /// The state and generation in which each change was found.
     found: Vec<(i64, u64, bool)>,
