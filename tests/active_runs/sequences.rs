@@ -8,7 +8,7 @@ use stationmaster::error::Result;
 use stationmaster::id::{Namespace, WorkflowId};
 use stationmaster::ops::StopBeforeStart;
 use stationmaster::run::{
-    ActiveQuery, RunBeat, RunClose, RunKey, RunRecord, RunStatus, SeriesBy, StartMethod,
+    ActiveQuery, Bucket, RunBeat, RunClose, RunKey, RunRecord, RunStatus, SeriesBy, StartMethod,
 };
 use stationmaster::store::{Store, Tx};
 use stationmaster::testing::raw;
@@ -212,14 +212,55 @@ fn apply(tx: &mut Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
     }
 }
 
-/// The time at work in each bucket is that of each single microsecond.
+/// A row of a series: its user, workflow and start method, and of each bucket the runs that were active, started and
+/// stopped, and the node-microseconds.
+type Row = (Option<String>, Option<WorkflowId>, Option<StartMethod>, Vec<[u64; 4]>);
+
+/// The numbers of each bucket are those that are counted run by run, and the time at work that of each single
+/// microsecond: of all runs together, and of each group.
 fn node_hours(tx: &mut Tx<'_>, query: &ActiveQuery, runs: &[RunRecord]) -> Result<()> {
-    const AS_OF: i64 = 60;
-    const WIDTH: u64 = 7;
     let (begin, end) = (query.begin.as_micros(), query.end.as_micros());
     if !(begin..begin + 70).contains(&end) {
         return Ok(());
     }
+    let all: Vec<&RunRecord> = runs.iter().collect();
+    let groups = |by: fn(&RunRecord) -> Row| {
+        let mut rows: Vec<Row> = runs.iter().map(by).collect();
+        rows.sort();
+        rows.dedup();
+        for row in &mut rows {
+            let group: Vec<&RunRecord> = runs.iter().filter(|run| by(run) == *row).collect();
+            row.3 = counted(&group, begin, end);
+        }
+        rows
+    };
+    let mut users = groups(|run| (run.user.clone(), None, None, Vec::new()));
+    users.sort_by_key(|row| std::cmp::Reverse(row.3.iter().map(|bucket| bucket[3]).sum::<u64>()));
+    let methods = groups(|run| (None, None, Some(run.method), Vec::new()));
+    let workflows =
+        groups(|run| (Some(run.key.namespace.to_string()), run.workflow.clone(), None, Vec::new()));
+    same(tx, query, SeriesBy::Nothing, &[(None, None, None, counted(&all, begin, end))])?;
+    same(tx, query, SeriesBy::Method, &methods)?;
+    // The namespace stands where users do.
+    same(tx, query, SeriesBy::Workflow, &workflows)?;
+    for most in [0, 1, 9] {
+        let mut rows = users.clone();
+        if rows.len() > most + 1 {
+            let of_the_first = |run: &&RunRecord| users[..most].iter().any(|row| row.0 == run.user);
+            let others: Vec<&RunRecord> = runs.iter().filter(|run| !of_the_first(run)).collect();
+            rows.truncate(most);
+            rows.push((None, None, None, counted(&others, begin, end)));
+        }
+        same(tx, query, SeriesBy::User { most }, &rows)?;
+    }
+    Ok(())
+}
+
+const AS_OF: i64 = 60;
+const WIDTH: usize = 7;
+
+/// Counts each bucket on its own.
+fn counted(runs: &[&RunRecord], begin: i64, end: i64) -> Vec<[u64; 4]> {
     let at = Timestamp::from_micros;
     let works = |run: &RunRecord, micros: i64| {
         let rests = run
@@ -232,15 +273,35 @@ fn node_hours(tx: &mut Tx<'_>, query: &ActiveQuery, runs: &[RunRecord]) -> Resul
         let mut known = run.nodes.iter().filter(|(since, _)| **since <= at(micros));
         known.next_back().map_or(1, |(_, nodes)| u64::from(*nodes))
     };
-    let of_bucket = |from: i64| -> u64 {
-        let whole =
-            (from..end.min(from + WIDTH as i64)).flat_map(|micros| runs.iter().map(move |run| (run, micros)));
-        whole.filter(|(run, micros)| works(run, *micros)).map(|(run, micros)| nodes(run, micros)).sum()
+    let bucket = |from: i64| {
+        let to = end.min(from + WIDTH as i64);
+        let within = |instant: Timestamp| (at(from)..at(to)).contains(&instant);
+        let count = |holds: &dyn Fn(&RunRecord) -> bool| runs.iter().filter(|run| holds(run)).count() as u64;
+        let work = |micros| {
+            runs.iter().filter(move |run| works(run, micros)).map(move |run| nodes(run, micros)).sum::<u64>()
+        };
+        [
+            count(&|run| run.is_active(at(from), at(to))),
+            count(&|run| within(run.start)),
+            count(&|run| run.stop.is_some_and(within)),
+            (from..to).map(work).sum(),
+        ]
     };
-    let expected: Vec<u64> = (begin..end).step_by(WIDTH as usize).map(of_bucket).collect();
-    let rows = tx.run_series(query, Duration::from_micros(WIDTH), SeriesBy::Nothing, at(AS_OF))?;
-    let found: Vec<u64> = rows[0].1.iter().map(|bucket| bucket.node_micros).collect();
-    check(found == expected, || format!("{query:?}: {found:?} node-microseconds are not {expected:?}"))
+    (begin..end).step_by(WIDTH).map(bucket).collect()
+}
+
+fn same(tx: &mut Tx<'_>, query: &ActiveQuery, by: SeriesBy, expected: &[Row]) -> Result<()> {
+    let rows =
+        tx.run_series(query, Duration::from_micros(WIDTH as u64), by, Timestamp::from_micros(AS_OF))?;
+    let found: Vec<Row> = rows
+        .into_iter()
+        .map(|(group, buckets)| {
+            let name = group.namespace.map(|name| name.to_string()).or(group.user);
+            let numbers = |bucket: &Bucket| [bucket.active, bucket.starts, bucket.stops, bucket.node_micros];
+            (name, group.workflow, group.method, buckets.iter().map(numbers).collect())
+        })
+        .collect();
+    check(found == expected, || format!("{query:?} by {by:?}: {found:?} is not {expected:?}"))
 }
 
 fn change(

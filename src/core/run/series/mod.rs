@@ -1,5 +1,6 @@
 //! Runs folded into buckets of time.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::record::{RunRecord, RunStatus};
+use super::record::{RunRecord, RunStatus, StartMethod};
 use crate::bounds::{MAX_BUCKETS, MAX_SERIES_BUCKETS};
 use crate::error::Invalid;
 use crate::id::{Namespace, WorkflowId};
@@ -25,6 +26,14 @@ pub enum SeriesBy {
     Namespace,
     /// One row per namespace and workflow.
     Workflow,
+    /// One row per start method.
+    Method,
+    /// One row per user, and one for runs without a user. The largest come first.
+    User {
+        /// How many of these rows are returned one by one: those with the most node-hours in the window. If two
+        /// or more are left, one last row adds them up ([`Group::others`]).
+        most: usize,
+    },
 }
 
 /// The buckets of a series: `[begin, begin + width)`, `[begin + width, …)` and so on. The last one is cut at
@@ -103,13 +112,19 @@ impl Bucket {
 }
 
 /// The runs that a row of a series counts.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Group {
-    /// The namespace; `None` if runs are not grouped.
+    /// The namespace; `None` if runs are not grouped by it.
     pub namespace: Option<Namespace>,
     /// The workflow; `None` if runs are not grouped by it, or have no workflow.
     pub workflow: Option<WorkflowId>,
+    /// The start method; `None` if runs are not grouped by it.
+    pub method: Option<StartMethod>,
+    /// The user; `None` if runs are not grouped by it, or have no user.
+    pub user: Option<String>,
+    /// If not 0, the row is the sum of this many groups that are not returned one by one ([`SeriesBy::User`]).
+    pub others: usize,
 }
 
 /// Active runs, starts, stops and node-hours per bucket of time.
@@ -139,6 +154,16 @@ struct Sums {
     part: i128,
 }
 
+impl Sums {
+    fn add(&mut self, other: &Self) {
+        self.active += other.active;
+        self.whole += other.whole;
+        self.starts += other.starts;
+        self.stops += other.stops;
+        self.part += other.part;
+    }
+}
+
 impl Series {
     /// Creates an empty series. Open runs count as at work until `as_of`.
     pub(crate) fn new(spec: SeriesSpec, as_of: Timestamp) -> Self {
@@ -154,11 +179,9 @@ impl Series {
         if !run.is_active(Timestamp::from_micros(spec.begin), Timestamp::from_micros(spec.end)) {
             return Ok(());
         }
-        let namespace = (spec.by != SeriesBy::Nothing).then(|| run.key.namespace.clone());
-        let workflow = run.workflow.clone().filter(|_| spec.by == SeriesBy::Workflow);
         let buckets = spec.buckets();
         let count = buckets.saturating_mul(self.rows.len() + 1);
-        let row = match self.rows.entry(Group { namespace, workflow }) {
+        let row = match self.rows.entry(Group::of(run, spec.by)) {
             Entry::Occupied(row) => row.into_mut(),
             Entry::Vacant(_) if count > MAX_SERIES_BUCKETS => {
                 return Err(Invalid::Buckets { count, cap: MAX_SERIES_BUCKETS });
@@ -194,16 +217,59 @@ impl Series {
         Ok(())
     }
 
-    /// Returns the rows, by group; each has every bucket. If runs are not grouped, or there are none, there
-    /// is one row.
+    /// Returns the rows, by group; each has every bucket. If runs are not grouped, there is one row.
     pub(crate) fn finish(mut self) -> Vec<(Group, Vec<Bucket>)> {
         if self.spec.by == SeriesBy::Nothing {
-            let all = Group { namespace: None, workflow: None };
-            self.rows.entry(all).or_insert_with(|| vec![Sums::default(); self.spec.buckets()]);
+            let none = || vec![Sums::default(); self.spec.buckets()];
+            self.rows.entry(Group::default()).or_insert_with(none);
         }
         let spec = self.spec;
-        self.rows.into_iter().map(|(group, sums)| (group, buckets(&spec, &sums))).collect()
+        let rows = match spec.by {
+            SeriesBy::User { most } => largest(&spec, self.rows, most),
+            _ => self.rows.into_iter().collect(),
+        };
+        rows.into_iter().map(|(group, sums)| (group, buckets(&spec, &sums))).collect()
     }
+}
+
+impl Group {
+    /// Returns the group of a run.
+    fn of(run: &RunRecord, by: SeriesBy) -> Self {
+        let mut group = Self::default();
+        match by {
+            SeriesBy::Nothing => {}
+            SeriesBy::Namespace => group.namespace = Some(run.key.namespace.clone()),
+            SeriesBy::Workflow => {
+                group.namespace = Some(run.key.namespace.clone());
+                group.workflow.clone_from(&run.workflow);
+            }
+            SeriesBy::Method => group.method = Some(run.method),
+            SeriesBy::User { .. } => group.user.clone_from(&run.user),
+        }
+        group
+    }
+}
+
+/// Returns the rows with the most node-hours, the largest first, and the sum of the others as the last one.
+fn largest(spec: &SeriesSpec, rows: BTreeMap<Group, Vec<Sums>>, most: usize) -> Vec<(Group, Vec<Sums>)> {
+    let work = |sums: &[Sums]| -> u128 {
+        buckets(spec, sums).iter().map(|bucket| u128::from(bucket.node_micros)).sum()
+    };
+    let mut rows: Vec<_> = rows.into_iter().map(|row| (work(&row.1), row)).collect();
+    // Stable: users with the same node-hours stay in the order of their names.
+    rows.sort_by_key(|(work, _)| Reverse(*work));
+    let mut rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
+    // A single other user is named: a sum of one would only hide the name.
+    if rows.len() <= most.saturating_add(1) {
+        return rows;
+    }
+    let others = rows.split_off(most);
+    let mut sum = (Group { others: others.len(), ..Group::default() }, vec![Sums::default(); spec.buckets()]);
+    for (_, sums) in &others {
+        sum.1.iter_mut().zip(sums).for_each(|(sum, sums)| sum.add(sums));
+    }
+    rows.push(sum);
+    rows
 }
 
 fn buckets(spec: &SeriesSpec, sums: &[Sums]) -> Vec<Bucket> {

@@ -99,14 +99,19 @@ fn groups_are_rows() {
             .unwrap()
     };
     let run = |namespace, id, workflow: Option<&str>| {
-        let run = RunRecord::open(RunKey::new(namespace, id).unwrap(), Timestamp::from_micros(1));
+        let mut run = RunRecord::open(RunKey::new(namespace, id).unwrap(), Timestamp::from_micros(1));
+        run.method = if workflow.is_some() { StartMethod::Triggered } else { StartMethod::Scheduled };
         workflow.into_iter().fold(run, |run, name| run.workflow(name.try_into().unwrap()))
     };
     let runs =
         [run("a", "1", Some("w")), run("a", "2", None), run("b", "1", Some("w")), run("a", "3", Some("w"))];
-    for (by, expected) in
-        [(SeriesBy::Nothing, vec![4]), (SeriesBy::Namespace, vec![3, 1]), (SeriesBy::Workflow, vec![1, 2, 1])]
-    {
+    for (by, expected) in [
+        (SeriesBy::Nothing, vec![4]),
+        (SeriesBy::Namespace, vec![3, 1]),
+        (SeriesBy::Workflow, vec![1, 2, 1]),
+        (SeriesBy::Method, vec![1, 3]),
+        (SeriesBy::User { most: 9 }, vec![4]),
+    ] {
         let mut series = Series::new(spec(by), Timestamp::from_micros(9));
         for run in &runs {
             series.add(run).unwrap();
@@ -114,6 +119,40 @@ fn groups_are_rows() {
         let rows = series.finish();
         assert_eq!(rows.iter().map(|(_, buckets)| buckets[0].active).collect::<Vec<_>>(), expected);
     }
+}
+
+#[test]
+fn the_largest_users_have_rows_and_the_others_one_together() {
+    let at = Timestamp::from_micros;
+    let rows = |users: &[(Option<&str>, u32)], most| {
+        let spec = SeriesSpec::new(at(0), at(10), Duration::from_micros(4), SeriesBy::User { most }).unwrap();
+        let mut series = Series::new(spec, at(99));
+        for (id, (user, nodes)) in users.iter().enumerate() {
+            let run = RunRecord::open(RunKey::new("n", format!("{id}")).unwrap(), at(3)).nodes(at(0), *nodes);
+            series.add(&user.iter().fold(run, |run, user| run.user(*user))).unwrap();
+        }
+        let rows = series.finish();
+        rows.into_iter()
+            .map(|(group, buckets)| {
+                let work: Vec<u64> = buckets.iter().map(|bucket| bucket.node_micros).collect();
+                (group.user, group.others, buckets[1].active, work)
+            })
+            .collect::<Vec<_>>()
+    };
+    let name = |name: &str| Some(name.to_owned());
+    let users =
+        [(Some("ann"), 1), (None, 3), (Some("bob"), 2), (Some("ann"), 4), (Some("cid"), 0), (Some("eve"), 2)];
+    assert_eq!(
+        rows(&users, 2),
+        [(name("ann"), 0, 2, vec![5, 20, 10]), (None, 0, 1, vec![3, 12, 6]), (None, 3, 3, vec![4, 16, 8]),]
+    );
+    assert_eq!(rows(&users, 0), [(None, 5, 6, vec![12, 48, 24])]);
+    let all = rows(&users, 9);
+    let names: Vec<_> = all.iter().map(|(user, ..)| user.as_deref()).collect();
+    assert_eq!(names, [Some("ann"), None, Some("bob"), Some("eve"), Some("cid")], "equal ones by name");
+    assert_eq!(rows(&users, 4), all, "a single other one is named");
+    assert_eq!(rows(&users, usize::MAX), all);
+    assert_eq!(rows(&[], 2), []);
 }
 
 #[test]
