@@ -196,6 +196,40 @@ const CASES: &[Case] = &[
         0,
         &[&["FROM", "ACTIVE", "NODE-HOURS"], &["ago", "1", "3.50"], &["3.50 node-hours in all."]],
     ),
+    // Open runs go on, so their last digit does, too.
+    (
+        &["active", "--from", "12h", "--by", "user"],
+        0,
+        &[
+            &["USER", "ACTIVE", "STARTED", "STOPPED", "NODE-HOURS"],
+            &["(no user)", "1", "1", "1", "3.50"],
+            &["ann", "1", "1", "0", "2.0"],
+            &["漢字\\u{1b}]0;owned", "1", "1", "0", "1.0"],
+            &["6.5", "node-hours in all."],
+        ],
+    ),
+    (
+        &["active", "--from", "12h", "--by", "user", "--limit", "1"],
+        0,
+        &[
+            &["USER"],
+            &["(no user)", "3.50"],
+            &["(2 others)", "2", "2", "0", "3.0"],
+            &["6.5", "node-hours in all."],
+        ],
+    ),
+    (
+        &["active", "--from", "12h", "--to", "6h", "--per", "6h", "--by", "method"],
+        0,
+        &[&["METHOD", "FROM", "ACTIVE"], &["scheduled", "ago", "1", "3.50"], &["3.50 node-hours in all."]],
+    ),
+    (
+        &["active", "--from", "12h", "--by", "workflow"],
+        0,
+        &[&["WORKFLOW", "ACTIVE"], &["prod (no workflow)", "2", "4.5"], &["prod/nightly", "1", "2.0"]],
+    ),
+    (&["active", "--from", "12h", "--by", "namespace"], 0, &[&["NAMESPACE"], &["prod", "3", "6.5"]]),
+    (&["active", "--from", "20h", "--to", "19h", "--by", "user"], 1, &[&["No run was active."]]),
     (&["active", "--from", "20h", "--to", "19h", "--per", "1h"], 1, &[&["No run was active."]]),
     (&["active", "--from", "20h", "--to", "19h"], 1, &[&["No run was active."]]),
     (
@@ -333,6 +367,15 @@ fn names_of_fields(world: &World) {
     let hour = 3_600_000_000_u64;
     let work: u64 = parts.iter().map(|part| part["node_micros"].as_u64().unwrap()).sum();
     assert!((hour * 7 / 2).abs_diff(work) < hour / 60, "{parts:?}");
+    let users =
+        world.json(&["active", "--from", "12h", "--per", "6h", "--by", "user", "--limit", "2"]).lines(0);
+    let told =
+        |part: &serde_json::Value| (part["user"].clone(), part["others"].clone(), part["starts"].clone());
+    let none = serde_json::Value::Null;
+    assert_eq!(told(&users[0]), (none.clone(), 0.into(), 1.into()));
+    assert_eq!(told(&users[2]), ("ann".into(), 0.into(), 0.into()));
+    assert_eq!(told(&users[3]), ("ann".into(), 0.into(), 1.into()));
+    assert_eq!((users.len(), &users[5]["user"]), (6, &HOSTILE.into()), "a single other one is named");
     let events = world.json(&["feed"]).lines(0);
     assert_eq!((&events[0]["seq"], &events[1]["state"]), (&1.into(), &"success".into()));
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use stationmaster::id::{Holder, LimitKey, Namespace, PoolName, QueueName, RunId, WorkflowId};
-use stationmaster::run::{RunStatus, StartMethod};
+use stationmaster::run::{RunStatus, SeriesBy, StartMethod};
 use stationmaster::task::{TaskQuery, TaskState};
 use stationmaster::{Error, Timestamp};
 
@@ -175,7 +175,8 @@ pub enum Command {
     /// Lists the runs that were active in a window, by default those that are now
     #[command(after_help = "Examples:\n  stationmaster --db jobs.db active --from 03:00 --to 04:00\n  \
         stationmaster --db jobs.db active --from 24h --count\n  \
-        stationmaster --db jobs.db active --from 24h --per 1h --user ann")]
+        stationmaster --db jobs.db active --from 24h --per 1h --user ann\n  \
+        stationmaster --db jobs.db active --from 7d --by user")]
     Active {
         /// The first instant of the window: a length ago (7d), a time of today in UTC (03:00), or a day and a time
         /// (2026-01-31T03:00)
@@ -204,8 +205,12 @@ pub enum Command {
         #[arg(long, conflicts_with_all = ["all", "after", "limit"])]
         count: bool,
         /// Shows active runs and node-hours instead, a line for each such length of the window
-        #[arg(long, value_name = "LENGTH", value_parser = length_of, conflicts_with_all = ["all", "after", "limit", "count"])]
+        #[arg(long, value_name = "LENGTH", value_parser = length_of, conflicts_with_all = ["after", "count"])]
         per: Option<Duration>,
+        /// Shows active runs and node-hours of each of these, of the whole window or with --per. Users with the most
+        /// node-hours come first, up to --limit or --all of them, and the others as one
+        #[arg(long, conflicts_with_all = ["after", "count"])]
+        by: Option<By>,
         #[command(flatten)]
         page: Page,
     },
@@ -298,6 +303,26 @@ pub enum Command {
         #[command(flatten)]
         sure: Sure,
     },
+}
+
+/// What tells the runs of a window apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    User,
+    Method,
+    Namespace,
+    Workflow,
+}
+
+impl By {
+    pub fn groups(self, page: &Page) -> SeriesBy {
+        match self {
+            Self::User => SeriesBy::User { most: if page.all { usize::MAX } else { page.limit() } },
+            Self::Method => SeriesBy::Method,
+            Self::Namespace => SeriesBy::Namespace,
+            Self::Workflow => SeriesBy::Workflow,
+        }
+    }
 }
 
 /// Keys of tasks.
@@ -426,15 +451,30 @@ impl Filter {
 /// Which part of a list is shown.
 #[derive(Debug, Clone, Args)]
 pub struct Page {
-    /// At most this many lines
-    #[arg(long, default_value_t = 50, value_parser = limit)]
-    pub limit: usize,
+    /// At most this many lines [default: 50]
+    #[arg(long, value_parser = limit)]
+    limit: Option<usize>,
     /// Goes on where the page before ended, which names this
     #[arg(long, value_name = "NEXT")]
     pub after: Option<String>,
     /// Shows the whole list, however long it is
     #[arg(long, conflicts_with = "limit")]
     pub all: bool,
+}
+
+impl Page {
+    pub fn of(limit: usize) -> Self {
+        Self { limit: Some(limit), after: None, all: false }
+    }
+
+    pub fn limit(&self) -> usize {
+        self.limit.unwrap_or(50)
+    }
+
+    /// Returns true if the length of the list was chosen.
+    pub fn is_sized(&self) -> bool {
+        self.all || self.limit.is_some()
+    }
 }
 
 /// The tasks that are changed.

@@ -122,7 +122,7 @@ fn query(pick: &Pick, screen: &Screen) -> std::result::Result<Option<TaskQuery>,
 /// Returns the first tasks of the list.
 fn listed(opened: &Opened, query: &TaskQuery, limit: usize) -> std::result::Result<Vec<TaskRecord>, Failure> {
     let mut found = Vec::new();
-    let page = Page { limit, after: None, all: false };
+    let page = Page::of(limit);
     show::walk(opened.store.as_ref(), query, &page, |tasks| found.extend(tasks))?;
     Ok(found)
 }

@@ -19,10 +19,10 @@ use std::io;
 
 use serde_json::json;
 use stationmaster::TaskKey;
-use stationmaster::run::RunKey;
+use stationmaster::run::{RunKey, SeriesBy};
 use stationmaster::store::Store;
 
-use crate::args::Command;
+use crate::args::{By, Command};
 use crate::failure::Failure;
 use crate::key;
 use crate::screen::Screen;
@@ -77,6 +77,12 @@ impl<'a> View<'a> {
             Command::Sensors { key, .. } if !key.is_empty() => view.tasks = key::tasks(key)?,
             Command::Runs { key } => view.runs = key::runs(key)?,
             Command::Feed { after, .. } => view.after = *after,
+            Command::Active { per, by, page, .. }
+                if page.is_sized() && (per.is_some() || by.is_some()) && *by != Some(By::User) =>
+            {
+                let why = "--limit and --all are for a list of runs, and for --by user";
+                return Err(Failure::Usage(why.into()));
+            }
             _ => {}
         }
         Ok(view)
@@ -103,13 +109,14 @@ impl<'a> View<'a> {
             Command::Workers { name: None, .. } => workers::list(store, screen),
             Command::Workers { name: Some(name), limit } => workers::of(store, screen, name, *limit),
             Command::Runs { .. } => runs::of(store, screen, &self.runs),
-            Command::Active { from, to, namespace, workflow, status, user, method, count, per, page } => {
+            Command::Active { from, to, namespace, workflow, status, user, method, count, per, by, page } => {
                 let window = runs::Window { from: *from, to: *to, namespace, workflow, status, user, method };
                 let query = window.query(screen.now);
                 if *count {
                     runs::count(store, screen, &query)
-                } else if let Some(per) = per {
-                    runs::series(store, screen, query, *per)
+                } else if per.is_some() || by.is_some() {
+                    let groups = by.map_or(SeriesBy::Nothing, |by| by.groups(page));
+                    runs::series(store, screen, query, *per, groups)
                 } else {
                     runs::active(store, screen, query, page)
                 }

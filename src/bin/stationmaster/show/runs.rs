@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use comfy_table::Color;
-use serde_json::json;
+use serde_json::{Value, json};
 use stationmaster::Timestamp;
 use stationmaster::id::{Namespace, WorkflowId};
-use stationmaster::run::{ActiveQuery, Bucket, RunKey, RunRecord, RunStatus, SeriesBy, StartMethod};
+use stationmaster::run::{ActiveQuery, Bucket, Group, RunKey, RunRecord, RunStatus, SeriesBy, StartMethod};
 use stationmaster::store::Store;
 use stationmaster::store::contract::RunPlace;
 
@@ -57,34 +57,69 @@ pub fn count(store: &dyn Store, screen: &mut Screen, query: &ActiveQuery) -> Fou
     Ok(runs > 0)
 }
 
-/// Shows the window in parts, those in which nothing was active left out on a terminal.
-pub fn series(store: &dyn Store, screen: &mut Screen, mut query: ActiveQuery, width: Duration) -> Found {
+/// Shows the window in parts, or as a whole if no width is asked for. Those in which nothing was active are left out
+/// on a terminal.
+pub fn series(
+    store: &dyn Store,
+    screen: &mut Screen,
+    mut query: ActiveQuery,
+    width: Option<Duration>,
+    by: SeriesBy,
+) -> Found {
     // The last seven days, a line for each seven, are one line: no second one begins with the present.
     if query.end == screen.now + BEYOND && query.begin < screen.now {
         query.end = screen.now;
     }
-    let rows = store.read(|tx| tx.run_series(&query, width, SeriesBy::Nothing, screen.now))?;
-    let buckets: Vec<_> = rows.into_iter().flat_map(|(_, buckets)| buckets).collect();
-    let is_active = buckets.iter().any(|bucket| bucket.active > 0);
+    let whole = query.end.saturating_duration_since(query.begin).max(BEYOND);
+    let rows = store.read(|tx| tx.run_series(&query, width.unwrap_or(whole), by, screen.now))?;
+    let is_active = rows.iter().any(|(_, buckets)| buckets.iter().any(|bucket| bucket.active > 0));
     if screen.is_json() {
-        for bucket in &buckets {
-            let line = screen.record(bucket).map_err(output)?;
+        for (group, bucket) in parts(&rows) {
+            let mut line = screen.record(bucket).map_err(output)?;
+            if let (true, Value::Object(fields), Value::Object(group)) =
+                (by != SeriesBy::Nothing, &mut line, screen.record(group).map_err(output)?)
+            {
+                fields.extend(group);
+            }
             screen.line(&line);
         }
     } else if !is_active {
         return nothing(screen, "No run was active.");
     } else {
-        let row = |bucket: &Bucket| {
+        let row = |(group, bucket): (&Group, &Bucket)| {
             let counts = [bucket.active, bucket.starts, bucket.stops].map(number);
             let hours = number(format!("{:.2}", bucket.node_hours()));
-            std::iter::once(screen.when(bucket.begin)).chain(counts).chain([hours]).collect::<Vec<_>>()
+            let from = width.map_or_else(|| field(""), |_| screen.when(bucket.begin));
+            [who(group, by), from].into_iter().chain(counts).chain([hours]).collect::<Vec<_>>()
         };
-        let rows: Vec<_> = buckets.iter().filter(|bucket| bucket.active > 0).map(row).collect();
-        screen.table(&["from", "active", "started", "stopped", "node-hours"], rows);
-        let hours: f64 = buckets.iter().map(Bucket::node_hours).sum();
+        let rows_shown: Vec<_> = parts(&rows).filter(|(_, bucket)| bucket.active > 0).map(row).collect();
+        let head = match by {
+            SeriesBy::User { .. } => "user",
+            SeriesBy::Method => "method",
+            SeriesBy::Namespace => "namespace",
+            _ => "workflow",
+        };
+        screen.table(&[head, "from", "active", "started", "stopped", "node-hours"], rows_shown);
+        let hours: f64 = parts(&rows).map(|(_, bucket)| bucket.node_hours()).sum();
         screen.say(&format!("{hours:.2} node-hours in all."));
     }
     Ok(is_active)
+}
+
+fn parts(rows: &[(Group, Vec<Bucket>)]) -> impl Iterator<Item = (&Group, &Bucket)> {
+    rows.iter().flat_map(|(group, buckets)| buckets.iter().map(move |bucket| (group, bucket)))
+}
+
+/// Returns whose runs a row counts.
+fn who(group: &Group, by: SeriesBy) -> Field {
+    match (by, &group.namespace, &group.workflow) {
+        (SeriesBy::User { .. }, ..) if group.others > 0 => field(format!("({} others)", group.others)),
+        (SeriesBy::User { .. }, ..) => field(group.user.as_deref().unwrap_or("(no user)")),
+        (SeriesBy::Method, ..) => maybe(group.method.map(word)),
+        (_, Some(namespace), Some(workflow)) => field(format!("{namespace}/{workflow}")),
+        (SeriesBy::Workflow, Some(namespace), None) => field(format!("{namespace} (no workflow)")),
+        (_, namespace, _) => maybe(namespace.as_ref()),
+    }
 }
 
 pub fn active(store: &dyn Store, screen: &mut Screen, mut query: ActiveQuery, page: &Page) -> Found {
@@ -92,7 +127,7 @@ pub fn active(store: &dyn Store, screen: &mut Screen, mut query: ActiveQuery, pa
     let mut found: Vec<RunRecord> = Vec::new();
     let next = loop {
         // One more tells whether there is a next page.
-        let size = if page.all { AT_ONCE } else { page.limit };
+        let size = if page.all { AT_ONCE } else { page.limit() };
         query = query.limit(size + 1);
         let mut runs = store.read(|tx| tx.active_runs(&query))?;
         let is_more = runs.len() > size;
@@ -207,11 +242,16 @@ fn nodes(run: &RunRecord, now: Timestamp) -> u32 {
 
 /// Returns who started it, and for whom.
 fn by(run: &RunRecord) -> String {
-    let method = format!("{:?}", run.method).to_lowercase();
+    let method = word(run.method);
     match &run.user {
         Some(user) => format!("{user}, {method}"),
         None => method,
     }
+}
+
+/// Returns a start method as it is typed.
+fn word(method: StartMethod) -> String {
+    format!("{method:?}").to_lowercase()
 }
 
 /// The place of a run as it can be typed: its JSON in hexadecimal digits.

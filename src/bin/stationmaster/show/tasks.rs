@@ -56,9 +56,9 @@ pub fn walk(
     page: &Page,
     mut each: impl FnMut(Vec<TaskRecord>),
 ) -> Result<Option<String>, Stop> {
-    let mut query = query.clone().limit(if page.all { AT_ONCE } else { page.limit });
+    let mut query = query.clone().limit(if page.all { AT_ONCE } else { page.limit() });
     query.after = page.after.clone();
-    let mut left = page.limit;
+    let mut left = page.limit();
     loop {
         let TaskPage { tasks, next, .. } = store.read(|tx| tx.list_tasks(&query))?;
         left = left.saturating_sub(tasks.len());
