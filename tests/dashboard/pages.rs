@@ -177,6 +177,54 @@ fn rows_of_runs_lead_on() {
     assert!(found.contains("<h1>Task prod/nightly/2026-01-31/load-00</h1>"), "{found}");
 }
 
+/// The node-hours of a window by user; a name leads to that user's runs, and a filter stays.
+#[test]
+fn runs_are_counted_by_user() {
+    use stationmaster::ops::StopBeforeStart;
+    use stationmaster::run::{RunKey, RunRecord, RunStatus};
+    use std::time::Duration;
+
+    let world = World::new();
+    let server = read_only(&world);
+    let users = |page: &str| {
+        let body = server.get(page).body;
+        let (_, section) = body.split_once("<section id=\"users\"").expect(page);
+        section.split("</section>").next().unwrap().to_owned()
+    };
+    let row = |name: &str, numbers: [&str; 4]| {
+        let fields = ["Active", "Started", "Stopped", "Node-hours"].into_iter().zip(numbers);
+        let fields =
+            fields.map(|(head, field)| format!("<td role=\"cell\" data-head=\"{head}\">{field}</td>"));
+        format!("{name}</th>{}", fields.collect::<String>())
+    };
+    let all = users("/runs?zoom=24h&status=completed");
+    let ann =
+        row("<a href=\"runs?zoom=24h&amp;status=completed&amp;user=ann\">ann</a>", ["1", "1", "1", "10.00"]);
+    assert!(all.contains(&ann), "{ann} is not in {all}");
+    assert!(users("/runs?zoom=24h&method=manual").contains("No run of this window has a user."));
+
+    // 20 users have a row, and the other four one together.
+    let long_ago = world.task("fails").enqueued_at - Duration::from_secs(20 * 86_400);
+    let hour = Duration::from_secs(3_600);
+    let run = |at: u32| {
+        let run = RunRecord::open(RunKey::new("prod", format!("of-{at:02}")).unwrap(), long_ago);
+        let run = if at == 23 { run } else { run.user(format!("user-{at:02}")) };
+        run.nodes(long_ago, 1 + at % 23).closed(long_ago + hour, RunStatus::Completed)
+    };
+    let runs: Vec<RunRecord> = (0..24).map(run).collect();
+    world.store.write(|tx| tx.record_runs(&runs, StopBeforeStart::Reject)).unwrap();
+    let from = (chrono::Utc::now() - chrono::Duration::days(21)).format("%Y-%m-%dT%H:%M");
+    let to = (chrono::Utc::now() - chrono::Duration::days(19)).format("%Y-%m-%dT%H:%M");
+    let all = users(&format!("/runs?from={from}&to={to}"));
+    let at = |text: &str| all.find(text).unwrap_or_else(|| panic!("{text} is not in {all}"));
+    assert!(
+        at(&row("user-22</a>", ["1", "1", "1", "23.00"])) < at(&row("user-03</a>", ["1", "1", "1", "4.00"]))
+    );
+    // Of users 00 to 02, and of the run of no user.
+    at(&row("4 others", ["4", "4", "4", "7.00"]));
+    assert!(!all.contains("user-02"), "{all}");
+}
+
 /// Both ends may be typed, to the second.
 #[test]
 fn a_window_between_two_instants_is_just_that() {

@@ -1,5 +1,7 @@
 //! The runs that were active in a window.
 
+use std::time::Duration;
+
 use maud::{Markup, html};
 
 use super::chart::{chart, numbers};
@@ -9,9 +11,13 @@ use super::{Look, Page};
 use crate::dashboard::params::link;
 use crate::dashboard::trouble::Trouble;
 use crate::dashboard::words::{absolute, number, short, visible};
-use crate::run::{ActiveQuery, Bucket, RunRecord, RunStatus, Series, SeriesBy, SeriesSpec, StartMethod};
+use crate::run::{
+    ActiveQuery, Bucket, Group, RunRecord, RunStatus, Series, SeriesBy, SeriesSpec, StartMethod,
+};
 
 const SHOWN: usize = 50;
+/// The most users who have a row.
+const USERS: usize = 20;
 /// The most runs that are read for a page.
 const MOST: usize = 10_000;
 
@@ -60,7 +66,12 @@ fn found(look: &Look<'_>) -> Result<Page, Trouble> {
         query.statuses.push(status.ok_or_else(|| Trouble::bad("status: there is no such status"))?);
     }
     let (runs, is_more) = read(look, &query)?;
-    let buckets = if is_more { Vec::new() } else { buckets(look, &query, &window, &runs)? };
+    let buckets = if is_more {
+        Vec::new()
+    } else {
+        let rows = series(look, &window, window.width(), SeriesBy::Nothing, &runs)?;
+        rows.into_iter().flat_map(|(_, buckets)| buckets).collect()
+    };
     let main = html! {
         (window.links(look))
         (filter(look, window.zoom()))
@@ -69,6 +80,7 @@ fn found(look: &Look<'_>) -> Result<Page, Trouble> {
         details.numbers { summary { "The numbers as a table" }
             div id="numbers" data-live { (numbers(&buckets)) }
         }
+        (section("users", "Users", &users(look, &window, &runs, is_more)?))
         (section("runs", "Runs", &list(look, &window, &runs, is_more)))
     };
     Ok(Page { is_live: window.is_live, ..Page::of(look, "Active runs", "runs", main) })
@@ -83,16 +95,54 @@ fn read(look: &Look<'_>, query: &ActiveQuery) -> Result<(Vec<RunRecord>, bool), 
     Ok((runs, is_more))
 }
 
-fn buckets(
+fn series(
     look: &Look<'_>,
-    query: &ActiveQuery,
     window: &Window,
+    width: Duration,
+    by: SeriesBy,
     runs: &[RunRecord],
-) -> Result<Vec<Bucket>, Trouble> {
-    let spec = SeriesSpec::new(query.begin, query.end, window.width(), SeriesBy::Nothing)?;
-    let mut series = Series::new(spec, look.now);
+) -> Result<Vec<(Group, Vec<Bucket>)>, Trouble> {
+    let mut series = Series::new(SeriesSpec::new(window.begin(), window.end(), width, by)?, look.now);
     runs.iter().try_for_each(|run| series.add(run))?;
-    Ok(series.finish().into_iter().next().map(|(_, buckets)| buckets).unwrap_or_default())
+    Ok(series.finish())
+}
+
+/// The users with the most node-hours in the window. Each name leads to the user's own runs.
+fn users(look: &Look<'_>, window: &Window, runs: &[RunRecord], is_more: bool) -> Result<Markup, Trouble> {
+    if is_more {
+        return Ok(html! { p.empty { "These are too many runs to be counted by user." } });
+    }
+    let whole = window.end().saturating_duration_since(window.begin());
+    let rows = if runs.iter().any(|run| run.user.is_some()) {
+        series(look, window, whole, SeriesBy::User { most: USERS }, runs)?
+    } else {
+        Vec::new()
+    };
+    let row = |(group, buckets): &(Group, Vec<Bucket>)| {
+        let sum = |of: fn(&Bucket) -> u64| number(buckets.iter().map(of).sum::<u64>());
+        let hours: f64 = buckets.iter().map(Bucket::node_hours).sum();
+        vec![
+            html! {
+                @match &group.user {
+                    Some(user) => a href=(window.with(look, &[("user", user)])) { (visible(user)) },
+                    None if group.others > 0 => { (number(group.others)) " others" },
+                    None => "no user",
+                }
+            },
+            html! { (sum(|bucket| bucket.active)) },
+            html! { (sum(|bucket| bucket.starts)) },
+            html! { (sum(|bucket| bucket.stops)) },
+            html! { (format!("{hours:.2}")) },
+        ]
+    };
+    let rows = rows.iter().map(row).collect();
+    let heads = ["User", "Active", "Started", "Stopped", "Node-hours"];
+    Ok(table(
+        "Runs of the window by user, the most node-hours first",
+        &heads,
+        rows,
+        "No run of this window has a user.",
+    ))
 }
 
 fn charts(window: &Window, buckets: &[Bucket], is_more: bool) -> Markup {
