@@ -40,7 +40,7 @@ pub(super) fn admitters(look: &Look<'_>, serving: &[Serving], leased: &[TaskReco
     let row = |(name, row): (&&Holder, &Row<'_>)| {
         vec![
             holder(name),
-            html! { @match row.serving { Some(one) => (serves(one)), None => "it has not told" } },
+            html! { @match row.serving { Some(one) => (serves(one)), None => "not known" } },
             html! {
                 @match row.serving {
                     Some(one) => {

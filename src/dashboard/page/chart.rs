@@ -15,14 +15,15 @@ pub(super) fn chart(id: &str, title: &str, buckets: &[Bucket], figure: impl Fn(&
     let shown = |figure: f64| {
         if figure.fract() == 0.0 { number(figure) } else { format!("{figure:.2}") }
     };
+    let highest = if most > 0.0 { format!("at most {}", shown(most)) } else { "none".to_owned() };
     let width = buckets.len().max(1) * 10;
     let height = |figure: f64| if most > 0.0 { figure / most * HEIGHT } else { 0.0 };
     let span = |bucket: &Bucket| format!("{} to {}", absolute(bucket.begin), absolute(bucket.end));
     html! {
         figure id=(id) {
-            figcaption { (title) span.note { " – at most " (shown(most)) } }
+            figcaption { (title) span.note { " – " (highest) } }
             svg.chart viewBox={ "0 0 " (width) " 100" } preserveAspectRatio="none" role="img"
-                aria-label={ (title) ", " (buckets.len()) " intervals, at most " (shown(most))
+                aria-label={ (title) ", " (buckets.len()) " intervals, " (highest)
                              ". The table below has the numbers." } {
                 line.grid x1="0" y1="50" x2=(width) y2="50" {}
                 @for (at, (bucket, figure)) in buckets.iter().zip(&figures).enumerate() {

@@ -121,7 +121,7 @@ pub(super) fn audit(look: &Look<'_>) -> Result<Page, Trouble> {
     };
     let rows: Vec<_> = found.iter().take(1_000).map(row).collect();
     let main = html! {
-        p.notice id="verdict" {
+        p.notice.fine[found.is_empty()] id="verdict" {
             @if found.is_empty() { "Every counter is equal to what it counts." }
             @else { (number(found.len())) " counters differ from what they count. A correct store has none." }
         }

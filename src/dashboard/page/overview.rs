@@ -113,7 +113,7 @@ fn pools_of(
                 @if is_paused { " " span.tag.warn { "paused" } }
             },
             bar(&slots, total),
-            html! { (counted(&[("state", "leased"), ("pool", name.as_str())], pool.used)) " of " @match total { Some(total) => (number(total)), None => "unlimited" } },
+            html! { (counted(&[("state", "leased"), ("pool", name.as_str())], pool.used)) @match total { Some(total) => { " of " (number(total)) }, None => ", no limit" } },
             html! { @match pool.open() { Some(open) => (number(open)), None => "–" } },
             counted(&[("state", "waiting"), ("pool", name.as_str())], waits),
             pause(look, "pool", name.as_str(), is_paused),
@@ -201,7 +201,7 @@ fn queues_of(look: &Look<'_>, mut queues: Vec<QueueRecord>, paused: &HashSet<Sub
     let heads = ["Queue", "Tasks", "Waiting", "Leased", "Sensing", "Served until", ""];
     html! {
         (table("Queues, the busiest first", &heads, rows, "No task is in a queue."))
-        (legend(&[("running", "leased"), ("sensing", "sensing"), ("scheduled", "waiting")]))
+        @if all > 0 { (legend(&[("running", "leased"), ("sensing", "sensing"), ("scheduled", "waiting")])) }
         @if all > MOST { p.note { "There are " (number(all - MOST)) " queues more." } }
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn reasons(counts: &[TaskCount], queues: &[QueueRecord], Sample(sampl
             }
         }
         (table("Reasons, those of the most tasks first", &["Reason", "Tasks", "For example"], rows.collect(),
-               "No task waits."))
+               "No task waits to run."))
         @if kinds > SHOWN { p.note { "There are " (number(kinds - SHOWN)) " reasons more." } }
     }
 }

@@ -253,12 +253,12 @@ fn list(look: &Look<'_>, window: &Window, runs: &[RunRecord], is_more: bool) -> 
         heads.push("Attributes");
     }
     html! {
-        p.note {
+        @if count > 0 { p.note {
             @if is_more { "More than " (number(MOST)) " runs were active. These are the last of the first " (number(MOST)) " by start; choose a shorter window for others." }
             @else if count > SHOWN { (number(count)) " runs were active; these are the last " (SHOWN) " by start." }
             @else if count == 1 { "1 run was active." }
             @else { (number(count)) " runs were active." }
-        }
+        } }
         (table("Runs that were active in the window", &heads, rows, "No run was active in this window."))
     }
 }

@@ -68,7 +68,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         @if !pokers.is_empty() {
             @for (kind, sensors) in unserved.iter().take(SHOWN) {
                 p.notice {
-                    "No worker serves kind " (visible(kind)) ": of those looked at, "
+                    "No worker serves kind " (visible(kind)) ": of those counted here, "
                     (number(*sensors)) @if *sensors == 1 { " sensor is" } @else { " sensors are" } " not poked."
                 }
             }
@@ -86,7 +86,10 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
 fn kinds(worker: &PokerRow) -> String {
     worker.kinds.as_ref().map_or_else(
         || "all kinds".to_owned(),
-        |kinds| kinds.iter().map(visible).collect::<Vec<_>>().join(", "),
+        |kinds| match kinds.is_empty() {
+            true => "none".to_owned(),
+            false => kinds.iter().map(visible).collect::<Vec<_>>().join(", "),
+        },
     )
 }
 
@@ -114,20 +117,27 @@ fn sharing(all: u64, sensors: &[SensorRecord]) -> Markup {
         ]
     });
     let shared = together.values().fold(0.0, |sum, hourly| sum + hourly);
+    if sensors.is_empty() {
+        return html! { p.empty { "No sensor waits." } };
+    }
+    // The others may wait for the same as these, which the first of a list cannot show.
+    let is_sample = all > sensors.len() as u64;
     html! {
         (sheet(vec![
             ("Waiting", html! { (number(all)) }),
-            ("Looked at", html! { (number(sensors.len())) @if sensors.len() == SAMPLE { ", the first of the list" } }),
-            ("Different things", html! { (number(targets)) }),
-            ("Pokes an hour, as they ask", html! {
+            ("Counted here", html! {
+                (number(sensors.len())) @if is_sample { ", the first of the list. The others may share with them" }
+            }),
+            ("Different targets", html! { (number(targets)) }),
+            ("Pokes an hour", html! {
                 (number(format!("{shared:.0}"))) @if alone > shared {
                     " instead of " (number(format!("{alone:.0}"))) ": sharing saves "
                     (format!("{:.0}", (1.0 - shared / alone) * 100.0)) " %"
                 }
             }),
         ]))
-        (table("Kinds, among those looked at", &["Kind", "Sensors", "Different things", "Sensors for a poke"],
-               rows.collect(), "No sensor waits."))
+        (table("Kinds of the sensors counted here", &["Kind", "Sensors", "Different targets", "Sensors per poke"],
+               rows.collect(), ""))
     }
 }
 

@@ -122,7 +122,7 @@ fn sensor_of(look: &Look<'_>, sensor: &SensorRecord, log: &[(Timestamp, String)]
         ("Fingerprint", html! { (sensor.fingerprint) }),
         ("Context", payload(look, Some(sensor.context.as_str()))),
     ]);
-    html! { (facts) (table("What happened to it, but for pokes", &["At", "What"], rows, "Nothing is known.")) }
+    html! { (facts) (table("What happened to it, without pokes", &["At", "What"], rows, "Nothing is known.")) }
 }
 
 fn runs(look: &Look<'_>, runs: &[RunRecord]) -> Markup {

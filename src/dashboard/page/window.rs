@@ -143,7 +143,7 @@ impl Window {
     pub(super) fn fields(look: &Look<'_>) -> Markup {
         html! {
             @for (name, label) in [("from", "From, UTC"), ("to", "To, UTC")] {
-                div {
+                div.instant {
                     label for=(name) { (label) }
                     input type="datetime-local" id=(name) name=(name) step="1"
                         value=(look.params.get(name).unwrap_or_default());

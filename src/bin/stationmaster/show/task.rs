@@ -121,7 +121,7 @@ fn sheet(screen: &mut Screen, life: &Life) {
         screen.say("\nSensor:");
         sensor_sheet(screen, sensor);
         let rows: Vec<_> = life.log.iter().map(|(at, what)| vec![screen.when(*at), field(what)]).collect();
-        screen.say("\nWhat happened to it, but for pokes:");
+        screen.say("\nWhat happened to it, without pokes:");
         screen.table(&["at", "what"], rows);
     }
 }
