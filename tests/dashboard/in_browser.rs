@@ -28,7 +28,7 @@ fn a_browser_shows_the_pages_and_keeps_them_up_to_date() {
     // Every page by its link, from the folder's own address.
     browser.open(&format!("{base}ops"));
     assert_eq!(browser.eval("location.pathname"), "/ops/overview");
-    for name in ["tasks", "runs", "sensors", "health", "audit", "overview"] {
+    for name in ["tasks", "runs", "sensors", "health", "audit", "overview", "next", "overview"] {
         browser.follow(&format!("a[href={name}]"));
         assert_eq!(browser.eval("document.querySelectorAll('h1').length"), 1, "{name}");
         assert_eq!(browser.eval("location.pathname"), format!("/ops/{name}"));

@@ -7,10 +7,12 @@ mod bulk;
 mod facts;
 mod http;
 mod in_browser;
+mod next;
 mod outage;
 mod pages;
 mod pictures;
 #[cfg(feature = "cli")]
 mod serve;
 mod stage;
+mod ten_questions;
 mod world;

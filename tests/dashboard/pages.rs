@@ -10,7 +10,7 @@ use stationmaster::dashboard::axum::Router;
 use crate::http::{Answer, Server, escaped, form, send};
 use crate::world::{HOSTILE, SECRET, World};
 
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 13] = [
     "/overview",
     "/tasks",
     "/tasks?state=waiting&pool=db",
@@ -20,6 +20,8 @@ const PAGES: [&str; 11] = [
     "/sensors",
     "/health",
     "/audit",
+    "/next",
+    "/next?queue=default",
     "/task?namespace=prod&workflow=nightly&run=2026-01-31&task=load-00",
     "/task?namespace=prod&workflow=nightly&run=2026-01-31&task=senses",
 ];

@@ -98,7 +98,7 @@ fn a_list_that_passes_tasks_costs_more_on_postgres() {
     assert!(cost(4_000) > 2 * cost(1_000), "the rows of scans say what a list reads");
 }
 
-/// The pages of the dashboard, but for the audit, which reads every task.
+/// The pages of the dashboard. The audit reads every task, and what would run next reads what is overdue, as a tick does.
 #[cfg(feature = "dashboard")]
 #[test]
 fn pages_cost_what_they_show_on_postgres() {

@@ -16,6 +16,10 @@ const REASONS: usize = 50;
 
 fn waits(look: &Look<'_>, why: &Explanation) -> Markup {
     let first = match why {
+        // The next tick of an admitter makes it ready; one that is long overdue says that there is none.
+        Explanation::NotBefore { due, .. } if *due <= look.now => {
+            Some(html! { "a tick: it was due " (both(*due, look.now)) })
+        }
         Explanation::NotBefore { due, .. } => Some(html! { "not before " (both(*due, look.now)) }),
         Explanation::Refused { .. } => None,
         why => Some(html! { (visible(why)) }),

@@ -6,6 +6,7 @@ mod chart;
 mod facts;
 mod health;
 mod life;
+mod next;
 mod overview;
 mod parts;
 mod reasons;
@@ -69,10 +70,11 @@ pub(super) type View = fn(&Look<'_>) -> Result<Page, Trouble>;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// All pages, by address, with how old what a reader sees may be.
-pub(super) const ALL: [(&str, View, Duration); 7] = [
+pub(super) const ALL: [(&str, View, Duration); 8] = [
     ("/overview", overview::view, SECOND),
     ("/tasks", tasks::view, SECOND),
     ("/task", task::view, SECOND),
+    ("/next", next::view, Duration::from_secs(2)),
     ("/runs", runs::view, Duration::from_secs(2)),
     ("/sensors", sensors::view, Duration::from_secs(2)),
     ("/health", health::view, Duration::from_secs(2)),

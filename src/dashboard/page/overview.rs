@@ -203,6 +203,7 @@ fn queues_of(look: &Look<'_>, mut queues: Vec<QueueRecord>, paused: &HashSet<Sub
         (table("Queues, the busiest first", &heads, rows, "No task is in a queue."))
         @if all > 0 { (legend(&[("running", "leased"), ("sensing", "sensing"), ("scheduled", "waiting")])) }
         @if all > MOST { p.note { "There are " (number(all - MOST)) " queues more." } }
+        @if all > 0 { p { a href="next" { "What would run next?" } } }
     }
 }
 
