@@ -19,8 +19,8 @@ use stationmaster::id::LimitKey;
 use stationmaster::ops::{AdmitRequest, Finish, StopBeforeStart};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::run::{RunKey, RunRecord, RunStatus, StartMethod};
-use stationmaster::sensor::{NewSensor, Settings};
-use stationmaster::service::{Poker, Service};
+use stationmaster::sensor::{NewSensor, PokeOutcome, Settings};
+use stationmaster::service::{PokeRequest, Poker, Service};
 use stationmaster::store::{SqliteStore, Store};
 use stationmaster::{NewTask, Result, TaskKey, TaskRecord};
 
@@ -117,7 +117,9 @@ fn fill(store: &Arc<SqliteStore>) -> Result<()> {
     store.write(|tx| tx.enqueue(now - HOUR / 6, &rest))?;
     admit(&**store, "worker-1", 4)?;
     admit(&**store, "worker-2", 3)?;
-    Poker::new(store.clone(), "poker-1".try_into()?).lease(HOUR).tick(now)?;
+    let poke = |_: &PokeRequest| PokeOutcome::NotYet;
+    let poker = Poker::new(store.clone(), "poker-1".try_into()?).lease(HOUR);
+    poker.kind("hive_partition".try_into()?, poke).kind("file_exists".try_into()?, poke).tick(now)?;
     // A day of runs, the more the later it is at night, on clusters that grow while they run.
     let mut runs = Vec::new();
     for at in 0..180_u32 {
@@ -167,7 +169,7 @@ fn pictures() {
     let task = "task?namespace=shop&workflow=nightly&run=2026-01-31&task=extract-clicks";
     take("overview.png", "overview", "light", wide);
     take("tasks.png", "tasks?state=success", "light", wide);
-    take("runs.png", "runs?zoom=24h", "dark", wide);
+    take("runs.png", "runs?zoom=24h", "dark", (1_200, 1_190));
     take("task-phone.png", task, "light", phone);
     take("sensors-phone.png", "sensors", "dark", phone);
     take("tasks-phone.png", "tasks?state=waiting", "light", phone);
