@@ -9,8 +9,9 @@ use crate::admission::{
     Candidate, LanePage, MARKS, NAMED, Need, Plan, Planner, Policy, Refusal, Serving, leave_unserved,
 };
 use crate::error::{Invalid, Result, StoreError, StoreResult};
-use crate::id::{Holder, LimitKey, QueueName, RequestId};
+use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId};
 use crate::lease::LeaseRef;
+use crate::pool::PoolRecord;
 use crate::store::Tx;
 use crate::store::contract::{
     Ahead, Forget, GrantBatch, LanesBehind, Mark, OrderKey, Survey, SurveyQuery, WhichPools,
@@ -165,6 +166,8 @@ pub struct Admission {
     pub next_due: Option<Timestamp>,
     /// When the holder has to announce again which queues it serves.
     pub(crate) tells_at: Option<Timestamp>,
+    /// The pools that had no open slot, if nothing was granted. Tasks that become ready there wait for capacity.
+    pub(crate) full: Vec<PoolName>,
 }
 
 impl Admission {
@@ -290,6 +293,7 @@ impl Tx<'_> {
                     let next_token = survey.next_token.map(|next| next.max(now));
                     let next_due = next_due.chain(plan.next_token).chain(next_token).min();
                     let (Plan { refusals, more_lanes, missing, .. }, promoted) = (plan, survey.promoted);
+                    let full = if granted.is_empty() { full_pools(&survey, request) } else { Vec::new() };
                     return Ok(Admission {
                         granted,
                         refusals,
@@ -298,6 +302,7 @@ impl Tx<'_> {
                         promoted,
                         next_due,
                         tells_at,
+                        full,
                     });
                 }
                 // The marks that rely on this plan are gone. The lanes that it read in pages are read again.
@@ -413,6 +418,15 @@ pub(crate) fn apply_families(survey: &mut Survey, policy: &Policy) -> Result<(),
 pub(crate) fn feed(planner: &mut Planner, survey: &Survey, now: Timestamp) {
     let clock = survey.clock.map_or(now, |last| last.max(now));
     planner.feed_capacity(&survey.pools, &survey.limits, &survey.rates, clock);
+}
+
+/// Returns the pools of a survey without an open slot. Other policies look at more than what fits.
+pub(super) fn full_pools(survey: &Survey, request: &AdmitRequest) -> Vec<PoolName> {
+    if request.policy != Policy::Backfill {
+        return Vec::new();
+    }
+    let is_full = |pool: &&PoolRecord| pool.open().is_some_and(|open| open <= 0);
+    survey.pools.iter().filter(is_full).map(|pool| pool.spec.name.clone()).collect()
 }
 
 /// How long announcements are kept after they stopped counting, because the holders' clocks differ.

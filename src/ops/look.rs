@@ -1,6 +1,6 @@
 //! A look before an admission tick: whether the tick would do anything.
 
-use super::admit::{Admission, AdmitRequest, apply_families, feed, needed_pools, tells_at};
+use super::admit::{Admission, AdmitRequest, apply_families, feed, full_pools, needed_pools, tells_at};
 use crate::admission::{Need, Planner, Policy};
 use crate::error::Result;
 use crate::store::ReadTx;
@@ -44,7 +44,9 @@ impl ReadTx<'_> {
         let plan = planner.finish();
         let next_due = survey.next_due.into_iter().chain(plan.next_token).chain(survey.next_token).min();
         let (refusals, more_lanes, missing) = (plan.refusals, plan.more_lanes, plan.missing);
-        let idle = Admission { refusals, more_lanes, missing, next_due, tells_at, ..Admission::default() };
+        let full = full_pools(&survey, request);
+        let idle =
+            Admission { refusals, more_lanes, missing, next_due, tells_at, full, ..Admission::default() };
         Ok(plan.admit.is_empty().then_some(idle))
     }
 }

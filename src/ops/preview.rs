@@ -85,6 +85,7 @@ impl ReadTx<'_> {
             promoted: promoted.count,
             next_due: survey.next_due.map(|due| due.max(now)).into_iter().chain(next_token).min(),
             tells_at: None,
+            full: Vec::new(),
         })
     }
 }

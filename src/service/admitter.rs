@@ -9,10 +9,9 @@ use super::incarnation;
 use super::keeper::Keeper;
 use super::observer::metrics::{ADMISSION_CONFLICTS, GRANTED, PROMOTED, REFUSED, WAIT_SECONDS};
 use super::observer::{Emitter, Observer, Reported, Tick, spans};
-use super::wanted::Wanted;
+use super::wanted::TaskWish;
 use crate::admission::{Policy, Reason};
 use crate::base::setters;
-use crate::core::admission::queue_mask::QueueMask;
 use crate::error::{Error, Invalid, Result};
 use crate::id::{Holder, QueueName, RequestId};
 use crate::ops::{Admission, AdmitRequest, Finish};
@@ -72,6 +71,8 @@ pub struct Admitter {
     last: Option<RequestId>,
     /// How many ticks in a row found nothing to do.
     idle_ticks: u32,
+    /// What wakes it.
+    wish: Option<Arc<TaskWish>>,
 }
 
 impl Admitter {
@@ -93,6 +94,7 @@ impl Admitter {
             ticks: 0,
             last: None,
             idle_ticks: 0,
+            wish: None,
         }
     }
 
@@ -136,7 +138,12 @@ impl Admitter {
         }
         let budget = self.budget.min(free);
         let (tick, mut runs) = (Tick::begin("admitter", spans::admit(&self.holder, budget)), 0);
+        let wish = self.wish.clone().unwrap_or_default();
+        wish.full(Vec::new());
         let answer = self.admit_within(budget, now, &mut runs);
+        if let Ok(admission) = &answer {
+            wish.full(admission.full.clone());
+        }
         let conflicts = runs.saturating_sub(1);
         let report = Admitted { admission: answer.as_ref().ok(), now, conflicts };
         self.emitter.ticked(&tick, Some(&report), answer.as_ref().err());
@@ -241,7 +248,7 @@ impl Service for Admitter {
     type Report = Admission;
 
     fn woken_by(&mut self, handle: &LoopHandle) {
-        handle.wants(Wanted::tasks_of(QueueMask::serving(self.serves.as_ref())));
+        handle.wants_tasks(self.wish.insert(Arc::new(TaskWish::new(self.serves.as_ref()))));
     }
 
     /// Runs [`Self::admit`] with the whole budget. The next tick is due at once if the budget was spent, and

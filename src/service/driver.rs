@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::handle_futures::{Change, Waiters};
-use super::wanted::Wanted;
+use super::wanted::{TaskWish, Wanted};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::time::Timestamp;
@@ -93,6 +93,8 @@ pub(super) struct State {
     for_cancels: Vec<Weak<Inner>>,
     /// What its services look for, as far as is known.
     pub(super) wanted: Option<Wanted>,
+    /// What its admitters look for.
+    pub(super) wishes: Vec<Arc<TaskWish>>,
     /// How often one of them reported that.
     pub(super) told_wants: u64,
 }

@@ -1,5 +1,10 @@
 //! What wakes a loop.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
 #[cfg(feature = "postgres")]
 use crate::error::Result;
 #[cfg(feature = "postgres")]
@@ -7,40 +12,59 @@ use crate::store::postgres::{Change, Listening, PostgresStore};
 
 use super::driver::{LoopHandle, Service};
 use crate::core::admission::queue_mask::QueueMask;
+use crate::id::{PoolName, QueueName};
 
 /// Kinds of changes for which the services behind a handle look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted {
-    kinds: u8,
-    /// The queues in which tasks may become ready.
-    queues: QueueMask,
-}
+pub(super) struct Wanted(u8);
 
 impl Wanted {
+    /// Slots or limits came back. Which tasks became ready matters to each [`TaskWish`].
+    const CAPACITY: Self = Self(1);
     /// Holders of leases were asked to stop.
-    pub(super) const CANCELS: Self = Self::kind(2);
+    pub(super) const CANCELS: Self = Self(2);
     /// Sensors were registered or ended.
-    pub(super) const SENSORS: Self = Self::kind(4);
+    pub(super) const SENSORS: Self = Self(4);
     /// The feed has more events.
-    pub(super) const EVENTS: Self = Self::kind(8);
-    const ALL: Self = Self { kinds: 15, queues: QueueMask::ALL };
+    pub(super) const EVENTS: Self = Self(8);
+    const ALL: Self = Self(31);
 
-    const fn kind(kinds: u8) -> Self {
-        Self { kinds, queues: QueueMask::NONE }
-    }
-
-    /// Tasks became ready in these queues, or slots or limits came back.
-    pub(super) const fn tasks_of(queues: QueueMask) -> Self {
-        Self { kinds: 1, queues }
-    }
-
-    pub(super) const fn and(self, other: Self) -> Self {
-        Self { kinds: self.kinds | other.kinds, queues: self.queues.and(other.queues) }
+    const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     #[cfg(feature = "postgres")]
     const fn has(self, other: Self) -> bool {
-        self.kinds & other.kinds != 0
+        self.0 & other.0 == other.0
+    }
+}
+
+/// The ready tasks for which one admitter looks.
+#[derive(Debug, Default)]
+pub(super) struct TaskWish {
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(dead_code, reason = "only PostgreSQL says where tasks became ready")
+    )]
+    queues: QueueMask,
+    /// The pools without an open slot. Nothing that becomes ready there can run before capacity comes back.
+    full: Mutex<Vec<PoolName>>,
+}
+
+impl TaskWish {
+    pub(super) fn new(serves: Option<&BTreeSet<QueueName>>) -> Self {
+        Self { queues: QueueMask::serving(serves), full: Mutex::default() }
+    }
+
+    /// Notes which pools are full, as an admitter has seen them. It begins each look with none: what becomes ready
+    /// during the look may have been too late for it, and slots may have come back before.
+    pub(super) fn full(&self, pools: Vec<PoolName>) {
+        *self.full.lock() = pools;
+    }
+
+    #[cfg(feature = "postgres")]
+    fn is_for(&self, change: Change) -> bool {
+        change.ready_in(self.queues, &self.full.lock())
     }
 }
 
@@ -50,6 +74,14 @@ impl LoopHandle {
         let mut state = self.state();
         state.wanted = Some(state.wanted.map_or(more, |wanted| wanted.and(more)));
         state.told_wants = state.told_wants.wrapping_add(1);
+    }
+
+    /// Notes the ready tasks for which an admitter of this handle looks.
+    pub(super) fn wants_tasks(&self, wish: &Arc<TaskWish>) {
+        self.wants(Wanted::CAPACITY);
+        let mut state = self.state();
+        state.wishes.retain(|known| Arc::strong_count(known) > 1 && !Arc::ptr_eq(known, wish));
+        state.wishes.push(Arc::clone(wish));
     }
 
     /// Gives the handle to a service. Without `wants`, it may look for anything.
@@ -63,7 +95,7 @@ impl LoopHandle {
 
     /// Wakes the loops of this handle after each commit, here or on another machine, that may have brought work for
     /// their services. For an [`Admitter`](super::Admitter) and a [`Worker`](super::Worker) that is returned capacity,
-    /// and tasks ready in the queues that they serve. For a worker, a [`Keeper`](super::Keeper) and an
+    /// and tasks ready in the queues that they serve, unless their pools were full at the last look. For a worker, a [`Keeper`](super::Keeper) and an
     /// [`Upkeep`](super::Upkeep) it is cancelled tasks, for a [`Poker`](super::Poker) sensors, for a
     /// [`FeedReader`](super::FeedReader) events. A host's [`Service`] is woken for all of this, and so is a handle
     /// without a service.
@@ -99,14 +131,20 @@ impl LoopHandle {
 
     #[cfg(feature = "postgres")]
     fn hear(&self, change: Change) {
-        let wanted = self.state().wanted.unwrap_or(Wanted::ALL);
-        let tasks = wanted.has(Wanted::tasks_of(QueueMask::NONE));
-        let (sensors, events) = (wanted.has(Wanted::SENSORS), wanted.has(Wanted::EVENTS));
+        let (wanted, wishes) = {
+            let state = self.state();
+            (state.wanted.unwrap_or(Wanted::ALL), state.wishes.clone())
+        };
+        let kinds = [
+            (change.capacity(), Wanted::CAPACITY),
+            (change.sensors(), Wanted::SENSORS),
+            (change.events(), Wanted::EVENTS),
+        ];
         if change.cancels() && wanted.has(Wanted::CANCELS) {
             self.wake_for_cancel();
-        } else if tasks && change.capacity() || sensors && change.sensors() || events && change.events() {
+        } else if kinds.iter().any(|(is_there, kind)| *is_there && wanted.has(*kind)) {
             self.wake();
-        } else if change.ready_in(wanted.queues) {
+        } else if change.ready() && wanted == Wanted::ALL || wishes.iter().any(|wish| wish.is_for(change)) {
             self.wake_for_ready();
         }
     }

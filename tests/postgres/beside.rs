@@ -1,15 +1,17 @@
 //! A commit announces itself on its own connection, and loops are woken for what their services look for.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stationmaster::Timestamp;
-use stationmaster::id::QueueName;
+use stationmaster::id::{PoolName, QueueName};
+use stationmaster::ops::Finish;
 use stationmaster::service::{Admitter, FeedReader, Keeper, LoopHandle, Poker, Service, Upkeep};
 use stationmaster::store::postgres::PostgresOptions;
-use stationmaster::store::{PostgresStore, Store, Tx};
+use stationmaster::store::{PostgresStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::{Feed, NewTask};
+use stationmaster::{Result, Timestamp};
 
 use crate::postgres_server::{OwnServer, Plain};
 use crate::scratch::Scratch;
@@ -132,4 +134,89 @@ fn a_handle_is_woken_for_what_its_services_look_for() {
     enqueue(&actor, "unheard");
     own.wait_since(before, Duration::from_millis(50));
     assert_eq!(own.seen(), before, "the listening has ended");
+}
+
+/// Does something after each transaction, before its caller knows the result.
+struct Between(Arc<PostgresStore>, Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl fmt::Debug for Between {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Store for Between {
+    fn info(&self) -> StoreInfo {
+        self.0.info()
+    }
+
+    fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
+        self.0.transact(mode, body)?;
+        let between = self.1.lock().unwrap().take();
+        between.into_iter().for_each(|between| between());
+        Ok(())
+    }
+}
+
+/// Tasks of a full pool cannot run until capacity comes back.
+#[test]
+fn an_admitter_is_not_woken_for_tasks_of_a_full_pool() {
+    let scratch = Scratch::new();
+    let (actor, store) =
+        (Arc::new(scratch.open(|options| options)), Arc::new(scratch.open(|options| options)));
+    ["one", "two"].iter().for_each(|name| put(&*actor, name).unwrap());
+    let between = Arc::new(Between(Arc::clone(&store), Mutex::default()));
+    let mut admitter = Admitter::new(between.clone(), "holder".try_into().unwrap());
+    let (handle, own) = (LoopHandle::new(), LoopHandle::new());
+    admitter.woken_by(&handle);
+    let _listening = [handle.listen(&store).unwrap(), own.listen(&store).unwrap()];
+    let enqueues = |pools: &[&str], name: &str| {
+        let tasks: Vec<NewTask> = pools
+            .iter()
+            .map(|pool| task(&format!("{name}-{pool}")).pool(PoolName::new(*pool).unwrap()))
+            .collect();
+        actor.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
+    };
+    // The last handle is woken last, and for everything.
+    let wakes = |what: &dyn Fn()| {
+        let (before, seen) = (handle.seen(), own.seen());
+        what();
+        own.wait_since(seen, LONG);
+        handle.seen() != before
+    };
+    let mut tick = || admitter.tick(Timestamp::UNIX_EPOCH).unwrap().granted;
+
+    assert!(wakes(&|| enqueues(&["one"], "first")));
+    let lease = tick().pop().unwrap().lease_ref();
+    assert!(wakes(&|| enqueues(&["one"], "second")), "the last look knew of no full pool");
+    assert_eq!(tick(), []);
+    assert!(!wakes(&|| enqueues(&["one"], "third")));
+    assert!(wakes(&|| enqueues(&["two"], "first")));
+    assert!(wakes(&|| enqueues(&["one", "two"], "fourth")));
+    assert_eq!(tick().len(), 1);
+    assert_eq!(tick(), []);
+    assert!(!wakes(&|| enqueues(&["one", "two"], "fifth")), "both are full");
+    assert!(wakes(&|| enqueues(&["one", "two", "default_pool"], "sixth")), "many pools are all of them");
+    assert_eq!(tick().len(), 1);
+    assert_eq!(tick(), []);
+
+    // What is not full any more, and gets a task while the admitter looks.
+    let waiting =
+        ["second", "third", "fourth", "fifth", "sixth"].map(|name| task(&format!("{name}-one")).key);
+    let empties = |tx: &mut Tx<'_>| {
+        tx.finish(Timestamp::UNIX_EPOCH, &[Finish::success(lease)])?;
+        tx.cancel(Timestamp::UNIX_EPOCH, LONG, &waiting, "by hand").map(drop)
+    };
+    assert!(wakes(&|| actor.write(empties).unwrap()));
+    let (actor, own) = (Arc::clone(&actor), own.clone());
+    let come = move || {
+        let (seen, late) = (own.seen(), task("late").pool(PoolName::new("one").unwrap()));
+        actor.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&late))).unwrap();
+        own.wait_since(seen, LONG);
+    };
+    *between.1.lock().unwrap() = Some(Box::new(come));
+    let before = handle.seen();
+    assert_eq!(tick(), []);
+    assert_ne!(handle.seen(), before, "the look was too early for it");
+    assert_eq!(tick().len(), 1);
 }

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use super::hub::{Hub, Inbox};
 use super::news::{News, NewsSet};
 use crate::core::admission::queue_mask::QueueMask;
+use crate::id::PoolName;
 
 /// What may have changed, so that a look is worthwhile. See [`super::PostgresStore::on_change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,9 +25,9 @@ impl Change {
         self.0.has(News::Ready)
     }
 
-    /// Returns true if tasks became ready in a queue of these.
-    pub(crate) fn ready_in(self, queues: QueueMask) -> bool {
-        self.0.is_ready_in(queues)
+    /// Returns true if tasks became ready in a queue of these, and not all of them in pools that are full.
+    pub(crate) fn ready_in(self, queues: QueueMask, full: &[PoolName]) -> bool {
+        self.0.is_ready_in(queues, full)
     }
 
     /// Returns true if slots or limits were returned or changed. That concerns an admitter whose last tick

@@ -68,6 +68,7 @@ mod options;
 mod pipeline;
 mod places;
 mod pool;
+mod pool_set;
 mod request;
 mod route;
 mod seat;

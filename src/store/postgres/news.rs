@@ -3,7 +3,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use super::pool_set::{PoolNumber, PoolSet};
 use crate::core::admission::queue_mask::QueueMask;
+use crate::id::{PoolName, QueueName};
 
 /// One kind of change that is announced when a transaction commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,35 +44,45 @@ pub(super) struct NewsSet {
     bits: u8,
     /// The queues in which tasks became ready.
     queues: QueueMask,
+    /// The pools in which they did.
+    pools: PoolSet,
 }
 
 impl NewsSet {
-    pub(super) const NONE: Self = Self { bits: 0, queues: QueueMask::NONE };
-    pub(super) const ALL: Self = Self { bits: 31, queues: QueueMask::ALL };
+    pub(super) const NONE: Self = Self { bits: 0, queues: QueueMask::NONE, pools: PoolSet::None };
+    pub(super) const ALL: Self = Self { bits: 31, queues: QueueMask::ALL, pools: PoolSet::All };
 
-    /// Returns the news that tasks became ready in these queues.
-    pub(super) fn ready_in(queues: QueueMask) -> Self {
-        Self { bits: News::Ready.bit(), queues }
+    /// Returns the news that a task of this queue and this pool became ready.
+    pub(super) fn ready_in(queue: &QueueName, pool: &PoolName) -> Self {
+        let pools = PoolSet::One(PoolNumber::of(pool));
+        Self { bits: News::Ready.bit(), queues: QueueMask::of(queue), pools }
     }
 
     pub(super) fn has(self, news: News) -> bool {
         self.bits & news.bit() != 0
     }
 
-    pub(super) fn is_ready_in(self, queues: QueueMask) -> bool {
-        self.queues.meets(queues)
+    /// Returns true if tasks became ready in one of these queues, and not all of them in pools that are full.
+    pub(super) fn is_ready_in(self, queues: QueueMask, full: &[PoolName]) -> bool {
+        let is_full = |number| full.iter().any(|pool| PoolNumber::of(pool) == number);
+        self.queues.meets(queues) && !self.pools.is_within(is_full)
     }
 
     pub(super) fn and(self, more: impl Into<Self>) -> Self {
         let more = more.into();
-        Self { bits: self.bits | more.bits, queues: self.queues.and(more.queues) }
+        let (queues, pools) = (self.queues.and(more.queues), self.pools.and(more.pools));
+        Self { bits: self.bits | more.bits, queues, pools }
     }
 
     /// Returns those that the other set does not have.
     pub(super) fn without(self, other: Self) -> Self {
-        let queues = self.queues.without(other.queues);
-        let known = if queues == QueueMask::NONE { other.bits } else { other.bits & !News::Ready.bit() };
-        Self { bits: self.bits & !known, queues }
+        let is_known = other.pools == PoolSet::All || self.pools.is_within(|one| other.pools.has(one));
+        let queues = if is_known { self.queues.without(other.queues) } else { self.queues };
+        let (known, pools) = match queues {
+            QueueMask::NONE => (other.bits, PoolSet::None),
+            _ => (other.bits & !News::Ready.bit(), self.pools),
+        };
+        Self { bits: self.bits & !known, queues, pools }
     }
 
     pub(super) fn is_empty(self) -> bool {
@@ -80,8 +92,11 @@ impl NewsSet {
 
 impl From<News> for NewsSet {
     fn from(news: News) -> Self {
-        let queues = if news == News::Ready { QueueMask::ALL } else { QueueMask::NONE };
-        Self { bits: news.bit(), queues }
+        let (queues, pools) = match news {
+            News::Ready => (QueueMask::ALL, PoolSet::All),
+            _ => (QueueMask::NONE, PoolSet::None),
+        };
+        Self { bits: news.bit(), queues, pools }
     }
 }
 
@@ -108,6 +123,9 @@ const FROM: &str = "from";
 /// Stands in a payload before the queues in which tasks became ready, unless these are all.
 const QUEUES: &str = "queues";
 
+/// Stands in a payload before the pools in which they did, unless these are all.
+const POOLS: &str = "pools";
+
 /// The channel for announcements, and which store makes them.
 #[derive(Debug, Clone)]
 pub(super) struct Channel {
@@ -122,8 +140,11 @@ impl Channel {
             News::ALL.into_iter().filter(|one| news.has(*one)).map(News::word).collect();
         let is_some = news.has(News::Ready) && news.queues != QueueMask::ALL;
         let queues = is_some.then(|| format!("{:08x}", news.queues.0));
+        let pools: Vec<String> = news.pools.numbers().map(|number| format!("{:016x}", number.0)).collect();
+        let pools = (!pools.is_empty()).then(|| pools.join(","));
         let mark = self.from.map(|StoreMark(mark)| format!("{mark:016x}"));
         words.extend(queues.iter().flat_map(|queues| [QUEUES, queues]));
+        words.extend(pools.iter().flat_map(|pools| [POOLS, pools]));
         words.extend(mark.iter().flat_map(|mark| [FROM, mark]));
         words.join(" ")
     }
@@ -132,7 +153,7 @@ impl Channel {
 /// Reads a payload. An unknown word comes from a newer version of the crate, or from another program:
 /// anything may have changed.
 pub(super) fn read(payload: &str) -> (NewsSet, Option<StoreMark>) {
-    let (mut news, mut queues, mut from) = (NewsSet::NONE, QueueMask::ALL, None);
+    let (mut news, mut queues, mut pools, mut from) = (NewsSet::NONE, QueueMask::ALL, PoolSet::All, None);
     let (mut words, mut is_known) = (payload.split_whitespace(), true);
     while let Some(word) = words.next() {
         match word {
@@ -141,6 +162,7 @@ pub(super) fn read(payload: &str) -> (NewsSet, Option<StoreMark>) {
                 let mask = words.next().and_then(|mask| u32::from_str_radix(mask, 16).ok());
                 queues = mask.map_or(QueueMask::ALL, QueueMask);
             }
+            POOLS => pools = words.next().and_then(read_pools).unwrap_or(PoolSet::All),
             word => match News::ALL.into_iter().find(|news| news.word() == word) {
                 Some(known) => news = news.and(known),
                 None => is_known = false,
@@ -151,9 +173,14 @@ pub(super) fn read(payload: &str) -> (NewsSet, Option<StoreMark>) {
         return (NewsSet::ALL, from);
     }
     if news.has(News::Ready) {
-        news.queues = queues;
+        (news.queues, news.pools) = (queues, pools);
     }
     (news, from)
+}
+
+fn read_pools(word: &str) -> Option<PoolSet> {
+    let number = |word| u64::from_str_radix(word, 16).ok().map(|number| PoolSet::One(PoolNumber(number)));
+    word.split(',').map(number).try_fold(PoolSet::None, |pools, one| Some(pools.and(one?)))
 }
 
 #[cfg(test)]
@@ -169,19 +196,25 @@ mod tests {
             assert_eq!(read(&channel.payload(set)), (set, from));
             assert_eq!(read(&channel.payload(NewsSet::ALL)), (NewsSet::ALL, from));
         }
-        for queues in [QueueMask(1), QueueMask(u32::MAX - 1), QueueMask::ALL] {
-            let set = NewsSet::ready_in(queues).and(News::Sensors);
-            assert_eq!(read(&Channel { name: Arc::clone(&name), from: None }.payload(set)), (set, None));
+        let [one, two] = [7, u64::MAX].map(|number| PoolSet::One(PoolNumber(number)));
+        for pools in [one, one.and(two), PoolSet::All] {
+            for queues in [QueueMask(1), QueueMask(u32::MAX - 1), QueueMask::ALL] {
+                let set = NewsSet { queues, pools, ..News::Ready.into() }.and(News::Sensors);
+                assert_eq!(read(&Channel { name: Arc::clone(&name), from: None }.payload(set)), (set, None));
+            }
         }
         let host = Channel { name, from: None };
         assert_eq!(host.payload(NewsSet::from(News::Capacity).and(News::Sensors)), "capacity sensors");
     }
 
     #[test]
-    fn what_was_told_of_one_queue_is_not_known_of_another() {
-        let (gpu, cpu) = (QueueMask(1), QueueMask(2));
-        let both = NewsSet::ready_in(gpu.and(cpu)).and(News::Capacity);
-        assert_eq!(both.without(NewsSet::ready_in(gpu)), NewsSet::ready_in(cpu).and(News::Capacity));
+    fn what_was_told_of_one_queue_or_pool_is_not_known_of_another() {
+        let [one, two] = [1, 2].map(|number| PoolSet::One(PoolNumber(number)));
+        let ready = |queues, pools| NewsSet { queues: QueueMask(queues), pools, ..News::Ready.into() };
+        let both = ready(3, one).and(News::Capacity);
+        assert_eq!(both.without(ready(1, one)), ready(2, one).and(News::Capacity));
+        assert_eq!(both.without(ready(3, two)), both);
+        assert_eq!(both.without(ready(3, one.and(two))), News::Capacity.into());
         assert_eq!(both.without(News::Ready.into()), News::Capacity.into());
         assert!(both.without(both).is_empty());
     }
@@ -193,7 +226,7 @@ mod tests {
         for payload in odd {
             assert_eq!(read(payload).0, NewsSet::ALL, "{payload}");
         }
-        assert_eq!(read("ready queues some"), (News::Ready.into(), None));
+        assert_eq!(read("ready queues some pools 1,none"), (News::Ready.into(), None));
         assert_eq!(read("ready from nowhere"), (News::Ready.into(), None));
     }
 }

@@ -4,7 +4,6 @@ use super::super::error::Outcome;
 use super::super::news::{Channel, News, NewsSet};
 use super::super::wire::{Statement, ask};
 use super::{Db, PostgresBackend};
-use crate::core::admission::queue_mask::QueueMask;
 use crate::error::{StoreErrorKind, StoreResult};
 use crate::store::Inserted;
 use crate::store::contract::{Change, Move};
@@ -105,7 +104,7 @@ impl<'w> PostgresBackend<'w> {
 /// Returns what a task brings that was not there before: nothing before it is due.
 pub(super) fn of_insert(task: &TaskInsert) -> NewsSet {
     match task.due {
-        None => NewsSet::ready_in(QueueMask::of(&task.lane.queue)),
+        None => NewsSet::ready_in(&task.lane.queue, &task.lane.pool),
         Some(_) => NewsSet::NONE,
     }
 }
@@ -166,7 +165,7 @@ mod tests {
         let now = NewTask::new(key.clone()).check(Timestamp::UNIX_EPOCH).unwrap();
         let later =
             NewTask::new(key).not_before(Timestamp::from_micros(1)).check(Timestamp::UNIX_EPOCH).unwrap();
-        let ready = NewsSet::ready_in(QueueMask::of(&now.lane.queue));
+        let ready = NewsSet::ready_in(&now.lane.queue, &now.lane.pool);
         assert_eq!((of_insert(&now), of_insert(&later)), (ready, NewsSet::NONE));
         let tasks = [now, later];
         let (new, known) = (Inserted::New(TaskId(1)), Inserted::Exists(TaskId(1)));
