@@ -6,16 +6,14 @@ use std::time::Duration;
 use super::attempt::tasks_under;
 use crate::admission::limits::Families;
 use crate::admission::{
-    Candidate, LanePage, MARKS, NAMED, Need, Plan, Planner, Policy, Refusal, Serving, leave_unserved,
+    Behind, Candidate, LanePage, MARKS, NAMED, Need, Plan, Planner, Policy, Refusal, Serving, leave_unserved,
 };
 use crate::error::{Invalid, Result, StoreError, StoreResult};
 use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId};
 use crate::lease::LeaseRef;
 use crate::pool::PoolRecord;
 use crate::store::Tx;
-use crate::store::contract::{
-    Ahead, Forget, GrantBatch, LanesBehind, Mark, OrderKey, Survey, SurveyQuery, WhichPools,
-};
+use crate::store::contract::{Ahead, Forget, GrantBatch, LanesBehind, Mark, Survey, SurveyQuery, WhichPools};
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
@@ -319,7 +317,7 @@ pub(super) trait Reads {
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>>;
 
     /// Records marks, and returns lanes that the survey left out.
-    fn lanes(&mut self, after: OrderKey, limit: usize, marks: &[Mark]) -> StoreResult<Survey>;
+    fn lanes(&mut self, of: &Behind, limit: usize, marks: &[Mark]) -> StoreResult<Survey>;
 }
 
 /// A tick that reads what it may change.
@@ -333,11 +331,11 @@ impl Reads for Ticking<'_, '_> {
         self.tx.raw().candidates(pages)
     }
 
-    fn lanes(&mut self, after: OrderKey, limit: usize, marks: &[Mark]) -> StoreResult<Survey> {
+    fn lanes(&mut self, of: &Behind, limit: usize, marks: &[Mark]) -> StoreResult<Survey> {
         if !marks.is_empty() {
             self.tx.raw().put_marks(marks)?;
         }
-        self.tx.raw().lanes_behind(&LanesBehind::new(after, limit, self.request.serves.as_ref()))
+        self.tx.raw().lanes_behind(&LanesBehind::of(of, limit, self.request.serves.as_ref()))
     }
 }
 
@@ -365,7 +363,8 @@ pub(super) fn plan_over(
     let planner = Planner::new(request.budget, lanes).policy(&request.policy, now);
     let planner = planner.serving(request.serves.as_ref()).paused(&survey.paused);
     let planner = planner.shares(&survey.shares, survey.grants);
-    let mut planner = planner.naming(request.named, survey.unread).marking(request.marks);
+    let planner = planner.naming(request.named, survey.unread, survey.unread_shares.clone());
+    let mut planner = planner.marking(request.marks);
     loop {
         match planner.need() {
             Need::Capacity => feed(&mut planner, survey, now),
@@ -373,9 +372,9 @@ pub(super) fn plan_over(
                 let candidates = reads.candidates(&pages)?;
                 planner.feed_candidates(&pages, &candidates);
             }
-            Need::Lanes { after, limit, marks } => {
-                let more = reads.lanes(after, limit, &marks)?;
-                feed_more(&mut planner, survey, more, now);
+            Need::Lanes { of, limit, marks } => {
+                let more = reads.lanes(&of, limit, &marks)?;
+                feed_more(&mut planner, of, survey, more, now);
             }
             Need::Nothing => return Ok(planner),
         }
@@ -383,11 +382,12 @@ pub(super) fn plan_over(
 }
 
 /// Adds lanes that a survey left out, and what they name.
-fn feed_more(planner: &mut Planner, survey: &Survey, mut more: Survey, now: Timestamp) {
+fn feed_more(planner: &mut Planner, of: Behind, survey: &Survey, mut more: Survey, now: Timestamp) {
     let families = Families::new(&survey.families);
     more.limits.iter_mut().for_each(|limit| families.apply(limit));
     more.clock = survey.clock;
-    planner.feed_lanes(std::mem::take(&mut more.lanes), more.unread);
+    planner.feed_lanes(of, std::mem::take(&mut more.lanes), more.unread, more.unread_shares.take());
+    planner.feed_shares(&more.shares, &more.unread_of);
     feed(planner, &more, now);
 }
 

@@ -25,18 +25,19 @@ impl ReadTx<'_> {
             return Ok(None);
         }
         let planner = Planner::new(request.budget, std::mem::take(&mut survey.lanes)).policy(policy, now);
-        let mut planner = planner.paused(&survey.paused).naming(request.named, survey.unread);
+        let mut planner =
+            planner.paused(&survey.paused).naming(request.named, survey.unread, survey.unread_shares.clone());
         loop {
             match planner.need() {
                 Need::Capacity => feed(&mut planner, &survey, now),
                 Need::Candidates(_) => return Ok(None),
-                Need::Lanes { after, .. } => {
+                Need::Lanes { of, .. } => {
                     // A lane that does not sleep fits, or a tick has to mark what refuses it.
-                    let page = LanesBehind::new(after, 1, request.serves.as_ref());
+                    let page = LanesBehind::of(&of, 1, request.serves.as_ref());
                     if !self.raw().lanes_behind(&page)?.lanes.is_empty() {
                         return Ok(None);
                     }
-                    planner.feed_lanes(Vec::new(), None);
+                    planner.feed_lanes(of, Vec::new(), None, None);
                 }
                 Need::Nothing => break,
             }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::admit::{Admission, AdmitRequest, PROMOTE, Reads, apply_families, looks_for, plan_over};
-use crate::admission::{Candidate, LaneId, LanePage, Plan};
+use crate::admission::{Behind, Candidate, LaneId, LanePage, Plan};
 use crate::error::{Result, StoreResult};
 use crate::id::{LimitKey, PoolName, QueueName};
 use crate::store::ReadTx;
-use crate::store::contract::{Mark, OrderKey, Overdue, Promote, StoreTx, Survey, SurveyQuery, WhichPools};
+use crate::store::contract::{Mark, Overdue, Promote, StoreTx, Survey, SurveyQuery, WhichPools};
 use crate::time::Timestamp;
 
 impl ReadTx<'_> {
@@ -101,7 +101,7 @@ impl Reads for Previewing<'_> {
         self.promoted.candidates(self.store, pages)
     }
 
-    fn lanes(&mut self, _: OrderKey, _: usize, _: &[Mark]) -> StoreResult<Survey> {
+    fn lanes(&mut self, _: &Behind, _: usize, _: &[Mark]) -> StoreResult<Survey> {
         Ok(Survey::default())
     }
 }

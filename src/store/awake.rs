@@ -42,6 +42,28 @@ pub(super) fn awake<E>(
         let first = next(Of::Queue(*queue), OrderKey::FIRST)?;
         heap.extend(first.map(|(head, class)| Reverse((head, Step::Class { line, class }))));
     }
+    walk(&lines, heap, after, limit, next)
+}
+
+/// Returns the first lanes of a class or of a share in it, behind this place, that do not sleep.
+pub(super) fn awake_in<E>(
+    class: i64,
+    after: OrderKey,
+    limit: usize,
+    mut next: impl FnMut(Of<'_>, OrderKey) -> Result<Option<Entry>, E>,
+) -> Result<Vec<(OrderKey, LaneId)>, E> {
+    let first = next(Of::Class(class), OrderKey::FIRST)?;
+    let first = first.map(|(head, group)| Reverse((head, Step::Group { class, group })));
+    walk(&[], first.into_iter().collect(), after, limit, next)
+}
+
+fn walk<E>(
+    lines: &[Option<&QueueName>],
+    mut heap: BinaryHeap<Reverse<(OrderKey, Step)>>,
+    after: OrderKey,
+    limit: usize,
+    mut next: impl FnMut(Of<'_>, OrderKey) -> Result<Option<Entry>, E>,
+) -> Result<Vec<(OrderKey, LaneId)>, E> {
     let mut found = Vec::new();
     while let Some(Reverse((head, step))) = heap.pop() {
         // Each step queues two more: `beside` is the next entry on its own level, and `within` the first

@@ -1,5 +1,10 @@
 //! Whether a mark holds: what it names refuses as counted.
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+use std::collections::{BTreeSet, HashMap};
+
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+use crate::admission::limits::{Families, LimitSpec};
 use crate::admission::limits::{LimitRecord, RateUse};
 use crate::admission::{Cause, Subject, has_token};
 use crate::id::{LimitKey, PoolName, QueueName};
@@ -36,6 +41,43 @@ pub(super) trait Counted {
     fn rate(&self, key: &LimitKey) -> Option<&RateUse>;
     /// Returns the latest instant at which a token was taken.
     fn clock(&self) -> Option<Timestamp>;
+}
+
+/// What an SQL store read of all that its marks name.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(super) struct Facts {
+    pub(super) pools: HashMap<PoolName, PoolRecord>,
+    pub(super) limits: HashMap<LimitKey, LimitRecord>,
+    pub(super) rates: HashMap<LimitKey, RateUse>,
+    pub(super) families: Vec<LimitSpec>,
+    pub(super) paused: BTreeSet<Subject>,
+    pub(super) clock: Option<Timestamp>,
+}
+
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+impl Counted for Facts {
+    fn pool(&self, name: &PoolName) -> Option<&PoolRecord> {
+        self.pools.get(name)
+    }
+
+    fn is_paused(&self, subject: &Subject) -> bool {
+        self.paused.contains(subject)
+    }
+
+    fn rule(&self, key: &LimitKey) -> LimitRecord {
+        let unknown = || LimitRecord::new(key.clone(), None, 0);
+        let mut limit = self.limits.get(key).cloned().unwrap_or_else(unknown);
+        Families::new(&self.families).apply(&mut limit);
+        limit
+    }
+
+    fn rate(&self, key: &LimitKey) -> Option<&RateUse> {
+        self.rates.get(key)
+    }
+
+    fn clock(&self) -> Option<Timestamp> {
+        self.clock
+    }
 }
 
 /// Returns what is wrong with a mark, if anything is.

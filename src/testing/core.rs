@@ -41,7 +41,7 @@ pub fn plan(
     let planner =
         Planner::new(request.budget, std::mem::take(&mut survey.lanes)).policy(&request.policy, now);
     let planner = planner.serving(request.serves.as_ref()).paused(&survey.paused);
-    let mut planner = planner.shares(&survey.shares, survey.grants).naming(request.named, None);
+    let mut planner = planner.shares(&survey.shares, survey.grants).naming(request.named, None, None);
     loop {
         match planner.need() {
             Need::Capacity => feed(&mut planner, &survey, now),

@@ -13,7 +13,7 @@ use stationmaster::{Error, Result, TaskId, TaskRecord, TaskState, Timestamp};
 
 use crate::oracle::walk;
 use crate::store::{check_next, check_refusals, named_lanes, order, set_up, task};
-use crate::world::{Random, Waiting, World, limit_key, pool_name, queue_name, random};
+use crate::world::{Random, Waiting, World, limit_key, needs_of, pool_name, queue_name, random};
 
 const TICKS: usize = 8;
 
@@ -106,7 +106,7 @@ impl Series<'_> {
         }
     }
 
-    /// Some leased tasks end. Those of shares go on: what is noted of a share is forgotten with its last task.
+    /// Some leased tasks end. A share that gave back its last slot goes behind those that have waited since then.
     fn end(&mut self) -> Result<()> {
         let most = 1 + self.random.below(6) as usize;
         let now = self.world.now;
@@ -114,7 +114,7 @@ impl Series<'_> {
         self.store.write(|tx| {
             let leased = raw(tx).leases_of(&"h".try_into()?, None, usize::MAX)?;
             let mut ended = Vec::new();
-            for task in leased.iter().filter(|task| task.lane.share.is_none()).take(most) {
+            for task in leased.iter().take(most) {
                 ended.push(task.lane.clone());
                 let mut end = Move::new(task.lease_ref(), task.state, TaskState::Success);
                 end.ended_at = Some(now);
@@ -123,6 +123,15 @@ impl Series<'_> {
             for lane in ended {
                 let at = world.leased.iter().position(|leased| *leased == lane).unwrap();
                 world.leased.remove(at);
+                for pair in needs_of(&lane)
+                    .into_iter()
+                    .filter_map(|(pool, _)| Some((pool.clone(), lane.share.clone()?)))
+                {
+                    let held = world.held(&pair);
+                    if let Some((stamp, _)) = world.stamps.get_mut(&pair).filter(|_| held == 0) {
+                        *stamp = 2 * world.grants + 1;
+                    }
+                }
             }
             Ok(())
         })
@@ -146,7 +155,8 @@ impl Series<'_> {
             return self.store.write(|tx| tx.undefine(&[Subject::Key(key.clone())])).map(drop);
         }
         let max = self.random.below(30) as u32;
-        let spec = self.random.rule(LimitSpec::of(key), max);
+        let mut spec = self.random.rule(LimitSpec::of(key), max);
+        spec.weight = self.random.weight(true);
         self.world.limits.push(spec.clone());
         self.store.write(|tx| tx.define([spec.clone()], IfExists::Replace)).map(drop)
     }
@@ -192,7 +202,7 @@ impl Series<'_> {
     fn cancel(&mut self) -> Result<()> {
         let left = self.world.waiting.len() as u64;
         let at = self.random.below(left) as usize;
-        if left == 0 || self.world.waiting[at].resumed || self.world.waiting[at].lane.share.is_some() {
+        if left == 0 || self.world.waiting[at].resumed {
             return Ok(());
         }
         let now = self.world.now;

@@ -191,7 +191,7 @@ impl Random {
         limits
     }
 
-    fn weight(&mut self, weighed: bool) -> Option<u32> {
+    pub(crate) fn weight(&mut self, weighed: bool) -> Option<u32> {
         (weighed && self.below(2) == 0).then(|| 1 + self.below(6) as u32)
     }
 

@@ -4,34 +4,42 @@
 //! each contender, by its turn as it is now, and entries of turns that have changed are passed over.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::sync::Arc;
 
-use super::lane::Lane;
+use super::lane::{Lane, LaneId};
 use super::order::OrderKey;
 use super::share::{ShareTurn, ShareUse};
 use crate::id::{LimitKey, PoolName};
 
 /// A pool, and a share of it.
-type Pair = (PoolName, LimitKey);
+pub(crate) type Pair = (PoolName, LimitKey);
 
 /// The shares that the lanes of a tick belong to.
 #[derive(Debug, Default)]
 pub(super) struct Contenders {
-    /// By pool, then by share: their places are the last part of turns.
     pairs: Vec<PairWork>,
-    places: BTreeMap<Pair, usize>,
+    places: HashMap<Pair, usize>,
     contenders: Vec<Contender>,
     by_level: BTreeMap<(usize, i64), usize>,
     /// Those whose turns or first tasks have changed since they were last pushed.
     changed: Vec<usize>,
+    /// Those that come before the place that they had when the walk began.
+    fallen: BTreeSet<usize>,
     /// The number of grants to tasks of shares that the store has made, this tick's included.
     grants: i64,
+    /// The same when the tick began.
+    began: i64,
 }
 
 #[derive(Debug)]
 struct PairWork {
+    name: Arc<Pair>,
     used: ShareUse,
-    weight: u32,
+    /// Whether the store told what it counts.
+    is_known: bool,
+    /// `None` until limits were read.
+    weight: Option<u32>,
     /// How many of its tasks this tick grants.
     starts: u64,
     /// The turn that it had when the walk began.
@@ -46,25 +54,55 @@ struct Contender {
     level: i64,
     /// The first tasks of its lanes.
     heads: BinaryHeap<Reverse<(OrderKey, usize)>>,
+    /// What was not read of it.
+    unread: Vec<UnreadOf>,
     /// Its latest entry in the planner's heap. Older ones do not count.
     entry: u64,
 }
 
+/// Lanes of a share that a page left out: those of one class and level that do not sleep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UnreadOf {
+    /// A lane of them that was read.
+    pub(crate) lane: LaneId,
+    /// The number that the store gave to all of them together.
+    pub(crate) number: i64,
+    /// Their first tasks are behind this place.
+    pub(crate) behind: OrderKey,
+    /// How often the planner asked for them.
+    pub(crate) pages: u32,
+}
+
 /// When something is considered: by level, then tasks without a share in the order, then shares by turns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Turn {
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
     /// In a window those come first that miss no slots: they are in no window.
     pub(super) is_last: bool,
     pub(super) level: i64,
     pub(super) place: Place,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     /// A task without a share.
     Alone(OrderKey),
-    /// A share's turn, its place among the pairs, and its first task.
-    Share(ShareTurn, usize, OrderKey),
+    /// A share's turn, its pool and its name, and its first task.
+    Share(ShareTurn, Arc<Pair>, OrderKey),
+}
+
+impl Turn {
+    /// Before every other.
+    pub(crate) const FIRST: Self = Self::alone(OrderKey::FIRST);
+
+    /// Returns the turn of a task without a share.
+    pub(super) const fn alone(head: OrderKey) -> Self {
+        Self { is_last: false, level: head.rank, place: Place::Alone(head) }
+    }
+
+    /// Returns the turn of the first task of a share at this level.
+    pub(crate) fn of_share(level: i64, turn: ShareTurn, pair: Arc<Pair>, head: OrderKey) -> Self {
+        Self { is_last: false, level, place: Place::Share(turn, pair, head) }
+    }
 }
 
 /// What an entry of the planner's heap stands for.
@@ -77,60 +115,92 @@ pub(super) enum Next {
 /// What the planner's heap holds.
 pub(super) type Heap = BinaryHeap<Reverse<(Turn, Next)>>;
 
-impl Contenders {
-    pub(super) fn new(lanes: &[Lane]) -> Self {
-        let shared = |lane: &Lane| lane.key.share.clone().map(|share| (lane.key.pool.clone(), share));
-        let mut new = Self::default();
-        let pairs: BTreeSet<Pair> = lanes.iter().filter_map(shared).collect();
-        for (at, (pool, share)) in pairs.into_iter().enumerate() {
-            new.places.insert((pool.clone(), share.clone()), at);
-            let used = ShareUse::newcomer(pool, share, 0);
-            new.pairs.push(PairWork { used, weight: 1, starts: 0, first: None, contenders: Vec::new() });
-        }
-        new
+impl PairWork {
+    fn turn(&self) -> ShareTurn {
+        self.used.turn(self.weight.unwrap_or(1))
     }
 
-    /// Takes over what the store counts.
-    pub(super) fn known(&mut self, shares: &[ShareUse], grants: i64) {
-        self.grants = grants;
-        for work in &mut self.pairs {
-            let (pool, share) = (work.used.pool.clone(), work.used.share.clone());
-            work.used = ShareUse::newcomer(pool, share, grants);
-        }
+    /// Returns the turn that it had when the walk began. Called before it changes.
+    fn first(&mut self) -> ShareTurn {
+        let turn = self.turn();
+        *self.first.get_or_insert(turn)
+    }
+}
+
+impl Contender {
+    /// Returns the place behind which its first lane is that was not read, if that may be its next one.
+    fn unread(&self) -> Option<&UnreadOf> {
+        let first = self.unread.iter().min_by_key(|unread| unread.behind)?;
+        let is_next = self.heads.peek().is_none_or(|Reverse((head, _))| first.behind < *head);
+        is_next.then_some(first)
+    }
+}
+
+impl Contenders {
+    /// Takes over what the store counts: of pairs that it has not told of before. Tasks of this tick may have taken slots of
+    /// these already.
+    pub(super) fn known(&mut self, shares: &[ShareUse]) {
         for used in shares {
             let pair = self.places.get(&(used.pool.clone(), used.share.clone()));
-            if let Some(work) = pair.map(|at| &mut self.pairs[*at]) {
-                work.used = used.clone();
+            if let Some(work) = pair.map(|at| &mut self.pairs[*at]).filter(|work| !work.is_known) {
+                let taken = std::mem::replace(&mut work.used, used.clone()).held;
+                work.used.held = work.used.held.saturating_add(taken);
+                work.is_known = true;
             }
+        }
+    }
+
+    /// Takes over the number of grants to tasks of shares that the store has made, before anything else is known.
+    pub(super) fn after(&mut self, grants: i64) {
+        (self.grants, self.began) = (grants, grants);
+        for work in &mut self.pairs {
+            work.used.stamp = grants.saturating_mul(2);
         }
     }
 
     /// Gives each share its weight.
     pub(super) fn weigh(&mut self, weight: impl Fn(&LimitKey) -> u32) {
-        for work in &mut self.pairs {
-            work.weight = weight(&work.used.share);
+        for work in self.pairs.iter_mut().filter(|work| !work.contenders.is_empty()) {
+            work.weight.get_or_insert_with(|| weight(&work.used.share));
         }
+    }
+
+    /// Returns the number of a pair, which is that of a newcomer unless the store tells more.
+    fn pair(&mut self, pool: &PoolName, share: &LimitKey) -> usize {
+        let new = self.pairs.len();
+        let at = *self.places.entry((pool.clone(), share.clone())).or_insert(new);
+        if at == new {
+            self.pairs.push(PairWork {
+                name: Arc::new((pool.clone(), share.clone())),
+                used: ShareUse::newcomer(pool.clone(), share.clone(), self.began),
+                is_known: false,
+                weight: None,
+                starts: 0,
+                first: None,
+                contenders: Vec::new(),
+            });
+        }
+        at
     }
 
     /// Returns the contender of a lane, if it is of a share.
     pub(super) fn of(&mut self, lane: &Lane) -> Option<usize> {
-        let share = lane.key.share.clone()?;
-        let pair = *self.places.get(&(lane.key.pool.clone(), share))?;
+        let pair = self.pair(&lane.key.pool, lane.key.share.as_ref()?);
         let level = lane.key.level();
         let new = self.contenders.len();
         let at = *self.by_level.entry((pair, level)).or_insert(new);
         if at == new {
-            self.contenders.push(Contender { pair, level, heads: BinaryHeap::new(), entry: 0 });
+            let (heads, unread) = (BinaryHeap::new(), Vec::new());
+            self.contenders.push(Contender { pair, level, heads, unread, entry: 0 });
             self.pairs[pair].contenders.push(at);
         }
         Some(at)
     }
 
     /// Returns the pairs of which the tasks of a lane take slots, with how many each takes.
-    pub(super) fn taken_by(&self, lane: &Lane) -> Vec<(usize, u32)> {
+    pub(super) fn taken_by(&mut self, lane: &Lane) -> Vec<(usize, u32)> {
         let Some(share) = lane.key.share.as_ref().filter(|_| !lane.keeps_slots) else { return Vec::new() };
-        let pair = |pool: &PoolName| self.places.get(&(pool.clone(), share.clone())).copied();
-        lane.key.pools().filter_map(|(pool, slots)| Some((pair(pool)?, slots))).collect()
+        lane.key.pools().map(|(pool, slots)| (self.pair(pool, share), slots)).collect()
     }
 
     /// Notes the first task of a lane.
@@ -144,8 +214,7 @@ impl Contenders {
     pub(super) fn first_turn(&mut self, contender: usize, head: OrderKey) -> Turn {
         let Contender { pair, level, .. } = self.contenders[contender];
         let work = &mut self.pairs[pair];
-        let turn = *work.first.get_or_insert_with(|| work.used.turn(work.weight));
-        Turn { is_last: false, level, place: Place::Share(turn, pair, head) }
+        Turn::of_share(level, work.first(), work.name.clone(), head)
     }
 
     /// Pushes the contenders that have changed.
@@ -157,9 +226,9 @@ impl Contenders {
             let contender = &mut self.contenders[at];
             contender.entry += 1;
             let work = &self.pairs[contender.pair];
-            if let Some(Reverse((head, _))) = contender.heads.peek() {
-                let place = Place::Share(work.used.turn(work.weight), contender.pair, *head);
-                let turn = Turn { is_last: false, level: contender.level, place };
+            let unread = contender.unread().map(|unread| unread.behind);
+            if let Some(head) = unread.or_else(|| contender.heads.peek().map(|Reverse((head, _))| *head)) {
+                let turn = Turn::of_share(contender.level, work.turn(), work.name.clone(), head);
                 heap.push(Reverse((turn, Next::Contender { at, entry: contender.entry })));
             }
         }
@@ -173,15 +242,60 @@ impl Contenders {
         Some(lane)
     }
 
+    /// Notes that lanes of a contender were not read.
+    pub(super) fn leave_out(&mut self, contender: usize, unread: UnreadOf) {
+        self.contenders[contender].unread.push(unread);
+        self.changed.push(contender);
+    }
+
+    /// Takes out the lanes that were not read of what this entry of the planner's heap stands for, if they may come next.
+    pub(super) fn take_unread(&mut self, next: &Next) -> Option<UnreadOf> {
+        let contender = self.hiding(next)?;
+        let number = self.contenders[contender].unread()?.number;
+        let unread = &mut self.contenders[contender].unread;
+        let at = unread.iter().position(|unread| unread.number == number)?;
+        self.changed.push(contender);
+        Some(unread.swap_remove(at))
+    }
+
+    /// Returns the contender that this entry of the planner's heap stands for, if its next lane may be one that was not read.
+    pub(super) fn hiding(&self, next: &Next) -> Option<usize> {
+        let Next::Contender { at, entry } = *next else { return None };
+        let contender = &self.contenders[at];
+        (contender.entry == entry && contender.unread().is_some()).then_some(at)
+    }
+
+    /// Returns whether lanes were left out.
+    pub(super) fn are_cut(&self) -> bool {
+        self.contenders.iter().any(|contender| !contender.unread.is_empty())
+    }
+
+    /// Returns whether a share may come before `turn`, although the place that it had when the walk began is not before
+    /// `bound`. A start of a task that kept its slots changes the dither alone, so its share may come earlier than it did.
+    pub(super) fn falls_before(&self, turn: &Turn, bound: &Turn) -> bool {
+        turn.level == bound.level
+            && self.fallen.iter().map(|pair| &self.pairs[*pair]).any(|work| {
+                let Place::Share(read, ..) = &bound.place else { return true };
+                let is_unread = work.first.is_none_or(|first| first >= *read);
+                is_unread && matches!(&turn.place, Place::Share(turn, ..) if work.turn() <= *turn)
+            })
+    }
+
     /// Counts one more start of a task of this contender, which takes these slots.
     pub(super) fn start(&mut self, contender: usize, taken: &[(usize, u32)]) {
         let own = self.contenders[contender].pair;
+        let first = self.pairs[own].first();
         self.grants = self.grants.saturating_add(1);
         // A task that kept its slots takes none, and has its turn all the same.
         self.pairs[own].used.start(self.grants);
         self.pairs[own].starts += 1;
         for &(pair, slots) in taken {
             self.pairs[pair].used.hold(slots.into(), self.grants);
+        }
+        if self.pairs[own].turn() < first {
+            self.fallen.insert(own);
+        } else {
+            self.fallen.remove(&own);
         }
         for pair in taken.iter().map(|(pair, _)| *pair).chain([own]) {
             self.changed.extend(&self.pairs[pair].contenders);

@@ -313,8 +313,8 @@ pub(crate) struct Families<'a> {
 }
 
 impl<'a> Families<'a> {
-    pub(crate) fn new(families: &'a [LimitSpec]) -> Self {
-        let specs: BTreeMap<_, _> = families.iter().map(|spec| (spec.key.as_str(), spec)).collect();
+    pub(crate) fn new(families: impl IntoIterator<Item = &'a LimitSpec>) -> Self {
+        let specs: BTreeMap<_, _> = families.into_iter().map(|spec| (spec.key.as_str(), spec)).collect();
         let lengths = specs.keys().map(|prefix| prefix.len()).collect();
         Self { specs, lengths }
     }

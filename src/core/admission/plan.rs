@@ -1,5 +1,6 @@
 //! What a planner requests, and the plan that it returns.
 
+use super::contenders::{Turn, UnreadOf};
 use super::lane::{Candidate, LanePage};
 use super::limits::RateUse;
 use super::order::OrderKey;
@@ -17,11 +18,22 @@ pub(crate) enum Need {
     Capacity,
     /// Ready tasks of these lanes: [`super::Planner::feed_candidates`].
     Candidates(Vec<LanePage>),
-    /// Awake lanes without a share whose first tasks are behind this place: [`super::Planner::feed_lanes`].
-    /// At most this many, after the marks made so far.
-    Lanes { after: OrderKey, limit: usize, marks: Vec<Mark> },
+    /// At most this many lanes that do not sleep: [`super::Planner::feed_lanes`]. The marks made so far are
+    /// recorded first.
+    Lanes { of: Behind, limit: usize, marks: Vec<Mark> },
     /// Nothing more: [`super::Planner::finish`].
     Nothing,
+}
+
+/// Which of the lanes that were not read a planner requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// Those without a share whose first tasks are behind this place.
+    Place(OrderKey),
+    /// The first lanes of shares that have their turns behind this one.
+    Turn(Turn),
+    /// Other lanes of one share.
+    Of(UnreadOf),
 }
 
 /// What a tick should commit.

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-use super::contenders::{Contenders, Heap, Next, Place, Turn};
+use super::contenders::{Contenders, Heap, Next, Turn};
 use super::lane::{Candidate, Lane, LaneId, LanePage};
 use super::limits::{LimitRecord, RateUse};
 use super::order::OrderKey;
@@ -95,7 +95,7 @@ impl Rule {
     /// Returns when a task without a share is considered.
     fn turn(&self, lane: &Lane, head: OrderKey) -> Turn {
         let is_last = matches!(self, Self::Window(_)) && !lane.keeps_slots;
-        Turn { is_last, level: head.rank, place: Place::Alone(head) }
+        Turn { is_last, ..Turn::alone(head) }
     }
 }
 
@@ -131,7 +131,7 @@ impl Planner {
             paused: Paused::default(),
             paging: Paging::default(),
             heap: Heap::new(),
-            contenders: Contenders::new(&lanes),
+            contenders: Contenders::default(),
             keeping: Vec::new(),
             resumed: 0,
             hungry: Vec::new(),
@@ -144,7 +144,7 @@ impl Planner {
         planner
     }
 
-    /// Adds lanes, whose heads are not known. Those of shares are known from the beginning.
+    /// Adds lanes, whose heads are not known.
     fn add(&mut self, lanes: Vec<Lane>) {
         for lane in lanes {
             let at = self.lanes.len();
@@ -210,7 +210,8 @@ impl Planner {
     /// Lets shares take turns by what each holds, after this many grants to tasks of shares.
     #[must_use]
     pub(crate) fn shares(mut self, shares: &[ShareUse], grants: i64) -> Self {
-        self.contenders.known(shares, grants);
+        self.contenders.after(grants);
+        self.contenders.known(shares);
         self
     }
 
@@ -254,7 +255,7 @@ impl Planner {
     fn next_lane(&mut self) -> Option<usize> {
         self.contenders.push_changed(&mut self.heap);
         loop {
-            if self.hides_before(self.heap.peek().map(|Reverse((turn, _))| turn)) {
+            if self.hidden().is_some() {
                 return None;
             }
             let Reverse((_, next)) = self.heap.pop()?;
@@ -319,9 +320,7 @@ impl Planner {
                 work.known(limit, rates.get(&work.key).copied(), clock);
             }
         }
-        if !self.has_capacity {
-            self.contenders.weigh(|share| limits.get(share).and_then(|limit| limit.weight).unwrap_or(1));
-        }
+        self.contenders.weigh(|share| limits.get(share).and_then(|limit| limit.weight).unwrap_or(1));
         if let Rule::Window(_) = self.rule {
             Window::bar_full(&mut self.pools);
         }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::lane::{Lane, LaneId};
+use super::lane::LaneId;
 use super::subject::Subject;
 use super::verdict::Reason;
 use crate::id::LimitKey;
@@ -85,13 +85,5 @@ impl Mark {
             }
             _ => return None,
         })
-    }
-}
-
-impl Lane {
-    /// Returns true if every tick reads it, and it never sleeps: shares take turns, and of those that kept their slots there
-    /// are no more than slots.
-    pub(crate) fn is_read_whole(&self) -> bool {
-        self.keeps_slots || self.key.share.is_some()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
-use crate::admission::{Candidate, Lane, OrderKey, Serving, ShareUse, Subject};
+use crate::admission::{Behind, Candidate, Lane, OrderKey, Serving, ShareUse, Subject, Turn, UnreadOf};
 use crate::id::{Holder, QueueName, RequestId};
 use crate::lease::{LeaseRef, TaskId};
 use crate::pool::PoolRecord;
@@ -56,12 +56,33 @@ pub struct LanesBehind<'a> {
     pub limit: usize,
     /// The queues of the lanes; `None` for all.
     pub queues: Option<&'a BTreeSet<QueueName>>,
+    /// Of a store that returned [`Survey::unread_shares`]: which lanes of shares to return instead.
+    pub(crate) shares: Option<SharesBehind<'a>>,
+}
+
+/// Lanes of shares that do not sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SharesBehind<'a> {
+    /// Of each share, class and level that has its turn behind this one the first lane, and [`Survey::unread_of`].
+    Turn(&'a Turn),
+    /// Of one share, class and level by their number the lanes behind the place.
+    Of(i64),
 }
 
 impl<'a> LanesBehind<'a> {
     /// Creates a query for at most `limit` lanes behind this place.
     pub fn new(after: OrderKey, limit: usize, queues: Option<&'a BTreeSet<QueueName>>) -> Self {
-        Self { after, limit, queues }
+        Self { after, limit, queues, shares: None }
+    }
+
+    /// Names at most `limit` of the lanes that a planner asks for.
+    pub(crate) fn of(of: &'a Behind, limit: usize, queues: Option<&'a BTreeSet<QueueName>>) -> Self {
+        let (after, shares) = match of {
+            Behind::Place(after) => (*after, None),
+            Behind::Turn(turn) => (OrderKey::FIRST, Some(SharesBehind::Turn(turn))),
+            Behind::Of(unread) => (unread.behind, Some(SharesBehind::Of(unread.number))),
+        };
+        Self { after, limit, queues, shares }
     }
 }
 
@@ -194,9 +215,14 @@ pub struct Survey {
     /// The lanes of the requested queues that have ready tasks, by number.
     pub lanes: Vec<Lane>,
     /// `None` if all of these lanes were returned. Otherwise there are more than [`First::lanes`] of them,
-    /// and those left out begin behind this place. The survey then has the first ones by number, all of
-    /// shares, and all whose tasks kept their slots.
+    /// and those left out begin behind this place. The survey then has the first ones by number, all whose
+    /// tasks kept their slots, and all of shares unless the store pages these, too.
     pub unread: Option<OrderKey>,
+    /// As [`Self::unread`] for shares, which go on behind this turn. `None` if all lanes of shares were
+    /// returned.
+    pub(crate) unread_shares: Option<Turn>,
+    /// The shares of which more lanes of the same class and level follow the returned one.
+    pub(crate) unread_of: Vec<UnreadOf>,
     /// The earliest instant at which a mark of the requested queues ends on its own. It has passed if more
     /// have ended than [`First::wakes`] allowed.
     pub next_token: Option<Timestamp>,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::pools::LimitRow;
-use super::shares::Pair;
 use super::state::{State, Write};
 use super::undo::Transaction;
 use crate::admission::LaneId;
+use crate::admission::Pair;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::PoolRecord;
 use crate::store::Discrepancy;

@@ -5,12 +5,13 @@ use std::convert::Infallible;
 use std::ops::Bound;
 
 use super::order::Order;
-use super::state::{Filing, Write};
+use super::state::{Filing, State, Write};
 use super::undo::Transaction;
-use crate::admission::{Candidate, Cause, Lane, LaneId, LaneKey, LanePage, Mark, OrderKey};
-use crate::id::QueueName;
+use crate::admission::limits::{Families, LimitRecord};
+use crate::admission::{Candidate, Cause, Lane, LaneId, LaneKey, LanePage, Mark, OrderKey, Pair, ShareTurn};
+use crate::id::{LimitKey, QueueName};
 use crate::store::awake::{Of, awake};
-use crate::store::contract::{LanesBehind, SurveyQuery};
+use crate::store::contract::{LanesBehind, SharesBehind, Survey, SurveyQuery};
 
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
@@ -21,7 +22,7 @@ pub(super) struct Lanes {
     ready: BTreeSet<LaneId>,
     /// The same, by queue. A queue without such lanes is not there.
     by_queue: HashMap<QueueName, BTreeSet<LaneId>>,
-    /// Of the same those that every tick reads, by queue.
+    /// Of the same those that every tick reads, by queue: their tasks kept slots, so there are no more than slots.
     whole: HashMap<QueueName, BTreeSet<LaneId>>,
     /// The others by their first tasks, and what sleeps of them.
     pub(super) order: Order,
@@ -97,7 +98,7 @@ impl Lanes {
             ready.insert(order);
             if self.ready.insert(id) {
                 self.by_queue.entry(row.key.queue.clone()).or_default().insert(id);
-                if is_read_whole(id, &row.key) {
+                if id.keeps_slots() {
                     self.whole.entry(row.key.queue.clone()).or_default().insert(id);
                 }
             }
@@ -113,7 +114,7 @@ impl Lanes {
             ready.remove(order);
             if ready.is_empty() && self.ready.remove(&id) {
                 remove(&mut self.by_queue, &row.key.queue, id);
-                if is_read_whole(id, &row.key) {
+                if id.keeps_slots() {
                     remove(&mut self.whole, &row.key.queue, id);
                 }
             }
@@ -181,10 +182,6 @@ impl Lanes {
     }
 }
 
-fn is_read_whole(id: LaneId, key: &LaneKey) -> bool {
-    id.keeps_slots() || key.share.is_some()
-}
-
 fn remove(by_queue: &mut HashMap<QueueName, BTreeSet<LaneId>>, queue: &QueueName, id: LaneId) {
     if let Some(of_queue) = by_queue.get_mut(queue) {
         of_queue.remove(&id);
@@ -196,15 +193,15 @@ fn remove(by_queue: &mut HashMap<QueueName, BTreeSet<LaneId>>, queue: &QueueName
 
 /// Many lanes, by their first tasks.
 impl Lanes {
-    /// Files the lanes whose first tasks have changed.
-    fn file(&mut self) {
+    /// Files the lanes whose first tasks have changed, and those of shares whose turns have.
+    fn file(&mut self, turn: impl Fn(&Pair) -> ShareTurn) {
         let changed = self.order.take_changed();
         let head = |id: &LaneId| {
-            let row = self.rows.get(id).filter(|row| row.key.share.is_none())?;
+            let row = self.rows.get(id)?;
             Some((*row.ready.first()?, &row.key))
         };
         let changed: Vec<_> = changed.into_iter().map(|id| (id, head(&id))).collect();
-        self.order.file(&changed);
+        self.order.file(&changed, turn);
     }
 
     /// Returns whether more than this many lanes of these queues have ready tasks.
@@ -255,13 +252,17 @@ impl Lanes {
         })
     }
 
-    pub(super) fn mark(&mut self, mark: &Mark) {
-        self.file();
+    fn mark(&mut self, mark: &Mark, turn: impl Fn(&Pair) -> ShareTurn) {
         let (Mark::Class { lane, .. } | Mark::Group { lane, .. }) = mark;
         if let Some(row) = self.rows.get(lane) {
-            self.order.mark(mark, &row.key);
+            self.order.mark(mark, &row.key, turn);
         }
     }
+}
+
+/// Returns the last entry of a page if there are more.
+fn last_of<T>(found: &[T], limit: usize) -> Option<&T> {
+    limit.checked_sub(1).and_then(|last| found.get(last)).filter(|_| found.len() > limit)
 }
 
 impl Transaction<'_> {
@@ -270,22 +271,56 @@ impl Transaction<'_> {
         let queues = query.queues.as_ref();
         match query.first.filter(|first| self.state.lanes.are_more_than(queues, first.lanes)) {
             Some(first) => {
-                self.state.lanes.file();
+                self.file_lanes(&[]);
                 (self.state.lanes.first(queues, first.lanes), Some(OrderKey::FIRST))
             }
             None => (self.lanes_with_ready_tasks(queues), None),
         }
     }
 
+    /// Files lanes by their first tasks and by the turns of their shares, and makes marks.
+    pub(super) fn file_lanes(&mut self, marks: &[Mark]) {
+        let State { lanes, shares, limits, rules, last, .. } = &mut *self.state;
+        let weights = std::cell::OnceCell::new();
+        let weight = |share: &LimitKey| {
+            let mut limit = limits.record(share).unwrap_or_else(|| LimitRecord::new(share.clone(), None, 0));
+            weights.get_or_init(|| Families::new(rules.families.values())).apply(&mut limit);
+            limit.weight.unwrap_or(1)
+        };
+        let turn = |pair: &Pair| shares.turn(pair, last.grants, weight(&pair.1));
+        lanes.file(turn);
+        for mark in marks {
+            lanes.mark(mark, turn);
+        }
+    }
+
     /// Returns a page of lanes that do not sleep, and behind which place there are others.
-    pub(super) fn awake_lanes(&mut self, page: &LanesBehind<'_>) -> (Vec<Lane>, Option<OrderKey>) {
-        let lanes = &mut self.state.lanes;
-        lanes.file();
-        let next = |of: Of<'_>, behind| Ok::<_, Infallible>(lanes.order.next(of, behind));
-        let Ok(found) = awake(page.queues, page.after, page.limit.saturating_add(1), next);
-        let unread = (found.len() > page.limit).then(|| found.get(page.limit.checked_sub(1)?)).flatten();
-        let unread = unread.map(|(head, _)| *head);
-        (found.iter().take(page.limit).filter_map(|(_, id)| lanes.lane(*id)).collect(), unread)
+    pub(super) fn awake_lanes(&mut self, page: &LanesBehind<'_>) -> Survey {
+        self.file_lanes(&[]);
+        let (lanes, mut survey) = (&self.state.lanes, Survey::default());
+        let found = match page.shares {
+            None => {
+                let next = |of: Of<'_>, behind| Ok::<_, Infallible>(lanes.order.next(of, behind));
+                let Ok(found) = awake(page.queues, page.after, page.limit.saturating_add(1), next);
+                survey.unread = last_of(&found, page.limit).map(|(head, _)| *head);
+                found.iter().take(page.limit).map(|(_, id)| *id).collect()
+            }
+            Some(SharesBehind::Turn(turn)) => {
+                let mut found = lanes.order.turns_behind(page.queues, turn, page.limit.saturating_add(1));
+                survey.unread_shares = last_of(&found, page.limit).map(|(turn, _)| turn.clone());
+                found.truncate(page.limit);
+                let (first, unread) = lanes.order.first_lanes_of(&found);
+                survey.unread_of = unread;
+                first
+            }
+            Some(SharesBehind::Of(number)) => {
+                let (found, unread) = lanes.order.lanes_of(number, page.after, page.limit);
+                survey.unread = unread;
+                found
+            }
+        };
+        survey.lanes = found.into_iter().filter_map(|id| lanes.lane(id)).collect();
+        survey
     }
 
     /// Returns the number of the lane with this key, creating the lane if necessary.

@@ -30,10 +30,9 @@ impl Counted for State {
     }
 
     fn rule(&self, key: &LimitKey) -> LimitRecord {
-        let families: Vec<_> = self.rules.families.values().cloned().collect();
         let unknown = || LimitRecord::new(key.clone(), None, 0);
         let mut limit = self.limits.record(key).unwrap_or_else(unknown);
-        Families::new(&families).apply(&mut limit);
+        Families::new(self.rules.families.values()).apply(&mut limit);
         limit
     }
 

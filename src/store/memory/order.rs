@@ -1,20 +1,24 @@
-//! Many lanes: those without a share by their first tasks, and which of them sleep.
+//! Many lanes: those without a share by their first tasks, those of shares by their turns, and which of them sleep.
 //!
-//! Classes and groups are those of [`awake`](crate::store::awake).
+//! Classes and groups are those of [`awake`](crate::store::awake). A *contender* is all groups of a class that are of one
+//! share and level.
 //!
 //! A first task that changes is noted alone, and filed when lanes are asked for in order. So a store with few lanes pays
 //! for none of this. Nothing here is undone by a transaction: it follows from rows, and marks go with what they depend on.
 
+mod contenders;
 mod marks;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
-use crate::admission::{Cause, LaneId, LaneKey, OrderKey, Subject};
+use crate::admission::{Cause, LaneId, LaneKey, OrderKey, Pair, ShareTurn, Subject, Turn};
 use crate::id::{LimitKey, PoolName, QueueName};
 use crate::store::awake::{Entry, Of};
 use crate::store::marks::{ClassKey, Sleeps};
 use crate::time::Timestamp;
+
+use contenders::Contender;
 
 pub(super) use marks::Marked;
 
@@ -29,10 +33,18 @@ pub(super) struct Order {
     /// What was the cause of a lane's last refusal by a key of its own.
     causes: HashMap<LaneId, Cause>,
     /// The classes that do not sleep, each by its first task in a group that does not.
-    awake: Lines<i64>,
+    awake: Lines<OrderKey>,
+    /// The same by the first turn of a share in it.
+    turns: Lines<Turn>,
+    contenders: HashMap<i64, Contender>,
+    /// Their numbers by share, then by class and level.
+    contenders_of: BTreeMap<LimitKey, BTreeMap<(i64, i64), i64>>,
+    /// The shares of which turns may have changed since they were filed.
+    changed_shares: HashSet<LimitKey>,
     classes: HashMap<i64, Class>,
     class_numbers: HashMap<ClassKey, i64>,
     groups: HashMap<i64, Group>,
+    /// By the contender that they are of, or the class.
     group_numbers: HashMap<(i64, Option<Cause>), i64>,
     last: i64,
     /// The classes that are closed, by the pool that is too full, with the slots that they need of it.
@@ -60,9 +72,20 @@ struct Filed {
 struct Class {
     key: ClassKey,
     groups: BTreeSet<i64>,
+    /// The groups without a share.
     awake: Line<i64>,
+    /// The contenders, by their turns.
+    turns: BTreeMap<Turn, i64>,
     closed: Option<Closed>,
     filed: Option<OrderKey>,
+    filed_turn: Option<Turn>,
+}
+
+impl Class {
+    fn new(key: ClassKey) -> Self {
+        let (groups, awake, turns) = (BTreeSet::new(), Line::new(), BTreeMap::new());
+        Self { key, groups, awake, turns, closed: None, filed: None, filed_turn: None }
+    }
 }
 
 /// What closes a class.
@@ -78,6 +101,8 @@ enum Closed {
 #[cfg_attr(test, derive(Clone))]
 struct Group {
     class: i64,
+    /// The contender, or the class itself.
+    parent: i64,
     cause: Option<Cause>,
     lanes: Line<i64>,
     /// Until when, if that is known.
@@ -85,34 +110,38 @@ struct Group {
     filed: Option<OrderKey>,
 }
 
-/// Something by its first task, of all queues and of each.
+/// Something by its first task or turn, of all queues and of each.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-struct Lines<T> {
-    all: Line<T>,
-    of: HashMap<QueueName, Line<T>>,
+struct Lines<K> {
+    all: BTreeMap<K, i64>,
+    of: HashMap<QueueName, BTreeMap<K, i64>>,
 }
 
-impl<T> Default for Lines<T> {
+impl<K> Default for Lines<K> {
     fn default() -> Self {
-        Self { all: Line::new(), of: HashMap::new() }
+        Self { all: BTreeMap::new(), of: HashMap::new() }
     }
 }
 
-impl<T: Copy> Lines<T> {
-    fn insert(&mut self, queue: &QueueName, head: OrderKey, entry: T) {
-        self.all.insert(head, entry);
+impl<K: Ord + Clone> Lines<K> {
+    fn insert(&mut self, queue: &QueueName, head: K, entry: i64) {
+        self.all.insert(head.clone(), entry);
         self.of.entry(queue.clone()).or_default().insert(head, entry);
     }
 
-    fn remove(&mut self, queue: &QueueName, head: OrderKey) {
-        self.all.remove(&head);
+    fn remove(&mut self, queue: &QueueName, head: &K) {
+        self.all.remove(head);
         if let Some(line) = self.of.get_mut(queue) {
-            line.remove(&head);
+            line.remove(head);
             if line.is_empty() {
                 self.of.remove(queue);
             }
         }
+    }
+
+    fn of(&self, queue: Option<&QueueName>) -> Option<&BTreeMap<K, i64>> {
+        queue.map_or(Some(&self.all), |queue| self.of.get(queue))
     }
 }
 
@@ -129,32 +158,34 @@ impl Order {
         std::mem::take(&mut self.changed)
     }
 
+    /// Notes that what a share holds, its stamp or its weight may have changed.
+    pub(super) fn changed_share(&mut self, share: &LimitKey) {
+        if self.contenders_of.contains_key(share) {
+            self.changed_shares.insert(share.clone());
+        }
+    }
+
     /// Forgets a lane that is gone.
     pub(super) fn forget(&mut self, id: LaneId) {
         self.changed.remove(&id);
-        self.file(&[(id, None)]);
+        if let Some(group) = self.take_out(id) {
+            self.refile_group(group);
+        }
         self.causes.remove(&id);
     }
 
-    /// Files lanes by their first tasks, or takes them out. A task may have gone from one of them to another: first all
-    /// that changes is taken out, on every level.
-    pub(super) fn file(&mut self, lanes: &[(LaneId, Option<(OrderKey, &LaneKey)>)]) {
-        let mut touched = BTreeSet::new();
-        for (id, _) in lanes {
-            let Some(filed) = self.lanes.remove(id) else { continue };
-            touched.insert(filed.group);
-            let Some(group) = self.groups.get_mut(&filed.group) else { continue };
-            group.lanes.remove(&filed.head);
-            let old = group.filed.take();
-            let Some(class) = self.classes.get_mut(&group.class) else { continue };
-            old.map(|head| class.awake.remove(&head));
-            if let Some(head) = class.filed.take() {
-                self.awake.remove(&class.key.0, head);
-            }
-        }
+    /// Files lanes by their first tasks, or takes them out, and shares by their turns. A task may have gone from one lane to
+    /// another: first all that changes is taken out, on every level.
+    pub(super) fn file(
+        &mut self,
+        lanes: &[(LaneId, Option<(OrderKey, &LaneKey)>)],
+        turn: impl Fn(&Pair) -> ShareTurn,
+    ) {
+        let mut touched: BTreeSet<i64> = lanes.iter().filter_map(|(id, _)| self.take_out(*id)).collect();
+        let contenders = self.take_out_changed(&turn);
         for (id, head) in lanes {
             let Some((head, key)) = *head else { continue };
-            let group = self.group_of(*id, key);
+            let group = self.group_of(*id, key, &turn);
             touched.insert(group);
             self.lanes.insert(*id, Filed { head, group });
             if let Some(group) = self.groups.get_mut(&group) {
@@ -164,29 +195,58 @@ impl Order {
         for group in touched {
             self.refile_group(group);
         }
+        for contender in contenders {
+            self.refile_contender(contender);
+        }
+    }
+
+    /// Takes a lane out, and what it is in, on every level. Returns the group that it was in.
+    fn take_out(&mut self, id: LaneId) -> Option<i64> {
+        let filed = self.lanes.remove(&id)?;
+        if let Some(group) = self.groups.get_mut(&filed.group) {
+            group.lanes.remove(&filed.head);
+            let (parent, number) = (group.parent, group.class);
+            let old = group.filed.take();
+            if let Some(contender) = self.contenders.get_mut(&parent) {
+                old.map(|head| contender.awake.remove(&head));
+                self.take_out_contender(parent);
+            } else if let Some(class) = self.classes.get_mut(&number) {
+                old.map(|head| class.awake.remove(&head));
+                if let Some(head) = class.filed.take() {
+                    self.awake.remove(&class.key.0, &head);
+                }
+            }
+        }
+        Some(filed.group)
     }
 
     /// Returns the group of a lane, which it makes if necessary.
-    fn group_of(&mut self, id: LaneId, key: &LaneKey) -> i64 {
+    fn group_of(&mut self, id: LaneId, key: &LaneKey, turn: impl Fn(&Pair) -> ShareTurn) -> i64 {
         let pools = key.pools().map(|(pool, slots)| (pool.clone(), slots)).collect();
         let class_key = (key.queue.clone(), pools);
         let class = self.class_numbers.get(&class_key).copied().unwrap_or_else(|| {
             self.last += 1;
             self.class_numbers.insert(class_key.clone(), self.last);
-            let (groups, awake) = (BTreeSet::new(), Line::new());
-            self.classes
-                .insert(self.last, Class { key: class_key, groups, awake, closed: None, filed: None });
+            self.classes.insert(self.last, Class::new(class_key));
             self.last
         });
+        let parent = match &key.share {
+            None => class,
+            Some(share) => self.contender_of(class, (key.pool.clone(), share.clone()), key.level(), turn),
+        };
         let cause = self.causes.get(&id).cloned();
-        if let Some(group) = self.group_numbers.get(&(class, cause.clone())) {
+        if let Some(group) = self.group_numbers.get(&(parent, cause.clone())) {
             return *group;
         }
         self.last += 1;
-        self.group_numbers.insert((class, cause.clone()), self.last);
-        self.groups.insert(self.last, Group { class, cause, lanes: Line::new(), asleep: None, filed: None });
+        self.group_numbers.insert((parent, cause.clone()), self.last);
+        let group = Group { class, parent, cause, lanes: Line::new(), asleep: None, filed: None };
+        self.groups.insert(self.last, group);
         if let Some(class) = self.classes.get_mut(&class) {
             class.groups.insert(self.last);
+        }
+        if let Some(contender) = self.contenders.get_mut(&parent) {
+            contender.groups += 1;
         }
         self.last
     }
@@ -196,36 +256,57 @@ impl Order {
         let Some(group) = self.groups.get_mut(&number) else { return };
         let first = group.lanes.first_key_value().map(|(head, _)| *head);
         let due = first.filter(|_| group.asleep.is_none());
-        let (class, was) = (group.class, std::mem::replace(&mut group.filed, due));
-        if let Some(work) = self.classes.get_mut(&class)
+        let (class, parent) = (group.class, group.parent);
+        let was = std::mem::replace(&mut group.filed, due);
+        let contender = self.contenders.get_mut(&parent).map(|contender| &mut contender.awake);
+        let awake = contender.or_else(|| self.classes.get_mut(&class).map(|class| &mut class.awake));
+        if let Some(awake) = awake
             && was != due
         {
-            was.map(|head| work.awake.remove(&head));
-            due.map(|head| work.awake.insert(head, number));
+            was.map(|head| awake.remove(&head));
+            due.map(|head| awake.insert(head, number));
         }
         if first.is_none() {
             self.wake_group(number);
             if let Some(group) = self.groups.remove(&number) {
-                self.group_numbers.remove(&(class, group.cause));
+                self.group_numbers.remove(&(parent, group.cause));
             }
             if let Some(work) = self.classes.get_mut(&class) {
                 work.groups.remove(&number);
             }
+            if let Some(contender) = self.contenders.get_mut(&parent) {
+                contender.groups -= 1;
+            }
         }
-        self.refile_class(class);
+        if parent == class {
+            self.refile_class(class);
+        } else {
+            self.refile_contender(parent);
+        }
     }
 
     fn refile_class(&mut self, number: i64) {
         let Some(class) = self.classes.get_mut(&number) else { return };
+        let is_open = class.closed.is_none();
         let first = class.awake.first_key_value().map(|(head, _)| *head);
-        let due = first.filter(|_| class.closed.is_none());
+        let due = first.filter(|_| is_open);
         let was = std::mem::replace(&mut class.filed, due);
         if was != due {
             if let Some(head) = was {
-                self.awake.remove(&class.key.0, head);
+                self.awake.remove(&class.key.0, &head);
             }
             if let Some(head) = due {
                 self.awake.insert(&class.key.0, head, number);
+            }
+        }
+        let first = class.turns.first_key_value().map(|(turn, _)| turn).filter(|_| is_open);
+        if class.filed_turn.as_ref() != first {
+            let first = first.cloned();
+            if let Some(turn) = std::mem::replace(&mut class.filed_turn, first.clone()) {
+                self.turns.remove(&class.key.0, &turn);
+            }
+            if let Some(turn) = first {
+                self.turns.insert(&class.key.0, turn, number);
             }
         }
         if class.groups.is_empty() {
@@ -239,9 +320,11 @@ impl Order {
     /// Returns the first entry behind this place.
     pub(super) fn next(&self, of: Of<'_>, behind: OrderKey) -> Option<Entry> {
         let line = match of {
-            Of::Queue(None) => &self.awake.all,
-            Of::Queue(Some(queue)) => self.awake.of.get(queue)?,
-            Of::Class(class) => &self.classes.get(&class)?.awake,
+            Of::Queue(queue) => self.awake.of(queue)?,
+            Of::Class(class) => match self.contenders.get(&class) {
+                Some(contender) => &contender.awake,
+                None => &self.classes.get(&class)?.awake,
+            },
             Of::Group(group) => &self.groups.get(&group)?.lanes,
         };
         line.range((Bound::Excluded(behind), Bound::Unbounded)).next().map(|(head, number)| (*head, *number))

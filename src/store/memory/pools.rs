@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::shares::Pair;
 use super::state::{Filing, Write, replace};
 use super::undo::Transaction;
 use crate::admission::limits::{LimitRecord, LimitSpec, Rate, RateUse};
-use crate::admission::{Lane, LaneKey, ShareUse, Subject, Undefined, WaitingCap};
+use crate::admission::{Lane, LaneKey, Pair, ShareUse, Subject, Undefined, WaitingCap};
 use crate::error::StoreResult;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{DEFAULT_POOL_SLOTS, PoolRecord, PoolSpec, PoolStats, Slots};

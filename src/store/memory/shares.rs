@@ -4,11 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::state::{Filing, Write, replace};
 use super::undo::Transaction;
-use crate::admission::{Lane, LaneKey, ShareUse};
-use crate::id::{LimitKey, PoolName};
-
-/// A pool, and a share of it.
-pub(super) type Pair = (PoolName, LimitKey);
+use crate::admission::{Lane, LaneKey, Pair, ShareTurn, ShareUse};
+use crate::id::PoolName;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ShareRow {
@@ -37,6 +34,12 @@ impl Shares {
         let filing = if is_unused { Filing::In } else { Filing::Out };
         filing.entry(&mut self.unused, pair.clone());
         replace(&mut self.rows, pair, row)
+    }
+
+    /// Returns the turn of a share with this weight, after so many grants.
+    pub(super) fn turn(&self, pair: &Pair, grants: i64, weight: u32) -> ShareTurn {
+        let newcomer = || ShareUse::newcomer(pair.0.clone(), pair.1.clone(), grants).turn(weight);
+        self.rows.get(pair).map_or_else(newcomer, |row| row.used.turn(weight))
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = (&Pair, &ShareRow)> {

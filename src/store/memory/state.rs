@@ -9,10 +9,10 @@ use super::requests::{Request, Requests};
 use super::rules::Rules;
 use super::runs::Runs;
 use super::sensors::Sensors;
-use super::shares::{Pair, ShareRow, Shares};
+use super::shares::{ShareRow, Shares};
 use super::tasks::{TaskRow, Tasks};
 use crate::admission::limits::{LimitSpec, RateUse};
-use crate::admission::{LaneId, LaneKey, Serving, Subject, WaitingCap};
+use crate::admission::{LaneId, LaneKey, Pair, Serving, Subject, WaitingCap};
 use crate::feed::{Consumer, TaskEvent};
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId, SensorKind};
@@ -155,6 +155,7 @@ impl State {
                 Write::Rate(key, old.map(Box::new))
             }
             Write::Share(pair, row) => {
+                self.lanes.order.changed_share(&pair.1);
                 let old = self.shares.swap(&pair, row.map(|row| *row));
                 Write::Share(pair, old.map(Box::new))
             }

@@ -7,7 +7,7 @@ use super::requests::Request;
 use super::state::Write;
 use super::tasks::TaskRow;
 use super::undo::{Transaction, misuse};
-use crate::admission::{Candidate, LanePage, Mark, QueueRecord, Serving};
+use crate::admission::{Candidate, LanePage, Mark, QueueRecord, Serving, Turn};
 use crate::error::StoreResult;
 use crate::id::{Holder, QueueName, RequestId, TaskKey};
 use crate::lease::{Lease, LeaseRef, Renewal, TaskId};
@@ -195,6 +195,7 @@ impl TaskTx for Transaction<'_> {
             survey.is_behind = self.wake_by_clock(query);
             (survey.lanes, survey.unread) = self.first_lanes(query);
             if survey.unread.is_some() {
+                survey.unread_shares = Some(Turn::FIRST);
                 survey.next_token = self.state.lanes.order.next_token(query.queues.as_ref());
             }
             survey.pools = match query.pools {
@@ -212,9 +213,9 @@ impl TaskTx for Transaction<'_> {
     }
 
     fn lanes_behind(&mut self, page: &LanesBehind<'_>) -> StoreResult<Survey> {
-        let mut survey = Survey::default();
-        (survey.lanes, survey.unread) = self.awake_lanes(page);
+        let mut survey = self.awake_lanes(page);
         survey.pools = self.pools_of(&survey.lanes);
+        survey.shares = self.shares_of(&survey.lanes);
         self.survey_limits(&mut survey)?;
         Ok(survey)
     }
@@ -223,9 +224,7 @@ impl TaskTx for Transaction<'_> {
         self.writable()?;
         // Nothing has to undo them. What refuses because of what this transaction granted has more room as soon as
         // that is undone, which removes its mark; and what refused before refuses afterwards.
-        for mark in marks {
-            self.state.lanes.mark(mark);
-        }
+        self.file_lanes(marks);
         Ok(())
     }
 

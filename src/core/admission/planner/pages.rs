@@ -40,7 +40,9 @@ impl Planner {
         let hungry = asking.len();
         let mut more = 0;
         let total = left.saturating_mul(2).saturating_mul(1 << self.requests.min(16));
-        let first = (left.saturating_mul(2) / hungry).max(smallest_page(hungry));
+        // Of lanes that came in pages, those of earlier pages have candidates, too.
+        let sharing = if self.is_paged() { self.lanes.len() } else { hungry };
+        let first = (left.saturating_mul(2) / sharing).max(smallest_page(sharing));
         if self.requests > 0 {
             // Requesting lanes from which tasks were read have shown that they can use what they get: only their
             // room bounds them. The other lanes still have some candidates. Each would run out in

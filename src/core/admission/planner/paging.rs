@@ -1,12 +1,14 @@
 //! Ticks with many lanes: lanes that come in pages, marks of what is refused, and which lanes a tick names.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use super::super::contenders::{Place, Turn};
+use super::super::contenders::{Turn, UnreadOf};
 use super::super::lane::{Lane, LaneId};
 use super::super::order::OrderKey;
+use super::super::plan::Behind;
 use super::super::sleep::{MARKS, Mark};
-use super::Planner;
+use super::{Planner, ShareUse};
 use crate::id::QueueName;
 use crate::time::Timestamp;
 
@@ -20,10 +22,14 @@ pub(super) struct Paging {
     named: usize,
     /// The first task of every lane that is not read and does not sleep is behind this place. `None` if all were read.
     unread: Option<OrderKey>,
+    /// The same of shares: those of which no lane was read have their turns behind this one.
+    unread_shares: Option<Turn>,
     /// Whether lanes were left out at first: then what is refused is marked.
     is_paged: bool,
-    /// The number of pages that were asked for.
-    pages: u32,
+    /// The same of lanes of shares.
+    pages_shares: bool,
+    /// The number of pages that were asked for, without a share and of shares.
+    pages: [u32; 2],
     /// How many marks the tick may still make.
     marks_left: usize,
     marks: Vec<Mark>,
@@ -34,13 +40,24 @@ pub(super) struct Paging {
     closed: HashSet<(QueueName, Vec<(usize, u32)>)>,
 }
 
+/// Lanes that were not read.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Hidden {
+    Alone,
+    Shares,
+    /// Of the share that is next.
+    OfNext,
+}
+
 impl Default for Paging {
     fn default() -> Self {
         Self {
             named: usize::MAX,
             unread: None,
+            unread_shares: None,
             is_paged: false,
-            pages: 0,
+            pages_shares: false,
+            pages: [0; 2],
             marks_left: MARKS,
             marks: Vec::new(),
             next_token: None,
@@ -51,10 +68,11 @@ impl Default for Paging {
 
 impl Planner {
     /// Names at most this many lanes, the first ones by number. If there is a place, lanes that begin behind it were left
-    /// out, and can be asked for.
+    /// out, and can be asked for. So it is with shares, if there is a turn.
     #[must_use]
-    pub(crate) fn naming(mut self, named: usize, unread: Option<OrderKey>) -> Self {
+    pub(crate) fn naming(mut self, named: usize, unread: Option<OrderKey>, shares: Option<Turn>) -> Self {
         (self.paging.named, self.paging.unread, self.paging.is_paged) = (named, unread, unread.is_some());
+        (self.paging.pages_shares, self.paging.unread_shares) = (shares.is_some(), shares);
         self
     }
 
@@ -67,7 +85,8 @@ impl Planner {
 
     /// Returns true if it ended before lanes that it did not read. One that admits nothing reads none.
     pub(super) fn is_cut(&self) -> bool {
-        self.budget > 0 && self.paging.unread.is_some()
+        let (alone, shares) = (&self.paging.unread, &self.paging.unread_shares);
+        self.budget > 0 && (alone.is_some() || shares.is_some() || self.contenders.are_cut())
     }
 
     /// Returns true if it planned with a part of the lanes. Its marks hold only if its plan is committed.
@@ -75,42 +94,93 @@ impl Planner {
         self.paging.is_paged
     }
 
-    /// Supplies what [`super::Need::Lanes`] requests: lanes in the order of their first tasks, and the place behind which
-    /// the others begin. What they name is fed by [`Self::feed_capacity`].
-    pub(crate) fn feed_lanes(&mut self, mut lanes: Vec<Lane>, unread: Option<OrderKey>) {
-        self.paging.unread = unread;
+    /// Supplies what [`super::Need::Lanes`] requests: lanes in the order of their first tasks, and behind which place, or
+    /// behind which turn of a share, the others begin. What they name is fed by [`Self::feed_shares`] and
+    /// [`Self::feed_capacity`].
+    pub(crate) fn feed_lanes(
+        &mut self,
+        of: Behind,
+        mut lanes: Vec<Lane>,
+        unread: Option<OrderKey>,
+        unread_shares: Option<Turn>,
+    ) {
         // The survey returned those that the tick names.
         lanes.retain(|lane| !self.by_no.contains_key(&lane.id));
         self.add(lanes);
+        match of {
+            Behind::Place(_) => self.paging.unread = unread,
+            Behind::Turn(_) => self.paging.unread_shares = unread_shares,
+            Behind::Of(of) => {
+                let left = unread.map(|behind| UnreadOf { behind, pages: of.pages + 1, ..of });
+                self.feed_shares(&[], left.as_slice());
+            }
+        }
     }
 
-    /// Returns whether a lane that was not read may come before this turn.
-    pub(super) fn hides_before(&self, turn: Option<&Turn>) -> bool {
-        let Some(bound) = self.paging.unread else { return false };
-        let bound = Turn { is_last: false, level: bound.rank, place: Place::Alone(bound) };
-        turn.is_none_or(|turn| *turn > bound)
+    /// Supplies what the shares of lanes hold that were fed, and of which of them other lanes were left out.
+    pub(crate) fn feed_shares(&mut self, shares: &[ShareUse], unread: &[UnreadOf]) {
+        self.contenders.known(shares);
+        for unread in unread {
+            let lane = self.by_no.get(&unread.lane);
+            if let Some(contender) = lane.and_then(|at| self.lanes[*at].contender) {
+                self.contenders.leave_out(contender, unread.clone());
+            }
+        }
+    }
+
+    /// Returns which lanes that were not read may come before the next that is known.
+    pub(super) fn hidden(&self) -> Option<Hidden> {
+        let next = self.heap.peek().map(|Reverse(entry)| entry);
+        let hides = |bound: &Turn| next.is_none_or(|(turn, _)| turn > bound);
+        let falls = |bound: &Turn| next.is_some_and(|(turn, _)| self.contenders.falls_before(turn, bound));
+        let alone = self.paging.unread.map(Turn::alone).filter(hides);
+        let share = self.paging.unread_shares.as_ref().filter(|bound| hides(bound) || falls(bound));
+        match (alone, share) {
+            (Some(alone), Some(share)) if alone > *share => Some(Hidden::Shares),
+            (Some(_), _) => Some(Hidden::Alone),
+            (None, Some(_)) => Some(Hidden::Shares),
+            (None, None) => next.and_then(|(_, next)| self.contenders.hiding(next)).map(|_| Hidden::OfNext),
+        }
     }
 
     /// Returns what it asks for to see more lanes. The pages double, from no more than the budget could use. Each of their
     /// lanes may need a mark.
     pub(super) fn asks_for_lanes(&mut self) -> Option<super::Need> {
-        let after = self.paging.unread?;
-        let left = self.budget.saturating_sub(self.admitted.len()).saturating_mul(2);
-        let first = self.paging.named.min(left).max(1);
-        let limit = first.saturating_mul(1 << self.paging.pages.min(DOUBLINGS)).min(self.paging.marks_left);
-        if limit == 0 {
+        let hidden = self.hidden()?;
+        if self.paging.marks_left == 0 {
             return None;
         }
-        self.paging.pages += 1;
+        let left = self.budget.saturating_sub(self.admitted.len()).saturating_mul(2);
+        let mut first = self.paging.named.min(left).max(1);
+        let (of, pages) = match hidden {
+            Hidden::Alone => (Behind::Place(self.paging.unread?), self.count_page(0)),
+            Hidden::Shares => (Behind::Turn(self.paging.unread_shares.clone()?), self.count_page(1)),
+            Hidden::OfNext => {
+                let Reverse((_, next)) = self.heap.peek()?;
+                let of = self.contenders.take_unread(next)?;
+                first = 1;
+                let pages = of.pages + 1;
+                (Behind::Of(of), pages)
+            }
+        };
+        let limit = first.saturating_mul(1 << pages.min(DOUBLINGS)).min(self.paging.marks_left);
         let marks = std::mem::take(&mut self.paging.marks);
-        Some(super::Need::Lanes { after, limit, marks })
+        Some(super::Need::Lanes { of, limit, marks })
+    }
+
+    /// Returns how many pages of this kind were asked for before.
+    fn count_page(&mut self, kind: usize) -> u32 {
+        let pages = &mut self.paging.pages[kind];
+        *pages += 1;
+        *pages - 1
     }
 
     /// Leaves a lane whose next task is refused, and marks what refuses it.
     pub(super) fn leave(&mut self, at: usize) {
         self.lanes[at].is_left = true;
         let lane = &self.lanes[at].lane;
-        if !self.paging.is_paged || lane.sleeps || lane.is_read_whole() {
+        let is_paged = if lane.key.share.is_some() { self.paging.pages_shares } else { self.paging.is_paged };
+        if !is_paged || lane.sleeps || lane.keeps_slots {
             return;
         }
         let Some(mark) = self.refusal(at).and_then(|reason| Mark::of(self.lanes[at].lane.id, reason)) else {
@@ -147,5 +217,72 @@ impl Planner {
         }
         let (_, last, _) = numbers.select_nth_unstable(self.paging.named.checked_sub(1)?);
         Some(*last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::admission::limits::LimitRecord;
+    use crate::admission::{Candidate, LaneKey, Need};
+    use crate::id::LimitKey;
+    use crate::lease::TaskId;
+    use crate::pool::{PoolRecord, PoolSpec, Slots};
+    use crate::time::Timestamp;
+
+    const AT: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn place(id: i64) -> OrderKey {
+        OrderKey::new(0, AT, None, TaskId(id))
+    }
+
+    /// A start of a task that kept its slots lets its share come earlier than before. Its lanes that were not read precede
+    /// those of its lanes that are known and come later in the order.
+    #[test]
+    fn a_share_whose_turn_falls_hides_its_unread_lanes() {
+        let (share, full) = (LimitKey::new("share").unwrap(), LimitKey::new("full").unwrap());
+        let lane = |id: i64, slots: u32, limits: &[&LimitKey]| {
+            let limits = limits.iter().map(|key| (*key).clone()).collect();
+            let key = LaneKey::new("db".try_into().unwrap(), slots, limits).share(share.clone(), 0);
+            Lane::new(LaneId(id), key, 1)
+        };
+        let used = ShareUse::new("db".try_into().unwrap(), share.clone(), 1, 0, 900_000);
+        let pair = Arc::new((used.pool.clone(), share.clone()));
+        let bound = Turn::of_share(0, used.turn(1), pair, place(5));
+        let known = vec![lane(-1, 1, &[]).keeps_slots(true), lane(3, 3, &[])];
+        let planner = Planner::new(9, known).shares(&[used], 1);
+        let mut planner = planner.naming(1, None, Some(Turn::FIRST));
+
+        let pools = [PoolRecord::new(PoolSpec::new("db", Slots::Unlimited).unwrap(), 1)];
+        let limits = [LimitRecord::new(full.clone(), Some(1), 1)];
+        let heads = [(-1, 1), (3, 9), (1, 5), (2, 8)];
+        let mut turns = 0;
+        loop {
+            match planner.need() {
+                Need::Capacity => planner.feed_capacity(&pools, &limits, &[], AT),
+                Need::Candidates(pages) => {
+                    let of = |page: &crate::admission::LanePage| {
+                        let head = heads.iter().find(|(lane, _)| page.lane.0 == *lane).unwrap();
+                        Candidate::new(page.lane, place(head.1))
+                    };
+                    planner.feed_candidates(&pages, &pages.iter().map(of).collect::<Vec<_>>());
+                }
+                Need::Lanes { of, .. } => {
+                    let Behind::Turn(_) = of else { panic!("{of:?}") };
+                    let (lane, unread) = match turns {
+                        0 => (lane(1, 1, &[&full]), Some(bound.clone())),
+                        _ => (lane(2, 2, &[]), None),
+                    };
+                    turns += 1;
+                    planner.feed_lanes(of, vec![lane], None, unread);
+                    planner.feed_capacity(&pools, &limits, &[], AT);
+                }
+                Need::Nothing => break,
+            }
+        }
+        let admitted: Vec<i64> = planner.finish().admit.iter().map(|task| task.order.id.0).collect();
+        assert_eq!((admitted, turns), (vec![1, 8, 9], 2));
     }
 }

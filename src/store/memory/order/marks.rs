@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use super::super::pools::LimitRow;
 use super::{Class, ClassKey, Closed, Order, Sleeps};
-use crate::admission::{Cause, LaneId, LaneKey, Mark, Subject};
+use crate::admission::{Cause, LaneId, LaneKey, Mark, Pair, ShareTurn, Subject};
 use crate::id::{LimitKey, PoolName, QueueName};
 use crate::pool::Slots;
 use crate::time::Timestamp;
@@ -21,7 +21,12 @@ impl Order {
     }
 
     /// Makes a mark, of a lane with these needs. All lanes are filed.
-    pub(in crate::store::memory) fn mark(&mut self, mark: &Mark, key: &LaneKey) {
+    pub(in crate::store::memory) fn mark(
+        &mut self,
+        mark: &Mark,
+        key: &LaneKey,
+        turn: impl Fn(&Pair) -> ShareTurn,
+    ) {
         let (Mark::Class { lane, .. } | Mark::Group { lane, .. }) = mark;
         if !self.lanes.contains_key(lane) {
             return;
@@ -35,7 +40,7 @@ impl Order {
                 if self.causes.get(lane) != Some(cause) {
                     let head = self.lanes.get(lane).map(|filed| (filed.head, key));
                     self.causes.insert(*lane, cause.clone());
-                    self.file(&[(*lane, head)]);
+                    self.file(&[(*lane, head)], turn);
                 }
                 self.put_to_sleep(*lane, cause, *next);
             }
@@ -169,20 +174,25 @@ impl Order {
         }
     }
 
-    /// Removes the marks of a key against which less counts than before, or whose definition has changed.
+    /// Removes the marks of a key against which less counts than before, or whose definition has changed. Notes that its
+    /// weight may have changed.
     pub(in crate::store::memory) fn wake_limit(&mut self, key: &LimitKey, was: LimitRow, now: LimitRow) {
         if now.used < was.used || (LimitRow { used: 0, ..was }) != (LimitRow { used: 0, ..now }) {
             self.wake_key(key);
+            self.changed_share(key);
         }
     }
 
-    /// Removes the marks of all keys that begin with this.
+    /// The same for all keys that begin with this.
     pub(in crate::store::memory) fn wake_family(&mut self, prefix: &LimitKey) {
         let keys = self.asleep.range(prefix.clone()..);
         let keys = keys.take_while(|(key, _)| key.as_str().starts_with(prefix.as_str()));
         for group in keys.flat_map(|(_, groups)| groups.iter().copied()).collect::<Vec<_>>() {
             self.wake_group(group);
         }
+        let shares = self.contenders_of.range(prefix.clone()..).map(|(share, _)| share);
+        let shares = shares.take_while(|share| share.as_str().starts_with(prefix.as_str()));
+        self.changed_shares.extend(shares.cloned());
     }
 
     pub(in crate::store::memory) fn wake_key(&mut self, key: &LimitKey) {

@@ -5,21 +5,19 @@
 //! first tasks are *filed*: from the first tick that finds many lanes with ready tasks, until there are few.
 //! This module starts and ends that, records marks, and reads pages.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use rusqlite::OptionalExtension;
 
 use super::super::error::Outcome;
 use super::row::map_index_value;
 use super::{Db, clamp, row, tick};
-use crate::admission::limits::{Families, LimitRecord, LimitSpec, RateUse};
 use crate::admission::{Cause, Lane, LaneId, LaneKey, Mark, OrderKey, Subject};
-use crate::id::{LimitKey, PoolName, QueueName};
-use crate::pool::PoolRecord;
+use crate::id::{LimitKey, QueueName};
 use crate::store::Discrepancy;
 use crate::store::awake::{Entry, Of, awake};
 use crate::store::contract::{First, LanesBehind, Survey, SurveyQuery};
-use crate::store::marks::{ClassKey, Counted, Sleeps, check};
+use crate::store::marks::{ClassKey, Facts, Sleeps, check};
 use crate::store::sql::needs;
 use crate::time::Timestamp;
 
@@ -129,7 +127,8 @@ impl Db<'_> {
         lanes.sort_by_key(|lane| lane.id);
         lanes.dedup_by_key(|lane| lane.id);
         let mut sleeps = self.prepare(SLEEPS)?;
-        for lane in lanes.iter_mut().filter(|lane| !lane.is_read_whole()) {
+        let is_filed = |lane: &&mut Lane| !lane.keeps_slots && lane.key.share.is_none();
+        for lane in lanes.iter_mut().filter(is_filed) {
             lane.sleeps = sleeps.query_row([lane.id.0], |row| row.get(0)).optional()?.unwrap_or(false);
         }
         Ok((lanes, Some(OrderKey::FIRST)))
@@ -355,39 +354,4 @@ fn class(row: &rusqlite::Row<'_>) -> Outcome<ClassKey> {
     let key = needs::from_text(key, &format!("[{}]", row.get_ref(3)?.as_str()?))?;
     let pools = key.pools().map(|(pool, slots)| (pool.clone(), slots)).collect();
     Ok((key.queue, pools))
-}
-
-/// What marks are checked against.
-struct Facts {
-    pools: HashMap<PoolName, PoolRecord>,
-    paused: BTreeSet<Subject>,
-    families: Vec<LimitSpec>,
-    limits: HashMap<LimitKey, LimitRecord>,
-    rates: HashMap<LimitKey, RateUse>,
-    clock: Option<Timestamp>,
-}
-
-impl Counted for Facts {
-    fn pool(&self, name: &PoolName) -> Option<&PoolRecord> {
-        self.pools.get(name)
-    }
-
-    fn is_paused(&self, subject: &Subject) -> bool {
-        self.paused.contains(subject)
-    }
-
-    fn rule(&self, key: &LimitKey) -> LimitRecord {
-        let unknown = || LimitRecord::new(key.clone(), None, 0);
-        let mut limit = self.limits.get(key).cloned().unwrap_or_else(unknown);
-        Families::new(&self.families).apply(&mut limit);
-        limit
-    }
-
-    fn rate(&self, key: &LimitKey) -> Option<&RateUse> {
-        self.rates.get(key)
-    }
-
-    fn clock(&self) -> Option<Timestamp> {
-        self.clock
-    }
 }

@@ -1,18 +1,18 @@
 //! The audit of marks: whether what each one names refuses as counted, and whether lanes are filed by their first tasks.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use tokio_postgres::Row;
 
 use super::super::super::error::Outcome;
 use super::super::rules::{Beside, owed};
 use super::super::{pool, row};
-use crate::admission::limits::{Families, LimitRecord, LimitSpec, RateUse};
-use crate::admission::{Cause, Subject};
+
+use crate::admission::Cause;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::{PoolRecord, PoolSpec, Slots};
 use crate::store::Discrepancy;
-use crate::store::marks::{ClassKey, Counted, Sleeps, check};
+use crate::store::marks::{ClassKey, Facts, Sleeps, check};
 use crate::store::sql::statement::statement;
 use crate::time::Timestamp;
 
@@ -49,7 +49,7 @@ fn misfiled(row: &Row) -> Outcome<Discrepancy> {
 /// Describes what is wrong with a mark that [`MARKS`] returned, if anything is.
 fn wrong(row: &Row) -> Outcome<Option<Discrepancy>> {
     let class: ClassKey = (row::name(row, QUEUE)?, serde_json::from_str(row::value(row, ABOUT)?)?);
-    let facts = Facts::read(row)?;
+    let facts = facts(row)?;
     let next: Option<i64> = row::value(row, NEXT)?;
     Ok(match row::value::<Option<&str>>(row, CAUSE)? {
         None => {
@@ -63,68 +63,30 @@ fn wrong(row: &Row) -> Outcome<Option<Discrepancy>> {
     })
 }
 
-/// What one mark is checked against.
-struct Facts {
-    pools: HashMap<PoolName, PoolRecord>,
-    limit: Option<LimitRecord>,
-    rate: Option<RateUse>,
-    families: Vec<LimitSpec>,
-    paused: BTreeSet<Subject>,
-    clock: Option<Timestamp>,
-}
-
-impl Facts {
-    fn read(row: &Row) -> Outcome<Self> {
-        let names: Vec<String> = row::value::<Option<_>>(row, POOLS)?.unwrap_or_default();
-        let slots: Vec<Option<i64>> = row::value::<Option<_>>(row, POOLS + 1)?.unwrap_or_default();
-        let used: Vec<i64> = row::value::<Option<_>>(row, POOLS + 2)?.unwrap_or_default();
-        let mut pools = HashMap::new();
-        for ((name, slots), used) in names.into_iter().zip(slots).zip(used) {
-            let limited = |slots: i64| Slots::Limited(u32::try_from(slots).unwrap_or(u32::MAX));
-            let slots = slots.map_or(Slots::Unlimited, limited);
-            let name = PoolName::try_from(name)?;
-            let spec = PoolSpec {
-                name: name.clone(),
-                slots,
-                description: String::new(),
-                sensing_keeps_slots: false,
-            };
-            pools.insert(name, PoolRecord::new(spec, used));
-        }
-        let key: Option<LimitKey> = row::maybe_name(row, 0)?;
-        let Beside { families, paused, clock } = Beside::read(row, BESIDE)?;
-        Ok(Self {
-            pools,
-            limit: key.as_ref().map(|_| pool::limit(row)).transpose()?,
-            rate: key.map(|key| owed(key, row, OWED)).transpose()?.flatten(),
-            families,
-            paused: paused.into_iter().collect(),
-            clock,
-        })
+/// Reads what one mark is checked against.
+fn facts(row: &Row) -> Outcome<Facts> {
+    let names: Vec<String> = row::value::<Option<_>>(row, POOLS)?.unwrap_or_default();
+    let slots: Vec<Option<i64>> = row::value::<Option<_>>(row, POOLS + 1)?.unwrap_or_default();
+    let used: Vec<i64> = row::value::<Option<_>>(row, POOLS + 2)?.unwrap_or_default();
+    let mut pools = HashMap::new();
+    for ((name, slots), used) in names.into_iter().zip(slots).zip(used) {
+        let limited = |slots: i64| Slots::Limited(u32::try_from(slots).unwrap_or(u32::MAX));
+        let slots = slots.map_or(Slots::Unlimited, limited);
+        let name = PoolName::try_from(name)?;
+        let spec =
+            PoolSpec { name: name.clone(), slots, description: String::new(), sensing_keeps_slots: false };
+        pools.insert(name, PoolRecord::new(spec, used));
     }
-}
-
-impl Counted for Facts {
-    fn pool(&self, name: &PoolName) -> Option<&PoolRecord> {
-        self.pools.get(name)
-    }
-
-    fn is_paused(&self, subject: &Subject) -> bool {
-        self.paused.contains(subject)
-    }
-
-    fn rule(&self, key: &LimitKey) -> LimitRecord {
-        let unknown = || LimitRecord::new(key.clone(), None, 0);
-        let mut limit = self.limit.clone().filter(|limit| limit.key == *key).unwrap_or_else(unknown);
-        Families::new(&self.families).apply(&mut limit);
-        limit
-    }
-
-    fn rate(&self, key: &LimitKey) -> Option<&RateUse> {
-        self.rate.as_ref().filter(|rate| rate.key == *key)
-    }
-
-    fn clock(&self) -> Option<Timestamp> {
-        self.clock
-    }
+    let key: Option<LimitKey> = row::maybe_name(row, 0)?;
+    let Beside { families, paused, clock } = Beside::read(row, BESIDE)?;
+    let limit = key.as_ref().map(|_| pool::limit(row)).transpose()?;
+    let rate = key.map(|key| owed(key, row, OWED)).transpose()?.flatten();
+    Ok(Facts {
+        pools,
+        limits: limit.into_iter().map(|limit| (limit.key.clone(), limit)).collect(),
+        rates: rate.into_iter().map(|rate| (rate.key.clone(), rate)).collect(),
+        families,
+        paused: paused.into_iter().collect(),
+        clock,
+    })
 }

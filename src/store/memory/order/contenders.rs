@@ -1,0 +1,287 @@
+//! The shares of each class, by their turns.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::convert::Infallible;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::{Line, Order};
+use crate::admission::{LaneId, OrderKey, Pair, ShareTurn, Turn, UnreadOf};
+use crate::id::QueueName;
+use crate::store::awake::{Of, awake_in};
+
+/// The lanes of one class, share and level.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
+pub(super) struct Contender {
+    class: i64,
+    pair: Arc<Pair>,
+    level: i64,
+    /// The turn of the share when it was filed.
+    turn: ShareTurn,
+    /// How many groups there are.
+    pub(super) groups: usize,
+    /// Those that do not sleep.
+    pub(super) awake: Line<i64>,
+    filed: Option<Turn>,
+}
+
+impl Order {
+    /// Returns the contender of this share and level in a class, which it makes if necessary.
+    pub(super) fn contender_of(
+        &mut self,
+        class: i64,
+        pair: Pair,
+        level: i64,
+        turn: impl Fn(&Pair) -> ShareTurn,
+    ) -> i64 {
+        let new = self.last + 1;
+        let number =
+            *self.contenders_of.entry(pair.1.clone()).or_default().entry((class, level)).or_insert(new);
+        if number == new {
+            self.last = new;
+            let (turn, awake) = (turn(&pair), Line::new());
+            let new = Contender { class, pair: Arc::new(pair), level, turn, groups: 0, awake, filed: None };
+            self.contenders.insert(number, new);
+        }
+        number
+    }
+
+    /// Takes a contender out of its class, and the class out of its place.
+    pub(super) fn take_out_contender(&mut self, number: i64) {
+        let Some(contender) = self.contenders.get_mut(&number) else { return };
+        let Some(class) = self.classes.get_mut(&contender.class) else { return };
+        contender.filed.take().map(|turn| class.turns.remove(&turn));
+        if let Some(turn) = class.filed_turn.take() {
+            self.turns.remove(&class.key.0, &turn);
+        }
+    }
+
+    /// Takes out the contenders whose turns have changed, and gives them their new ones.
+    pub(super) fn take_out_changed(&mut self, turn: impl Fn(&Pair) -> ShareTurn) -> Vec<i64> {
+        let changed = std::mem::take(&mut self.changed_shares);
+        let contenders = changed.iter().filter_map(|share| self.contenders_of.get(share));
+        let contenders: Vec<i64> = contenders.flat_map(BTreeMap::values).copied().collect();
+        for number in &contenders {
+            self.take_out_contender(*number);
+            if let Some(contender) = self.contenders.get_mut(number) {
+                contender.turn = turn(&contender.pair);
+            }
+        }
+        contenders
+    }
+
+    /// Files a contender by its turn and its first task. Forgets an empty one.
+    pub(super) fn refile_contender(&mut self, number: i64) {
+        let Some(contender) = self.contenders.get_mut(&number) else { return };
+        let (at, pair) = (contender.class, contender.pair.clone());
+        let Some(class) = self.classes.get_mut(&at) else { return };
+        let due = contender
+            .awake
+            .first_key_value()
+            .map(|(head, _)| Turn::of_share(contender.level, contender.turn, pair.clone(), *head));
+        if contender.filed != due {
+            if let Some(turn) = std::mem::replace(&mut contender.filed, due.clone()) {
+                class.turns.remove(&turn);
+            }
+            due.map(|turn| class.turns.insert(turn, number));
+        }
+        if contender.groups == 0 {
+            let key = (at, contender.level);
+            self.contenders.remove(&number);
+            if let Some(contenders) = self.contenders_of.get_mut(&pair.1) {
+                contenders.remove(&key);
+                if contenders.is_empty() {
+                    self.contenders_of.remove(&pair.1);
+                }
+            }
+        }
+        self.refile_class(at);
+    }
+
+    /// Returns the first contenders of these queues that have their turns behind this one, and do not sleep.
+    pub(in crate::store::memory) fn turns_behind(
+        &self,
+        queues: Option<&BTreeSet<QueueName>>,
+        after: &Turn,
+        limit: usize,
+    ) -> Vec<(Turn, i64)> {
+        let lines: Vec<&BTreeMap<Turn, i64>> = match queues {
+            None => vec![&self.turns.all],
+            Some(queues) => queues.iter().filter_map(|queue| self.turns.of(Some(queue))).collect(),
+        };
+        let mut heap = BinaryHeap::new();
+        for (line, classes) in lines.iter().enumerate() {
+            let first = classes.first_key_value();
+            heap.extend(first.map(|(turn, class)| Reverse((turn, Step::Class { line, class: *class }))));
+        }
+        let mut found = Vec::new();
+        while let Some(Reverse((turn, step))) = heap.pop() {
+            let class = match step {
+                Step::Class { line, class } => {
+                    let beside = behind(lines[line], turn);
+                    heap.extend(beside.map(|(turn, class)| Reverse((turn, Step::Class { line, class }))));
+                    (class, after)
+                }
+                Step::Contender { class, contender } => {
+                    found.push((turn.clone(), contender));
+                    if found.len() >= limit {
+                        break;
+                    }
+                    (class, turn)
+                }
+            };
+            let (class, after) = class;
+            let within = self.classes.get(&class).and_then(|class| behind(&class.turns, after));
+            heap.extend(
+                within.map(|(turn, contender)| Reverse((turn, Step::Contender { class, contender }))),
+            );
+        }
+        found
+    }
+
+    /// Returns the first lanes of a contender behind this place that do not sleep, and behind which place there are others.
+    pub(in crate::store::memory) fn lanes_of(
+        &self,
+        contender: i64,
+        after: OrderKey,
+        limit: usize,
+    ) -> (Vec<LaneId>, Option<OrderKey>) {
+        let class = self.contenders.get(&contender).and_then(|work| self.classes.get(&work.class));
+        if class.is_none_or(|class| class.closed.is_some()) {
+            return (Vec::new(), None);
+        }
+        let next = |of: Of<'_>, behind| Ok::<_, Infallible>(self.next(of, behind));
+        let Ok(found) = awake_in(contender, after, limit.saturating_add(1), next);
+        let last = limit.checked_sub(1).and_then(|last| found.get(last)).filter(|_| found.len() > limit);
+        (found.iter().take(limit).map(|(_, lane)| *lane).collect(), last.map(|(head, _)| *head))
+    }
+
+    /// Returns the first lane of each of these contenders, and of which of them there are others.
+    pub(in crate::store::memory) fn first_lanes_of(
+        &self,
+        contenders: &[(Turn, i64)],
+    ) -> (Vec<LaneId>, Vec<UnreadOf>) {
+        let (mut lanes, mut unread) = (Vec::new(), Vec::new());
+        for (_, number) in contenders {
+            let (first, behind) = self.lanes_of(*number, OrderKey::FIRST, 1);
+            let Some(lane) = first.first().copied() else { continue };
+            lanes.push(lane);
+            unread.extend(behind.map(|behind| UnreadOf { lane, number: *number, behind, pages: 0 }));
+        }
+        (lanes, unread)
+    }
+}
+
+fn behind<'a>(line: &'a BTreeMap<Turn, i64>, turn: &Turn) -> Option<(&'a Turn, i64)> {
+    let next = line.range((Bound::Excluded(turn), Bound::Unbounded)).next();
+    next.map(|(turn, number)| (turn, *number))
+}
+
+/// What the walk looks at next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Class { line: usize, class: i64 },
+    Contender { class: i64, contender: i64 },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::admission::limits::LimitSpec;
+    use crate::admission::{Behind, IfExists};
+    use crate::id::{LimitKey, TaskKey};
+    use crate::ops::AdmitRequest;
+    use crate::store::MemoryStore;
+    use crate::store::contract::{LanesBehind, Survey, SurveyQuery};
+    use crate::time::Timestamp;
+    use crate::{NewTask, Result};
+
+    const AT: Timestamp = Timestamp::UNIX_EPOCH;
+
+    /// Of each of 40 shares three tasks, each in a lane of its own.
+    fn forty_shares() -> MemoryStore {
+        let store = MemoryStore::new();
+        let task = |n: usize| {
+            let share = LimitKey::new(format!("share-{:02}", n % 40)).unwrap();
+            let task = NewTask::new(TaskKey::new("n", "w", "r", format!("{n:03}")).unwrap()).share(share);
+            task.limit(LimitKey::new(format!("own-{n}")).unwrap())
+        };
+        store.write(|tx| tx.enqueue(AT, &(0..120).map(task).collect::<Vec<_>>())).unwrap();
+        store
+    }
+
+    fn page(store: &MemoryStore, of: &Behind, limit: usize) -> Survey {
+        let read = |tx: &mut crate::store::Tx<'_>| -> Result<Survey> {
+            Ok(tx.raw().lanes_behind(&LanesBehind::of(of, limit, None))?)
+        };
+        store.write(read).unwrap()
+    }
+
+    fn numbers(survey: &Survey) -> Vec<i64> {
+        survey.lanes.iter().map(|lane| lane.id.0).collect()
+    }
+
+    /// A change of needs takes the first task of one lane to another, which was filed before.
+    #[test]
+    fn a_task_that_goes_to_another_class_is_found_there() {
+        let store = MemoryStore::new();
+        let share = LimitKey::new("share").unwrap();
+        let task = |name: &str, slots: u32| {
+            NewTask::new(TaskKey::new("n", "w", "r", name).unwrap()).share(share.clone()).pool_slots(slots)
+        };
+        let first = Behind::Turn(Turn::FIRST);
+        let goes = task("goes", 1).logical_date(AT);
+        let later = task("later", 2).logical_date(AT + Duration::from_secs(1));
+        store.write(|tx| tx.enqueue(AT, std::slice::from_ref(&later))).unwrap();
+        assert_eq!(numbers(&page(&store, &first, 9)), [1]);
+        store.write(|tx| tx.enqueue(AT, std::slice::from_ref(&goes))).unwrap();
+        assert_eq!(numbers(&page(&store, &first, 9)), [2, 1]);
+        store.write(|tx| tx.change(AT, std::slice::from_ref(&goes.key), |task| task.pool_slots = 2)).unwrap();
+        assert_eq!(numbers(&page(&store, &first, 9)), [1]);
+    }
+
+    /// A definition of a weight changes the order of shares, also of those that nothing else has changed.
+    #[test]
+    fn a_new_weight_changes_the_order() {
+        let store = forty_shares();
+        let limit = |n: usize, weight: u32| {
+            let spec = LimitSpec::of(LimitKey::new(format!("share-{n:02}")).unwrap());
+            LimitSpec { weight: Some(weight), ..spec }
+        };
+        let order =
+            AdmitRequest::new("h".try_into().unwrap(), "t".try_into().unwrap(), 40, Duration::from_secs(9));
+        assert_eq!(store.write(|tx| tx.admit(AT, &order)).unwrap().granted.len(), 40);
+        let first = Behind::Turn(Turn::FIRST);
+        assert_eq!(numbers(&page(&store, &first, 2)), [41, 42], "each holds one slot: by stamp");
+        store.write(|tx| tx.define([limit(7, 2)], IfExists::Replace)).unwrap();
+        assert_eq!(numbers(&page(&store, &first, 2)), [48, 41]);
+        let mut family = LimitSpec::of(LimitKey::new("share-3").unwrap()).family();
+        family.weight = Some(3);
+        store.write(|tx| tx.define([family.clone()], IfExists::Replace)).unwrap();
+        assert_eq!(numbers(&page(&store, &first, 2)), [71, 72], "ten shares of a family");
+    }
+
+    #[test]
+    fn a_page_has_the_first_lane_of_each_share_by_turns() {
+        let store = forty_shares();
+        let query = SurveyQuery::new().first(5, AT, 9);
+        let survey = store.write(|tx| Ok::<_, crate::Error>(tx.raw().survey(&query)?)).unwrap();
+        assert_eq!((numbers(&survey), survey.unread_shares), (vec![1, 2, 3, 4, 5], Some(Turn::FIRST)));
+
+        let first = page(&store, &Behind::Turn(Turn::FIRST), 30);
+        assert_eq!(numbers(&first), (1..=30).collect::<Vec<_>>(), "none of them holds anything: by name");
+        assert_eq!((first.unread_of.len(), first.shares.len()), (30, 30));
+        let rest = page(&store, &Behind::Turn(first.unread_shares.unwrap()), 30);
+        assert_eq!((numbers(&rest), rest.unread_shares), ((31..=40).collect::<Vec<_>>(), None));
+
+        let of = first.unread_of[6].clone();
+        let second = page(&store, &Behind::Of(of.clone()), 1);
+        assert_eq!(numbers(&second), [47]);
+        let third = page(&store, &Behind::Of(UnreadOf { behind: second.unread.unwrap(), ..of }), 1);
+        assert_eq!((numbers(&third), third.unread), (vec![87], None));
+    }
+}
