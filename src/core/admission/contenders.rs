@@ -302,8 +302,11 @@ impl Contenders {
         }
     }
 
-    /// Returns the shares that had turns.
-    pub(super) fn started(&self) -> impl Iterator<Item = &ShareUse> {
-        self.pairs.iter().filter(|work| work.starts > 0).map(|work| &work.used)
+    /// Returns the shares that had turns, by pool and name: the order in which lanes were read says nothing.
+    pub(super) fn started(&self) -> Vec<ShareUse> {
+        let started = self.pairs.iter().filter(|work| work.starts > 0);
+        let mut started: Vec<ShareUse> = started.map(|work| work.used.clone()).collect();
+        started.sort_unstable_by(|a, b| (&a.pool, &a.share).cmp(&(&b.pool, &b.share)));
+        started
     }
 }

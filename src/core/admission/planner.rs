@@ -371,7 +371,7 @@ impl Planner {
         plan.is_cut = self.is_cut();
         plan.marks = self.take_marks();
         plan.admit = std::mem::take(&mut self.admitted);
-        plan.shares = self.contenders.started().cloned().collect();
+        plan.shares = self.contenders.started();
         plan.rates = self.limits.iter().filter_map(LimitWork::owes).collect();
         if let Rule::Window(window) = &mut self.rule {
             plan.missing = std::mem::take(&mut window.met).into_iter().collect();
