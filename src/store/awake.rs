@@ -24,8 +24,11 @@ pub(super) enum Of<'a> {
 /// The number of a class, a group or a lane, and its first task that does not sleep.
 pub(super) type Entry = (OrderKey, i64);
 
-/// Returns the first lanes of these queues behind this place that do not sleep. `next` returns the first entry behind a
-/// place.
+/// Lanes in order, and behind which place there are others.
+pub(super) type Page = (Vec<LaneId>, Option<OrderKey>);
+
+/// Returns the first lanes of these queues behind this place that do not sleep. `next` returns the first entry
+/// behind a place.
 ///
 /// It reads the entries that do not sleep up to the last of these lanes. Behind that lane it reads only the
 /// next entry of each class and group that it has entered.
@@ -34,7 +37,7 @@ pub(super) fn awake<E>(
     after: OrderKey,
     limit: usize,
     mut next: impl FnMut(Of<'_>, OrderKey) -> Result<Option<Entry>, E>,
-) -> Result<Vec<(OrderKey, LaneId)>, E> {
+) -> Result<Page, E> {
     let lines: Vec<Option<&QueueName>> =
         queues.map_or_else(|| vec![None], |queues| queues.iter().map(Some).collect());
     let mut heap = BinaryHeap::new();
@@ -45,13 +48,13 @@ pub(super) fn awake<E>(
     walk(&lines, heap, after, limit, next)
 }
 
-/// Returns the first lanes of a class or of a share in it, behind this place, that do not sleep.
+/// Returns the first lanes of one class behind this place that do not sleep.
 pub(super) fn awake_in<E>(
     class: i64,
     after: OrderKey,
     limit: usize,
     mut next: impl FnMut(Of<'_>, OrderKey) -> Result<Option<Entry>, E>,
-) -> Result<Vec<(OrderKey, LaneId)>, E> {
+) -> Result<Page, E> {
     let first = next(Of::Class(class), OrderKey::FIRST)?;
     let first = first.map(|(head, group)| Reverse((head, Step::Group { class, group })));
     walk(&[], first.into_iter().collect(), after, limit, next)
@@ -63,8 +66,8 @@ fn walk<E>(
     after: OrderKey,
     limit: usize,
     mut next: impl FnMut(Of<'_>, OrderKey) -> Result<Option<Entry>, E>,
-) -> Result<Vec<(OrderKey, LaneId)>, E> {
-    let mut found = Vec::new();
+) -> Result<Page, E> {
+    let (mut found, mut last) = (Vec::new(), after);
     while let Some(Reverse((head, step))) = heap.pop() {
         // Each step queues two more: `beside` is the next entry on its own level, and `within` the first
         // entry inside it. Within a group, that is the first lane behind `after`.
@@ -79,17 +82,18 @@ fn walk<E>(
                 next(Of::Group(group), after)?.map(|(head, lane)| (head, Step::Lane { group, lane })),
             ),
             Step::Lane { group, lane } => {
-                found.push((head, LaneId(lane)));
                 if found.len() >= limit {
-                    break;
+                    return Ok((found, Some(last)));
                 }
+                found.push(LaneId(lane));
+                last = head;
                 let beside = next(Of::Group(group), head)?;
                 (beside.map(|(head, lane)| (head, Step::Lane { group, lane })), None)
             }
         };
         heap.extend(beside.into_iter().chain(within).map(Reverse));
     }
-    Ok(found)
+    Ok((found, None))
 }
 
 /// The entry that the walk visits next.

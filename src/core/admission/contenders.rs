@@ -55,7 +55,7 @@ struct Contender {
     /// The first tasks of its lanes.
     heads: BinaryHeap<Reverse<(OrderKey, usize)>>,
     /// What was not read of it.
-    unread: Vec<UnreadOf>,
+    unread: BTreeMap<OrderKey, UnreadOf>,
     /// Its latest entry in the planner's heap. Older ones do not count.
     entry: u64,
 }
@@ -130,8 +130,8 @@ impl PairWork {
 impl Contender {
     /// Returns the place behind which its first lane is that was not read, if that may be its next one.
     fn unread(&self) -> Option<&UnreadOf> {
-        let first = self.unread.iter().min_by_key(|unread| unread.behind)?;
-        let is_next = self.heads.peek().is_none_or(|Reverse((head, _))| first.behind < *head);
+        let (behind, first) = self.unread.first_key_value()?;
+        let is_next = self.heads.peek().is_none_or(|Reverse((head, _))| behind < head);
         is_next.then_some(first)
     }
 }
@@ -190,7 +190,7 @@ impl Contenders {
         let new = self.contenders.len();
         let at = *self.by_level.entry((pair, level)).or_insert(new);
         if at == new {
-            let (heads, unread) = (BinaryHeap::new(), Vec::new());
+            let (heads, unread) = (BinaryHeap::new(), BTreeMap::new());
             self.contenders.push(Contender { pair, level, heads, unread, entry: 0 });
             self.pairs[pair].contenders.push(at);
         }
@@ -244,25 +244,21 @@ impl Contenders {
 
     /// Notes that lanes of a contender were not read.
     pub(super) fn leave_out(&mut self, contender: usize, unread: UnreadOf) {
-        self.contenders[contender].unread.push(unread);
+        self.contenders[contender].unread.insert(unread.behind, unread);
         self.changed.push(contender);
     }
 
-    /// Takes out the lanes that were not read of what this entry of the planner's heap stands for, if they may come next.
-    pub(super) fn take_unread(&mut self, next: &Next) -> Option<UnreadOf> {
-        let contender = self.hiding(next)?;
-        let number = self.contenders[contender].unread()?.number;
-        let unread = &mut self.contenders[contender].unread;
-        let at = unread.iter().position(|unread| unread.number == number)?;
+    /// Notes that the lanes behind this place were read.
+    pub(super) fn read(&mut self, contender: usize, behind: OrderKey) {
+        self.contenders[contender].unread.remove(&behind);
         self.changed.push(contender);
-        Some(unread.swap_remove(at))
     }
 
-    /// Returns the contender that this entry of the planner's heap stands for, if its next lane may be one that was not read.
-    pub(super) fn hiding(&self, next: &Next) -> Option<usize> {
+    /// Returns the lanes that were not read of what this entry of the planner's heap stands for, if they may come
+    /// next.
+    pub(super) fn hidden(&self, next: &Next) -> Option<&UnreadOf> {
         let Next::Contender { at, entry } = *next else { return None };
-        let contender = &self.contenders[at];
-        (contender.entry == entry && contender.unread().is_some()).then_some(at)
+        self.contenders.get(at).filter(|contender| contender.entry == entry)?.unread()
     }
 
     /// Returns whether lanes were left out.

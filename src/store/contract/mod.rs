@@ -44,7 +44,7 @@ pub(in crate::store) use sensor::FORGOTTEN_AT_ONCE;
 pub use sensor::{KEPT_OUTAGES, KEPT_TAKES, SensorChanges, SensorQuery, SensorTx, WhichSensors};
 pub(in crate::store) use task::repaired;
 pub use task::{Discrepancy, Held, Inserted, Move, Started, TaskTx, Wait};
-pub(crate) use tick::{Ahead, SharesBehind};
+pub(crate) use tick::Ahead;
 pub use tick::{
     First, Forget, GrantBatch, Granted, LanesBehind, Overdue, Promote, Survey, SurveyQuery, WhichPools,
 };

@@ -56,33 +56,24 @@ pub struct LanesBehind<'a> {
     pub limit: usize,
     /// The queues of the lanes; `None` for all.
     pub queues: Option<&'a BTreeSet<QueueName>>,
-    /// Of a store that returned [`Survey::unread_shares`]: which lanes of shares to return instead.
-    pub(crate) shares: Option<SharesBehind<'a>>,
-}
-
-/// Lanes of shares that do not sleep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SharesBehind<'a> {
-    /// Of each share, class and level that has its turn behind this one the first lane, and [`Survey::unread_of`].
-    Turn(&'a Turn),
-    /// Of one share, class and level by their number the lanes behind the place.
-    Of(i64),
+    /// What a planner asks for. A store that returned [`Survey::unread_shares`] may be asked for lanes of shares.
+    pub(crate) of: Option<&'a Behind>,
 }
 
 impl<'a> LanesBehind<'a> {
     /// Creates a query for at most `limit` lanes behind this place.
     pub fn new(after: OrderKey, limit: usize, queues: Option<&'a BTreeSet<QueueName>>) -> Self {
-        Self { after, limit, queues, shares: None }
+        Self { after, limit, queues, of: None }
     }
 
     /// Names at most `limit` of the lanes that a planner asks for.
     pub(crate) fn of(of: &'a Behind, limit: usize, queues: Option<&'a BTreeSet<QueueName>>) -> Self {
-        let (after, shares) = match of {
-            Behind::Place(after) => (*after, None),
-            Behind::Turn(turn) => (OrderKey::FIRST, Some(SharesBehind::Turn(turn))),
-            Behind::Of(unread) => (unread.behind, Some(SharesBehind::Of(unread.number))),
+        let after = match of {
+            Behind::Place(after) => *after,
+            Behind::Turn(_) => OrderKey::FIRST,
+            Behind::Of(unread) => unread.behind,
         };
-        Self { after, limit, queues, shares }
+        Self { after, limit, queues, of: Some(of) }
     }
 }
 

@@ -8,10 +8,12 @@ use super::order::Order;
 use super::state::{Filing, State, Write};
 use super::undo::Transaction;
 use crate::admission::limits::{Families, LimitRecord};
-use crate::admission::{Candidate, Cause, Lane, LaneId, LaneKey, LanePage, Mark, OrderKey, Pair, ShareTurn};
+use crate::admission::{
+    Behind, Candidate, Cause, Lane, LaneId, LaneKey, LanePage, Mark, OrderKey, Pair, ShareTurn,
+};
 use crate::id::{LimitKey, QueueName};
-use crate::store::awake::{Of, awake};
-use crate::store::contract::{LanesBehind, SharesBehind, Survey, SurveyQuery};
+use crate::store::awake::{Of, awake, awake_in};
+use crate::store::contract::{LanesBehind, Survey, SurveyQuery};
 
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
@@ -260,11 +262,6 @@ impl Lanes {
     }
 }
 
-/// Returns the last entry of a page if there are more.
-fn last_of<T>(found: &[T], limit: usize) -> Option<&T> {
-    limit.checked_sub(1).and_then(|last| found.get(last)).filter(|_| found.len() > limit)
-}
-
 impl Transaction<'_> {
     /// Returns the lanes that a survey returns first, and behind which place those are that it leaves out.
     pub(super) fn first_lanes(&mut self, query: &SurveyQuery) -> (Vec<Lane>, Option<OrderKey>) {
@@ -298,26 +295,21 @@ impl Transaction<'_> {
     pub(super) fn awake_lanes(&mut self, page: &LanesBehind<'_>) -> Survey {
         self.file_lanes(&[]);
         let (lanes, mut survey) = (&self.state.lanes, Survey::default());
-        let found = match page.shares {
-            None => {
-                let next = |of: Of<'_>, behind| Ok::<_, Infallible>(lanes.order.next(of, behind));
-                let Ok(found) = awake(page.queues, page.after, page.limit.saturating_add(1), next);
-                survey.unread = last_of(&found, page.limit).map(|(head, _)| *head);
-                found.iter().take(page.limit).map(|(_, id)| *id).collect()
-            }
-            Some(SharesBehind::Turn(turn)) => {
-                let mut found = lanes.order.turns_behind(page.queues, turn, page.limit.saturating_add(1));
-                survey.unread_shares = last_of(&found, page.limit).map(|(turn, _)| turn.clone());
-                found.truncate(page.limit);
-                let (first, unread) = lanes.order.first_lanes_of(&found);
-                survey.unread_of = unread;
-                first
-            }
-            Some(SharesBehind::Of(number)) => {
-                let (found, unread) = lanes.order.lanes_of(number, page.after, page.limit);
-                survey.unread = unread;
-                found
-            }
+        let next = |of: Of<'_>, behind| Ok::<_, Infallible>(lanes.order.next(of, behind));
+        let found = if let Some(Behind::Turn(turn)) = page.of {
+            let (found, unread) = lanes.order.turns_behind(page.queues, turn, page.limit);
+            survey.unread_shares = unread;
+            let first = found.into_iter().filter_map(|number| lanes.order.first_lane_of(number));
+            let (first, left): (_, Vec<_>) = first.unzip();
+            survey.unread_of = left.into_iter().flatten().collect();
+            first
+        } else {
+            let Ok((found, unread)) = match page.of {
+                Some(Behind::Of(of)) => awake_in(of.number, page.after, page.limit, next),
+                _ => awake(page.queues, page.after, page.limit, next),
+            };
+            survey.unread = unread;
+            found
         };
         survey.lanes = found.into_iter().filter_map(|id| lanes.lane(id)).collect();
         survey

@@ -125,15 +125,12 @@ impl<K> Default for Lines<K> {
 }
 
 impl<K: Ord + Clone> Lines<K> {
-    fn insert(&mut self, queue: &QueueName, head: K, entry: i64) {
-        self.all.insert(head.clone(), entry);
-        self.of.entry(queue.clone()).or_default().insert(head, entry);
-    }
-
-    fn remove(&mut self, queue: &QueueName, head: &K) {
-        self.all.remove(head);
-        if let Some(line) = self.of.get_mut(queue) {
-            line.remove(head);
+    /// Files something of this queue here, or nowhere, instead of where it was filed.
+    fn refile(&mut self, queue: &QueueName, filed: &mut Option<K>, due: Option<K>, number: i64) {
+        if *filed != due {
+            let line = self.of.entry(queue.clone()).or_default();
+            refile(&mut self.all, &mut filed.clone(), due.clone(), number);
+            refile(line, filed, due, number);
             if line.is_empty() {
                 self.of.remove(queue);
             }
@@ -142,6 +139,15 @@ impl<K: Ord + Clone> Lines<K> {
 
     fn of(&self, queue: Option<&QueueName>) -> Option<&BTreeMap<K, i64>> {
         queue.map_or(Some(&self.all), |queue| self.of.get(queue))
+    }
+}
+
+/// Files something here, or nowhere, instead of where it was filed.
+fn refile<K: Ord + Clone>(line: &mut BTreeMap<K, i64>, filed: &mut Option<K>, due: Option<K>, number: i64) {
+    if *filed != due {
+        filed.take().map(|was| line.remove(&was));
+        due.clone().map(|due| line.insert(due, number));
+        *filed = due;
     }
 }
 
@@ -205,16 +211,13 @@ impl Order {
         let filed = self.lanes.remove(&id)?;
         if let Some(group) = self.groups.get_mut(&filed.group) {
             group.lanes.remove(&filed.head);
-            let (parent, number) = (group.parent, group.class);
-            let old = group.filed.take();
+            let parent = group.parent;
             if let Some(contender) = self.contenders.get_mut(&parent) {
-                old.map(|head| contender.awake.remove(&head));
+                refile(&mut contender.awake, &mut group.filed, None, filed.group);
                 self.take_out_contender(parent);
-            } else if let Some(class) = self.classes.get_mut(&number) {
-                old.map(|head| class.awake.remove(&head));
-                if let Some(head) = class.filed.take() {
-                    self.awake.remove(&class.key.0, &head);
-                }
+            } else if let Some(class) = self.classes.get_mut(&parent) {
+                refile(&mut class.awake, &mut group.filed, None, filed.group);
+                self.awake.refile(&class.key.0, &mut class.filed, None, parent);
             }
         }
         Some(filed.group)
@@ -257,14 +260,10 @@ impl Order {
         let first = group.lanes.first_key_value().map(|(head, _)| *head);
         let due = first.filter(|_| group.asleep.is_none());
         let (class, parent) = (group.class, group.parent);
-        let was = std::mem::replace(&mut group.filed, due);
         let contender = self.contenders.get_mut(&parent).map(|contender| &mut contender.awake);
         let awake = contender.or_else(|| self.classes.get_mut(&class).map(|class| &mut class.awake));
-        if let Some(awake) = awake
-            && was != due
-        {
-            was.map(|head| awake.remove(&head));
-            due.map(|head| awake.insert(head, number));
+        if let Some(awake) = awake {
+            refile(awake, &mut group.filed, due, number);
         }
         if first.is_none() {
             self.wake_group(number);
@@ -288,27 +287,10 @@ impl Order {
     fn refile_class(&mut self, number: i64) {
         let Some(class) = self.classes.get_mut(&number) else { return };
         let is_open = class.closed.is_none();
-        let first = class.awake.first_key_value().map(|(head, _)| *head);
-        let due = first.filter(|_| is_open);
-        let was = std::mem::replace(&mut class.filed, due);
-        if was != due {
-            if let Some(head) = was {
-                self.awake.remove(&class.key.0, &head);
-            }
-            if let Some(head) = due {
-                self.awake.insert(&class.key.0, head, number);
-            }
-        }
-        let first = class.turns.first_key_value().map(|(turn, _)| turn).filter(|_| is_open);
-        if class.filed_turn.as_ref() != first {
-            let first = first.cloned();
-            if let Some(turn) = std::mem::replace(&mut class.filed_turn, first.clone()) {
-                self.turns.remove(&class.key.0, &turn);
-            }
-            if let Some(turn) = first {
-                self.turns.insert(&class.key.0, turn, number);
-            }
-        }
+        let first = class.awake.keys().next().filter(|_| is_open).copied();
+        self.awake.refile(&class.key.0, &mut class.filed, first, number);
+        let first = class.turns.keys().next().filter(|_| is_open).cloned();
+        self.turns.refile(&class.key.0, &mut class.filed_turn, first, number);
         if class.groups.is_empty() {
             self.open_class(number);
             if let Some(class) = self.classes.remove(&number) {
@@ -321,9 +303,11 @@ impl Order {
     pub(super) fn next(&self, of: Of<'_>, behind: OrderKey) -> Option<Entry> {
         let line = match of {
             Of::Queue(queue) => self.awake.of(queue)?,
-            Of::Class(class) => match self.contenders.get(&class) {
+            Of::Class(number) => match self.contenders.get(&number) {
+                // What is asked for of a share may have gone to sleep since the last page.
+                Some(contender) if self.classes.get(&contender.class)?.closed.is_some() => return None,
                 Some(contender) => &contender.awake,
-                None => &self.classes.get(&class)?.awake,
+                None => &self.classes.get(&number)?.awake,
             },
             Of::Group(group) => &self.groups.get(&group)?.lanes,
         };

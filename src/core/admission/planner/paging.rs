@@ -28,8 +28,8 @@ pub(super) struct Paging {
     is_paged: bool,
     /// The same of lanes of shares.
     pages_shares: bool,
-    /// The number of pages that were asked for, without a share and of shares.
-    pages: [u32; 2],
+    /// The number of pages that were asked for, but for those of one share.
+    pages: u32,
     /// How many marks the tick may still make.
     marks_left: usize,
     marks: Vec<Mark>,
@@ -40,15 +40,6 @@ pub(super) struct Paging {
     closed: HashSet<(QueueName, Vec<(usize, u32)>)>,
 }
 
-/// Lanes that were not read.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Hidden {
-    Alone,
-    Shares,
-    /// Of the share that is next.
-    OfNext,
-}
-
 impl Default for Paging {
     fn default() -> Self {
         Self {
@@ -57,7 +48,7 @@ impl Default for Paging {
             unread_shares: None,
             is_paged: false,
             pages_shares: false,
-            pages: [0; 2],
+            pages: 0,
             marks_left: MARKS,
             marks: Vec::new(),
             next_token: None,
@@ -111,6 +102,9 @@ impl Planner {
             Behind::Place(_) => self.paging.unread = unread,
             Behind::Turn(_) => self.paging.unread_shares = unread_shares,
             Behind::Of(of) => {
+                if let Some(contender) = self.contender(of.lane) {
+                    self.contenders.read(contender, of.behind);
+                }
                 let left = unread.map(|behind| UnreadOf { behind, pages: of.pages + 1, ..of });
                 self.feed_shares(&[], left.as_slice());
             }
@@ -121,58 +115,50 @@ impl Planner {
     pub(crate) fn feed_shares(&mut self, shares: &[ShareUse], unread: &[UnreadOf]) {
         self.contenders.known(shares);
         for unread in unread {
-            let lane = self.by_no.get(&unread.lane);
-            if let Some(contender) = lane.and_then(|at| self.lanes[*at].contender) {
+            if let Some(contender) = self.contender(unread.lane) {
                 self.contenders.leave_out(contender, unread.clone());
             }
         }
     }
 
+    /// Returns the contender of a lane that was read.
+    fn contender(&self, lane: LaneId) -> Option<usize> {
+        self.by_no.get(&lane).and_then(|at| self.lanes[*at].contender)
+    }
+
     /// Returns which lanes that were not read may come before the next that is known.
-    pub(super) fn hidden(&self) -> Option<Hidden> {
+    pub(super) fn hidden(&self) -> Option<Behind> {
         let next = self.heap.peek().map(|Reverse(entry)| entry);
         let hides = |bound: &Turn| next.is_none_or(|(turn, _)| turn > bound);
         let falls = |bound: &Turn| next.is_some_and(|(turn, _)| self.contenders.falls_before(turn, bound));
-        let alone = self.paging.unread.map(Turn::alone).filter(hides);
+        let alone = self.paging.unread.filter(|place| hides(&Turn::alone(*place)));
         let share = self.paging.unread_shares.as_ref().filter(|bound| hides(bound) || falls(bound));
         match (alone, share) {
-            (Some(alone), Some(share)) if alone > *share => Some(Hidden::Shares),
-            (Some(_), _) => Some(Hidden::Alone),
-            (None, Some(_)) => Some(Hidden::Shares),
-            (None, None) => next.and_then(|(_, next)| self.contenders.hiding(next)).map(|_| Hidden::OfNext),
+            (Some(place), Some(turn)) if Turn::alone(place) > *turn => Some(Behind::Turn(turn.clone())),
+            (Some(place), _) => Some(Behind::Place(place)),
+            (None, Some(turn)) => Some(Behind::Turn(turn.clone())),
+            (None, None) => self.contenders.hidden(&next?.1).cloned().map(Behind::Of),
         }
     }
 
-    /// Returns what it asks for to see more lanes. The pages double, from no more than the budget could use. Each of their
-    /// lanes may need a mark.
+    /// Returns what it asks for to see more lanes. The pages double, from no more than the budget could use. Each of
+    /// their lanes may need a mark.
     pub(super) fn asks_for_lanes(&mut self) -> Option<super::Need> {
-        let hidden = self.hidden()?;
-        if self.paging.marks_left == 0 {
-            return None;
-        }
+        let of = self.hidden()?;
         let left = self.budget.saturating_sub(self.admitted.len()).saturating_mul(2);
-        let mut first = self.paging.named.min(left).max(1);
-        let (of, pages) = match hidden {
-            Hidden::Alone => (Behind::Place(self.paging.unread?), self.count_page(0)),
-            Hidden::Shares => (Behind::Turn(self.paging.unread_shares.clone()?), self.count_page(1)),
-            Hidden::OfNext => {
-                let Reverse((_, next)) = self.heap.peek()?;
-                let of = self.contenders.take_unread(next)?;
-                first = 1;
-                let pages = of.pages + 1;
-                (Behind::Of(of), pages)
+        let (first, pages) = match &of {
+            Behind::Of(of) => (1, of.pages),
+            Behind::Place(_) | Behind::Turn(_) => {
+                self.paging.pages += 1;
+                (self.paging.named.min(left).max(1), self.paging.pages - 1)
             }
         };
         let limit = first.saturating_mul(1 << pages.min(DOUBLINGS)).min(self.paging.marks_left);
+        if limit == 0 {
+            return None;
+        }
         let marks = std::mem::take(&mut self.paging.marks);
         Some(super::Need::Lanes { of, limit, marks })
-    }
-
-    /// Returns how many pages of this kind were asked for before.
-    fn count_page(&mut self, kind: usize) -> u32 {
-        let pages = &mut self.paging.pages[kind];
-        *pages += 1;
-        *pages - 1
     }
 
     /// Leaves a lane whose next task is refused, and marks what refuses it.

@@ -2,20 +2,18 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{Line, Order};
-use crate::admission::{LaneId, OrderKey, Pair, ShareTurn, Turn, UnreadOf};
+use super::{Line, Order, refile};
+use crate::admission::{LaneId, Pair, ShareTurn, Turn, UnreadOf};
 use crate::id::QueueName;
-use crate::store::awake::{Of, awake_in};
 
 /// The lanes of one class, share and level.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Contender {
-    class: i64,
+    pub(super) class: i64,
     pair: Arc<Pair>,
     level: i64,
     /// The turn of the share when it was filed.
@@ -52,10 +50,8 @@ impl Order {
     pub(super) fn take_out_contender(&mut self, number: i64) {
         let Some(contender) = self.contenders.get_mut(&number) else { return };
         let Some(class) = self.classes.get_mut(&contender.class) else { return };
-        contender.filed.take().map(|turn| class.turns.remove(&turn));
-        if let Some(turn) = class.filed_turn.take() {
-            self.turns.remove(&class.key.0, &turn);
-        }
+        refile(&mut class.turns, &mut contender.filed, None, number);
+        self.turns.refile(&class.key.0, &mut class.filed_turn, None, number);
     }
 
     /// Takes out the contenders whose turns have changed, and gives them their new ones.
@@ -81,12 +77,7 @@ impl Order {
             .awake
             .first_key_value()
             .map(|(head, _)| Turn::of_share(contender.level, contender.turn, pair.clone(), *head));
-        if contender.filed != due {
-            if let Some(turn) = std::mem::replace(&mut contender.filed, due.clone()) {
-                class.turns.remove(&turn);
-            }
-            due.map(|turn| class.turns.insert(turn, number));
-        }
+        refile(&mut class.turns, &mut contender.filed, due, number);
         if contender.groups == 0 {
             let key = (at, contender.level);
             self.contenders.remove(&number);
@@ -100,13 +91,14 @@ impl Order {
         self.refile_class(at);
     }
 
-    /// Returns the first contenders of these queues that have their turns behind this one, and do not sleep.
+    /// Returns the first contenders of these queues that have their turns behind this one, and do not sleep. If
+    /// there are others, also the turn behind which they begin.
     pub(in crate::store::memory) fn turns_behind(
         &self,
         queues: Option<&BTreeSet<QueueName>>,
         after: &Turn,
         limit: usize,
-    ) -> Vec<(Turn, i64)> {
+    ) -> (Vec<i64>, Option<Turn>) {
         let lines: Vec<&BTreeMap<Turn, i64>> = match queues {
             None => vec![&self.turns.all],
             Some(queues) => queues.iter().filter_map(|queue| self.turns.of(Some(queue))).collect(),
@@ -116,65 +108,43 @@ impl Order {
             let first = classes.first_key_value();
             heap.extend(first.map(|(turn, class)| Reverse((turn, Step::Class { line, class: *class }))));
         }
-        let mut found = Vec::new();
+        let (mut found, mut last) = (Vec::new(), after);
         while let Some(Reverse((turn, step))) = heap.pop() {
-            let class = match step {
+            let (class, behind) = match step {
                 Step::Class { line, class } => {
-                    let beside = behind(lines[line], turn);
+                    let beside = next(lines[line], turn);
                     heap.extend(beside.map(|(turn, class)| Reverse((turn, Step::Class { line, class }))));
                     (class, after)
                 }
                 Step::Contender { class, contender } => {
-                    found.push((turn.clone(), contender));
                     if found.len() >= limit {
-                        break;
+                        return (found, Some(last.clone()));
                     }
+                    found.push(contender);
+                    last = turn;
                     (class, turn)
                 }
             };
-            let (class, after) = class;
-            let within = self.classes.get(&class).and_then(|class| behind(&class.turns, after));
+            let within = self.classes.get(&class).and_then(|class| next(&class.turns, behind));
             heap.extend(
                 within.map(|(turn, contender)| Reverse((turn, Step::Contender { class, contender }))),
             );
         }
-        found
+        (found, None)
     }
 
-    /// Returns the first lanes of a contender behind this place that do not sleep, and behind which place there are others.
-    pub(in crate::store::memory) fn lanes_of(
-        &self,
-        contender: i64,
-        after: OrderKey,
-        limit: usize,
-    ) -> (Vec<LaneId>, Option<OrderKey>) {
-        let class = self.contenders.get(&contender).and_then(|work| self.classes.get(&work.class));
-        if class.is_none_or(|class| class.closed.is_some()) {
-            return (Vec::new(), None);
-        }
-        let next = |of: Of<'_>, behind| Ok::<_, Infallible>(self.next(of, behind));
-        let Ok(found) = awake_in(contender, after, limit.saturating_add(1), next);
-        let last = limit.checked_sub(1).and_then(|last| found.get(last)).filter(|_| found.len() > limit);
-        (found.iter().take(limit).map(|(_, lane)| *lane).collect(), last.map(|(head, _)| *head))
-    }
-
-    /// Returns the first lane of each of these contenders, and of which of them there are others.
-    pub(in crate::store::memory) fn first_lanes_of(
-        &self,
-        contenders: &[(Turn, i64)],
-    ) -> (Vec<LaneId>, Vec<UnreadOf>) {
-        let (mut lanes, mut unread) = (Vec::new(), Vec::new());
-        for (_, number) in contenders {
-            let (first, behind) = self.lanes_of(*number, OrderKey::FIRST, 1);
-            let Some(lane) = first.first().copied() else { continue };
-            lanes.push(lane);
-            unread.extend(behind.map(|behind| UnreadOf { lane, number: *number, behind, pages: 0 }));
-        }
-        (lanes, unread)
+    /// Returns the first lane of a contender that does not sleep, and the others if there are any.
+    pub(in crate::store::memory) fn first_lane_of(&self, number: i64) -> Option<(LaneId, Option<UnreadOf>)> {
+        let awake = &self.contenders.get(&number)?.awake;
+        let (head, group) = awake.first_key_value()?;
+        let lanes = &self.groups.get(group)?.lanes;
+        let lane = LaneId(*lanes.get(head)?);
+        let unread = UnreadOf { lane, number, behind: *head, pages: 0 };
+        Some((lane, (awake.len() > 1 || lanes.len() > 1).then_some(unread)))
     }
 }
 
-fn behind<'a>(line: &'a BTreeMap<Turn, i64>, turn: &Turn) -> Option<(&'a Turn, i64)> {
+fn next<'a>(line: &'a BTreeMap<Turn, i64>, turn: &Turn) -> Option<(&'a Turn, i64)> {
     let next = line.range((Bound::Excluded(turn), Bound::Unbounded)).next();
     next.map(|(turn, number)| (turn, *number))
 }

@@ -135,15 +135,10 @@ impl Db<'_> {
     }
 
     pub(super) fn lanes_behind(&mut self, page: &LanesBehind<'_>) -> Outcome<Survey> {
-        let mut found = awake(page.queues, page.after, page.limit.saturating_add(1), |of, place| {
-            self.next_in(of, place)
-        })?;
-        let mut survey = Survey::default();
-        if found.len() > page.limit {
-            found.truncate(page.limit);
-            survey.unread = found.last().map(|(head, _)| *head);
-        }
-        for (_, LaneId(no)) in found {
+        let next = |of: Of<'_>, place| self.next_in(of, place);
+        let (found, unread) = awake(page.queues, page.after, page.limit, next)?;
+        let mut survey = Survey { unread, ..Survey::default() };
+        for LaneId(no) in found {
             survey.lanes.push(self.ready_lane(no)?);
         }
         self.name_capacity(&mut survey)?;
