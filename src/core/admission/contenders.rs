@@ -78,12 +78,12 @@ pub(crate) struct UnreadOf {
 pub(crate) struct Turn {
     /// In a window those come first that miss no slots: they are in no window.
     pub(super) is_last: bool,
-    pub(super) level: i64,
-    pub(super) place: Place,
+    pub(crate) level: i64,
+    pub(crate) place: Place,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// A task without a share.
     Alone(OrderKey),
     /// A share's turn, its pool and its name, and its first task.

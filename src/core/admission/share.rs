@@ -103,10 +103,10 @@ impl ShareUse {
 /// Whose turn is next among those of one pool and level: first those that hold nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ShareTurn {
-    holds: bool,
+    pub(crate) holds: bool,
     /// What it holds, in parts of a slot for each unit of its weight.
-    parts: i64,
-    stamp: i64,
+    pub(crate) parts: i64,
+    pub(crate) stamp: i64,
 }
 
 #[cfg(test)]

@@ -59,6 +59,7 @@ const TABLES: &[&str] = &[
     "feed",
     "lane",
     "lane_class",
+    "lane_contender",
     "lane_group",
     "level",
     "migration",

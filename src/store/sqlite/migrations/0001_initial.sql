@@ -43,6 +43,7 @@ CREATE TABLE sm_family (
 
 -- What the tasks of a share hold of a pool, how many lanes of it have tasks that have not ended and the pool for their
 -- own, and what decides when it has its turn: see docs/admission.md. The next tick deletes what has neither.
+-- changed: 1 if that, or its weight, may have changed since a tick computed its turns in sm_lane_contender.
 CREATE TABLE sm_share_use (
     pool   TEXT NOT NULL,
     share  TEXT NOT NULL,
@@ -50,9 +51,12 @@ CREATE TABLE sm_share_use (
     lanes  INTEGER NOT NULL DEFAULT 0,
     stamp  INTEGER NOT NULL,
     dither INTEGER NOT NULL DEFAULT 0,
+    changed INTEGER NOT NULL DEFAULT 1,
     PRIMARY KEY (pool, share)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sm_share_use_unused ON sm_share_use (pool) WHERE held = 0 AND lanes = 0;
+CREATE INDEX sm_share_use_changed ON sm_share_use (pool) WHERE changed = 1;
+CREATE INDEX sm_share_use_share ON sm_share_use (share);
 
 -- What keys owe to their rates: see docs/admission.md. starts, period: the rate under which it was written. full_at:
 -- when nothing is owed any more.
@@ -86,8 +90,8 @@ CREATE TABLE sm_cap (
 -- limits: a JSON array of the keys, sorted; of a key with how much a task counts against it where that is not 1; of the
 -- share with that and the priority; and of the other pools, as objects. tasks: how many are in it that have not ended; ready: how many of them are in state 0.
 -- ended: how many ended tasks had these needs. They are kept here, so the row stays until these are forgotten.
--- Only while first tasks are filed, a lane with ready tasks has a grp: its group, or 0 if they are of a share. In a group it has
--- the place of its first ready task in the order of admission, too: rank to head, which is the number of the task.
+-- Only while first tasks are filed, a lane with ready tasks has a grp, which is its group, and the place of its first ready task in
+-- the order of admission: rank to head, which is the number of the task.
 -- counted: always NULL; a trigger looks for the first task when it is written.
 CREATE TABLE sm_lane (
     no     INTEGER PRIMARY KEY,
@@ -109,19 +113,19 @@ CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits, queue);
 CREATE INDEX sm_lane_ready ON sm_lane (queue, no) WHERE ready > 0;
 -- Not by ready: each call that counts would write them.
 CREATE INDEX sm_lane_number ON sm_lane (no) WHERE grp IS NOT NULL;
-CREATE INDEX sm_lane_whole ON sm_lane (queue, no) WHERE grp = 0;
 CREATE INDEX sm_lane_head ON sm_lane (grp, rank, logical_date, map_index, head) WHERE head IS NOT NULL;
 
 -- All lanes of one queue that need the same slots of the same pools. also: of the other pools, the objects of their limits, or empty.
 -- closed: while they are refused, 1 by a pool with too few open slots, 2 by a pool that is paused, unknown or too small, 3 by a pause of the queue.
 -- refuser: the name of the pool or queue that refuses them or refused them last. needs: how many slots of the pool a task needs.
--- rank to head: the place of the first task in its groups that do not sleep.
+-- rank to head: the place of the first task in its groups without a share that do not sleep. shared: 1 if a contender has such a place.
 CREATE TABLE sm_lane_class (
     no     INTEGER PRIMARY KEY,
     queue  TEXT NOT NULL,
     pool   TEXT NOT NULL,
     slots  INTEGER NOT NULL,
     also   TEXT NOT NULL,
+    shared INTEGER NOT NULL DEFAULT 0,
     closed INTEGER NOT NULL DEFAULT 0,
     refuser TEXT,
     needs  INTEGER,
@@ -135,13 +139,37 @@ CREATE INDEX sm_lane_class_head ON sm_lane_class (rank, logical_date, map_index,
 CREATE INDEX sm_lane_class_queue ON sm_lane_class (queue, rank, logical_date, map_index, head)
     WHERE closed = 0 AND head IS NOT NULL;
 CREATE INDEX sm_lane_class_closed ON sm_lane_class (refuser, closed, needs) WHERE closed > 0;
+CREATE INDEX sm_lane_class_shared ON sm_lane_class (queue, no) WHERE closed = 0 AND shared = 1;
 
--- The lanes of a class that were last refused by the same cause, a JSON object; it is empty for those that were not.
+-- The lanes of a class that are of one share and level. holds to stamp: the turn of the share as a tick computed it last.
+-- rank to head: the place of the first task in its groups that do not sleep.
+CREATE TABLE sm_lane_contender (
+    no     INTEGER PRIMARY KEY,
+    class  INTEGER NOT NULL,
+    pool   TEXT NOT NULL,
+    share  TEXT NOT NULL,
+    level  INTEGER NOT NULL,
+    holds  INTEGER NOT NULL DEFAULT 0,
+    parts  INTEGER NOT NULL DEFAULT 0,
+    stamp  INTEGER NOT NULL DEFAULT 0,
+    rank         INTEGER,
+    logical_date INTEGER,
+    map_index    INTEGER,
+    head         INTEGER
+) STRICT;
+CREATE UNIQUE INDEX sm_lane_contender_key ON sm_lane_contender (class, share, level);
+CREATE INDEX sm_lane_contender_pair ON sm_lane_contender (pool, share);
+CREATE INDEX sm_lane_contender_turn
+    ON sm_lane_contender (class, level, holds, parts, stamp, share, rank, logical_date, map_index, head) WHERE head IS NOT NULL;
+
+-- The lanes of a class that were last refused by the same cause, a JSON object; it is empty for those that were not. parent: the class, or
+-- of lanes of a share the number of their contender below zero.
 -- asleep: 1 while it refuses them. paused: 2 or 3, the kind of the pause that they wait for the end of; 0 if they wait for counts or tokens.
 -- key: the limit key or family of that. next: when it ends by itself.
 CREATE TABLE sm_lane_group (
     no     INTEGER PRIMARY KEY,
     class  INTEGER NOT NULL,
+    parent INTEGER NOT NULL,
     queue  TEXT NOT NULL,
     cause  TEXT NOT NULL,
     asleep INTEGER NOT NULL DEFAULT 0,
@@ -153,8 +181,8 @@ CREATE TABLE sm_lane_group (
     map_index    INTEGER,
     head         INTEGER
 ) STRICT;
-CREATE UNIQUE INDEX sm_lane_group_key ON sm_lane_group (class, cause);
-CREATE INDEX sm_lane_group_head ON sm_lane_group (class, rank, logical_date, map_index, head)
+CREATE UNIQUE INDEX sm_lane_group_key ON sm_lane_group (class, parent, cause);
+CREATE INDEX sm_lane_group_head ON sm_lane_group (parent, rank, logical_date, map_index, head)
     WHERE asleep = 0 AND head IS NOT NULL;
 CREATE INDEX sm_lane_group_asleep ON sm_lane_group (key) WHERE asleep = 1;
 CREATE INDEX sm_lane_group_next ON sm_lane_group (next) WHERE next IS NOT NULL;
@@ -407,25 +435,39 @@ CREATE INDEX sm_run_watched ON sm_run (heartbeat)
 CREATE TRIGGER sm_lane_filed AFTER UPDATE OF counted ON sm_lane
 WHEN NEW.grp IS NULL AND NEW.ready > 0 AND (SELECT value FROM sm_counter WHERE name = 'filing') = 1
 BEGIN
-    UPDATE sm_lane SET grp = 0 WHERE no = NEW.no AND EXISTS (
-        -- The key of a share.
-        SELECT 1 FROM json_each(NEW.limits) WHERE type = 'array' AND json_array_length(value) = 3
-    );
     INSERT INTO sm_lane_class (queue, pool, slots, also)
         SELECT NEW.queue, NEW.pool, NEW.slots, need.also
         FROM (SELECT ifnull(group_concat(value), '') AS also FROM json_each(NEW.limits) WHERE type = 'object') AS need
-        WHERE (SELECT grp FROM sm_lane WHERE no = NEW.no) IS NULL AND NOT EXISTS (
+        WHERE NOT EXISTS (
             SELECT 1 FROM sm_lane_class AS class WHERE class.queue = NEW.queue AND class.pool = NEW.pool
                 AND class.slots = NEW.slots AND class.also = need.also
         );
-    INSERT INTO sm_lane_group (class, queue, cause)
-        SELECT no, queue, '' FROM sm_lane_class AS class
-        WHERE queue = NEW.queue AND pool = NEW.pool AND slots = NEW.slots
+    INSERT INTO sm_lane_contender (class, pool, share, level)
+        SELECT class.no, NEW.pool, sm_shared.share, level FROM sm_shared, sm_lane_class AS class
+        WHERE lane = NEW.no AND class.queue = NEW.queue AND class.pool = NEW.pool AND class.slots = NEW.slots
             AND also = (SELECT ifnull(group_concat(value), '') FROM json_each(NEW.limits) WHERE type = 'object')
-            AND (SELECT grp FROM sm_lane WHERE no = NEW.no) IS NULL
-            AND NOT EXISTS (SELECT 1 FROM sm_lane_group WHERE class = class.no AND cause = '');
+            AND NOT EXISTS (
+                SELECT 1 FROM sm_lane_contender AS other
+                WHERE other.class = class.no AND other.share = sm_shared.share AND other.level = sm_shared.level
+            );
+    INSERT INTO sm_lane_group (class, parent, queue, cause)
+        SELECT class.no, ifnull(-contender.no, class.no), class.queue, ''
+        FROM sm_lane_class AS class LEFT JOIN sm_shared ON lane = NEW.no
+            LEFT JOIN sm_lane_contender AS contender
+            ON contender.class = class.no AND contender.share = sm_shared.share AND contender.level = sm_shared.level
+        WHERE class.queue = NEW.queue AND class.pool = NEW.pool AND class.slots = NEW.slots
+            AND also = (SELECT ifnull(group_concat(value), '') FROM json_each(NEW.limits) WHERE type = 'object')
+            AND NOT EXISTS (
+                SELECT 1 FROM sm_lane_group AS other
+                WHERE other.class = class.no AND other.parent = ifnull(-contender.no, class.no) AND other.cause = ''
+            );
     UPDATE sm_lane SET grp = (
-            SELECT sm_lane_group.no FROM sm_lane_class AS class JOIN sm_lane_group ON class = class.no AND cause = ''
+            SELECT sm_lane_group.no
+            FROM sm_lane_class AS class LEFT JOIN sm_shared ON lane = NEW.no
+                LEFT JOIN sm_lane_contender AS contender
+                ON contender.class = class.no AND contender.share = sm_shared.share AND contender.level = sm_shared.level
+                JOIN sm_lane_group
+                ON sm_lane_group.class = class.no AND parent = ifnull(-contender.no, class.no) AND cause = ''
             WHERE class.queue = NEW.queue AND class.pool = NEW.pool AND class.slots = NEW.slots
                 AND also = (SELECT ifnull(group_concat(value), '') FROM json_each(NEW.limits) WHERE type = 'object')
         ), (rank, logical_date, map_index, head) = (
@@ -436,12 +478,11 @@ BEGIN
 END;
 CREATE TRIGGER sm_lane_counted AFTER UPDATE OF counted ON sm_lane WHEN NEW.grp IS NOT NULL
 BEGIN
-    UPDATE sm_lane SET grp = NULL WHERE no = NEW.no AND grp = 0 AND ready <= 0;
     UPDATE sm_lane SET (rank, logical_date, map_index, head) = (
             SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = NEW.no AND state = 0
             ORDER BY rank, logical_date, map_index, no LIMIT 1
         )
-        WHERE no = NEW.no AND grp > 0;
+        WHERE no = NEW.no;
 END;
 CREATE TRIGGER sm_lane_emptied AFTER UPDATE OF head ON sm_lane WHEN NEW.head IS NULL AND OLD.head IS NOT NULL
 BEGIN
@@ -471,19 +512,43 @@ WHEN NEW.asleep <> OLD.asleep
 BEGIN
     UPDATE sm_lane_class SET (rank, logical_date, map_index, head) = (
             SELECT rank, logical_date, map_index, head FROM sm_lane_group
-            WHERE class = NEW.class AND asleep = 0 AND head IS NOT NULL
+            WHERE parent = NEW.parent AND asleep = 0 AND head IS NOT NULL
             ORDER BY rank, logical_date, map_index, head LIMIT 1
         )
-        WHERE no = NEW.class AND (head IS NULL OR head = OLD.head
+        WHERE no = NEW.parent AND (head IS NULL OR head = OLD.head
+            OR (NEW.rank, NEW.logical_date, NEW.map_index, NEW.head) < (rank, logical_date, map_index, head));
+    UPDATE sm_lane_contender SET (rank, logical_date, map_index, head) = (
+            SELECT rank, logical_date, map_index, head FROM sm_lane_group
+            WHERE parent = NEW.parent AND asleep = 0 AND head IS NOT NULL
+            ORDER BY rank, logical_date, map_index, head LIMIT 1
+        )
+        WHERE no = -NEW.parent AND (head IS NULL OR head = OLD.head
             OR (NEW.rank, NEW.logical_date, NEW.map_index, NEW.head) < (rank, logical_date, map_index, head));
 END;
 CREATE TRIGGER sm_lane_group_emptied AFTER UPDATE OF head ON sm_lane_group WHEN NEW.head IS NULL
 BEGIN
     DELETE FROM sm_lane_group WHERE no = NEW.no;
+    DELETE FROM sm_lane_contender WHERE no = -NEW.parent
+        AND NOT EXISTS (SELECT 1 FROM sm_lane_group WHERE class = NEW.class AND parent = NEW.parent);
     DELETE FROM sm_lane_class WHERE no = NEW.class AND NOT EXISTS (SELECT 1 FROM sm_lane_group WHERE class = NEW.class);
 END;
 
--- Marks go as soon as what they name may not refuse any more. A pause ends no refusal.
+CREATE TRIGGER sm_lane_contender_made AFTER INSERT ON sm_lane_contender
+BEGIN
+    UPDATE sm_share_use SET changed = 1 WHERE pool = NEW.pool AND share = NEW.share;
+END;
+CREATE TRIGGER sm_lane_contender_headed AFTER UPDATE OF head ON sm_lane_contender WHEN (NEW.head IS NULL) <> (OLD.head IS NULL)
+BEGIN
+    UPDATE sm_lane_class SET shared = NOT shared WHERE no = NEW.class
+        AND shared <> EXISTS (SELECT 1 FROM sm_lane_contender WHERE class = NEW.class AND head IS NOT NULL);
+END;
+CREATE TRIGGER sm_lane_contender_gone AFTER DELETE ON sm_lane_contender WHEN OLD.head IS NOT NULL
+BEGIN
+    UPDATE sm_lane_class SET shared = NOT shared WHERE no = OLD.class
+        AND shared <> EXISTS (SELECT 1 FROM sm_lane_contender WHERE class = OLD.class AND head IS NOT NULL);
+END;
+
+-- Marks go as soon as what they name may not refuse any more. A pause ends no refusal. A definition may change weights, too.
 CREATE TRIGGER sm_pool_freed AFTER UPDATE OF used, slots ON sm_pool WHEN NEW.used < OLD.used OR NEW.slots IS NOT OLD.slots
 BEGIN
     UPDATE sm_lane_class SET closed = 0
@@ -507,21 +572,27 @@ BEGIN
 END;
 CREATE TRIGGER sm_task_limit_defined AFTER INSERT ON sm_task_limit WHEN NEW.defined = 1
 BEGIN
+    UPDATE sm_share_use SET changed = 1 WHERE share = NEW.key;
     UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1 AND key = NEW.key AND paused = 0;
 END;
-CREATE TRIGGER sm_task_limit_changed AFTER UPDATE OF defined, max, starts, period, burst ON sm_task_limit
+CREATE TRIGGER sm_task_limit_changed AFTER UPDATE OF defined, max, starts, period, burst, weight ON sm_task_limit
 BEGIN
+    UPDATE sm_share_use SET changed = 1 WHERE share = NEW.key;
     UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1 AND key = NEW.key AND paused = 0;
 END;
 -- No key of a family has more bytes behind the prefix than 128 characters of four bytes, and none has a greater character.
 CREATE TRIGGER sm_family_defined AFTER INSERT ON sm_family
 BEGIN
+    UPDATE sm_share_use SET changed = 1
+        WHERE share > NEW.prefix AND share < NEW.prefix || replace(hex(zeroblob(64)), '0', char(1114111));
     UPDATE sm_lane_group SET asleep = 0, next = NULL
         WHERE asleep = 1 AND paused = 0 AND key > NEW.prefix
             AND key < NEW.prefix || replace(hex(zeroblob(64)), '0', char(1114111));
 END;
 CREATE TRIGGER sm_family_gone AFTER DELETE ON sm_family
 BEGIN
+    UPDATE sm_share_use SET changed = 1
+        WHERE share > OLD.prefix AND share < OLD.prefix || replace(hex(zeroblob(64)), '0', char(1114111));
     UPDATE sm_lane_group SET asleep = 0, next = NULL
         WHERE asleep = 1 AND paused = 0 AND key > OLD.prefix
             AND key < OLD.prefix || replace(hex(zeroblob(64)), '0', char(1114111));

@@ -23,9 +23,10 @@ SELECT sm_lane.no AS lane, iif(need.type = 'array', json_extract(need.value, '$[
     iif(need.type = 'array', json_extract(need.value, '$[1]'), 1) AS more
 FROM sm_lane, json_each(sm_lane.limits) AS need WHERE need.type <> 'object';
 
--- The share that the tasks of a lane are of.
+-- The share that the tasks of a lane are of, and their level.
 CREATE VIEW sm_shared AS
-SELECT sm_lane.no AS lane, sm_lane.pool AS pool, json_extract(need.value, '$[0]') AS share
+SELECT sm_lane.no AS lane, sm_lane.pool AS pool, json_extract(need.value, '$[0]') AS share,
+    -json_extract(need.value, '$[2]') AS level
 FROM sm_lane, json_each(sm_lane.limits) AS need WHERE need.type = 'array' AND json_array_length(need.value) = 3;
 
 -- The pools that the tasks of a lane need, and the slots of each. In one list, because SQLite looks for a lane by its
@@ -207,7 +208,7 @@ BEGIN
         WHERE (SELECT held_slots FROM sm_task WHERE no = NEW.id) > 0
             AND name IN (SELECT pool FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id));
     -- A share that gives back its last slot goes behind those that have waited until now.
-    UPDATE sm_share_use SET (held, stamp) = (SELECT held - slots,
+    UPDATE sm_share_use SET changed = 1, (held, stamp) = (SELECT held - slots,
             iif(held = slots, 1 + 2 * (SELECT value FROM sm_counter WHERE name = 'grants'), stamp)
             FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id) AND pool = sm_share_use.pool
         )
@@ -338,7 +339,7 @@ BEGIN
         WHERE (SELECT held_slots FROM sm_task WHERE no = NEW.id) > 0
             AND name IN (SELECT pool FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id));
     -- A share that gives back its last slot goes behind those that have waited until now.
-    UPDATE sm_share_use SET (held, stamp) = (SELECT held - slots,
+    UPDATE sm_share_use SET changed = 1, (held, stamp) = (SELECT held - slots,
             iif(held = slots, 1 + 2 * (SELECT value FROM sm_counter WHERE name = 'grants'), stamp)
             FROM sm_needed WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id) AND pool = sm_share_use.pool
         )

@@ -19,10 +19,6 @@ pub(super) const FIRST_LANES: &str = "SELECT no, pool, slots, limits, ready, que
      WHERE grp IS NOT NULL AND ready > 0 ORDER BY no LIMIT ?1";
 pub(super) const FIRST_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready \
      WHERE ready > 0 AND queue = ?2 ORDER BY no LIMIT ?1";
-pub(super) const WHOLE_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_whole \
-     WHERE grp = 0 AND ready > 0";
-pub(super) const WHOLE_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_whole \
-     WHERE grp = 0 AND ready > 0 AND queue = ?1";
 /// What waits in each lane with slots that it kept. There are no more such tasks than slots.
 pub(super) const KEEPING_LANES: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_keeping \
      WHERE state = 5 AND due IS NULL GROUP BY lane";
@@ -132,14 +128,6 @@ impl Db<'_> {
             None if !is_filed => db.read_lanes(SOME_LANES, [clamp(limit)], lanes),
             None => db.read_lanes(FIRST_LANES, [clamp(limit)], lanes),
             Some(queue) => db.read_lanes(FIRST_LANES_OF, (clamp(limit), queue), lanes),
-        })
-    }
-
-    /// Returns those of them that every tick reads.
-    pub(super) fn lanes_read_whole(&mut self, queues: Option<&BTreeSet<QueueName>>) -> Outcome<Vec<Lane>> {
-        self.lanes_of(queues, |db, queue, lanes| match queue {
-            None => db.read_lanes(WHOLE_LANES, [], lanes),
-            Some(queue) => db.read_lanes(WHOLE_LANES_OF, [queue], lanes),
         })
     }
 

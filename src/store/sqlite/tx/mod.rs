@@ -23,6 +23,7 @@ mod sensor;
 mod share;
 mod task;
 mod tick;
+mod turns;
 mod worker;
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Many lanes: those without a share by their first tasks, and which of them sleep.
+//! Many lanes: those without a share by their first tasks, those of shares by their turns, and which of them sleep.
 //!
 //! Triggers of the schema keep the first tasks of lanes, groups and classes, and remove marks: see
 //! `0001_initial.sql`. So they are exact for any writer, including a host's own driver. They do so while
@@ -12,10 +12,10 @@ use rusqlite::OptionalExtension;
 use super::super::error::Outcome;
 use super::row::map_index_value;
 use super::{Db, clamp, row, tick};
-use crate::admission::{Cause, Lane, LaneId, LaneKey, Mark, OrderKey, Subject};
+use crate::admission::{Behind, Cause, Lane, LaneId, LaneKey, Mark, OrderKey, Subject};
 use crate::id::{LimitKey, QueueName};
 use crate::store::Discrepancy;
-use crate::store::awake::{Entry, Of, awake};
+use crate::store::awake::{Entry, Of, awake, awake_in};
 use crate::store::contract::{First, LanesBehind, Survey, SurveyQuery};
 use crate::store::marks::{ClassKey, Facts, Sleeps, check};
 use crate::store::sql::needs;
@@ -29,17 +29,16 @@ const FILE: &str = "UPDATE sm_lane SET counted = NULL WHERE ready > 0";
 /// A lane that has a group has a first task, unless what is counted is wrong.
 pub(super) const TAKE_OUT: &str = "UPDATE sm_lane INDEXED BY sm_lane_head SET rank = NULL, logical_date = NULL, map_index = NULL, head = NULL \
      WHERE head IS NOT NULL";
-pub(super) const TAKE_OUT_WHOLE: &str =
-    "UPDATE sm_lane INDEXED BY sm_lane_whole SET grp = NULL WHERE grp = 0";
-const TAKE_OUT_WRONG: [&str; 3] = [
+const TAKE_OUT_WRONG: [&str; 4] = [
     "UPDATE sm_lane SET grp = NULL, head = NULL WHERE grp IS NOT NULL OR head IS NOT NULL",
     "DELETE FROM sm_lane_group",
+    "DELETE FROM sm_lane_contender",
     "DELETE FROM sm_lane_class",
 ];
-const NEW_GROUP: &str = "INSERT OR IGNORE INTO sm_lane_group (class, queue, cause) \
-     SELECT no, queue, ?2 FROM sm_lane_class WHERE no = ?1";
-pub(super) const GROUP: &str = "SELECT no FROM sm_lane_group WHERE class = ?1 AND cause = ?2";
-pub(super) const CLASS_OF: &str = "SELECT sm_lane_group.class, sm_lane.grp FROM sm_lane \
+const NEW_GROUP: &str = "INSERT OR IGNORE INTO sm_lane_group (class, parent, queue, cause) \
+     SELECT no, ?2, queue, ?3 FROM sm_lane_class WHERE no = ?1";
+pub(super) const GROUP: &str = "SELECT no FROM sm_lane_group WHERE class = ?1 AND parent = ?2 AND cause = ?3";
+pub(super) const CLASS_OF: &str = "SELECT sm_lane_group.class, sm_lane_group.parent, sm_lane.grp FROM sm_lane \
      JOIN sm_lane_group ON sm_lane_group.no = sm_lane.grp WHERE sm_lane.no = ?1";
 pub(super) const SLEEPS: &str = "SELECT sm_lane_group.asleep OR sm_lane_class.closed FROM sm_lane \
      JOIN sm_lane_group ON sm_lane_group.no = sm_lane.grp \
@@ -75,22 +74,25 @@ macro_rules! behind {
 }
 pub(super) const NEXT_CLASS: &str = behind!("sm_lane_class", "closed = 0");
 pub(super) const NEXT_CLASS_OF: &str = behind!("sm_lane_class", "queue = ?5 AND closed = 0");
-pub(super) const NEXT_GROUP: &str = behind!("sm_lane_group", "class = ?5 AND asleep = 0");
+pub(super) const NEXT_GROUP: &str = behind!("sm_lane_group", "parent = ?5 AND asleep = 0");
 pub(super) const NEXT_LANE: &str = behind!("sm_lane", "grp = ?5");
 /// For audits: what is filed by another first task than its own.
-const MISFILED: [&str; 3] = [
+const MISFILED: [&str; 4] = [
     "SELECT 'lane ' || lane.no FROM sm_lane AS lane, (SELECT value = 1 AS files FROM sm_counter WHERE name = 'filing') \
-     WHERE (grp IS 0) <> (files AND ready > 0 AND EXISTS ( \
-     SELECT 1 FROM json_each(lane.limits) WHERE type = 'array' AND json_array_length(value) = 3)) \
-     OR (ifnull(grp, 0) > 0) <> (head IS NOT NULL) OR (rank, logical_date, map_index, head) IS NOT ( \
-     SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = lane.no AND state = 0 AND files AND grp IS NOT 0 \
+     WHERE (grp IS NOT NULL) <> (head IS NOT NULL) OR (rank, logical_date, map_index, head) IS NOT ( \
+     SELECT rank, logical_date, map_index, no FROM sm_task WHERE lane = lane.no AND state = 0 AND files \
      ORDER BY rank, logical_date, map_index, no LIMIT 1) ORDER BY lane.no",
     "SELECT 'group ' || no FROM sm_lane_group WHERE head IS NULL \
      OR (rank, logical_date, map_index, head) IS NOT (SELECT rank, logical_date, map_index, head FROM sm_lane \
      WHERE grp = sm_lane_group.no AND head IS NOT NULL ORDER BY rank, logical_date, map_index, head LIMIT 1) ORDER BY no",
     "SELECT 'class ' || no FROM sm_lane_class WHERE (rank, logical_date, map_index, head) IS NOT ( \
      SELECT rank, logical_date, map_index, head FROM sm_lane_group \
-     WHERE class = sm_lane_class.no AND asleep = 0 AND head IS NOT NULL \
+     WHERE parent = sm_lane_class.no AND asleep = 0 AND head IS NOT NULL \
+     ORDER BY rank, logical_date, map_index, head LIMIT 1) \
+     OR shared <> EXISTS (SELECT 1 FROM sm_lane_contender WHERE class = sm_lane_class.no AND head IS NOT NULL) ORDER BY no",
+    "SELECT 'contender ' || no FROM sm_lane_contender WHERE (rank, logical_date, map_index, head) IS NOT ( \
+     SELECT rank, logical_date, map_index, head FROM sm_lane_group \
+     WHERE parent = -sm_lane_contender.no AND asleep = 0 AND head IS NOT NULL \
      ORDER BY rank, logical_date, map_index, head LIMIT 1) ORDER BY no",
 ];
 const CLOSED: &str =
@@ -122,26 +124,55 @@ impl Db<'_> {
         if !is_filed {
             return Ok((self.ready_lanes(queues)?, None));
         }
+        if is_write {
+            self.file_turns()?;
+        }
         lanes.truncate(most);
-        lanes.append(&mut self.lanes_read_whole(queues)?);
+        let mut keeping = self.keeping_lanes()?;
+        keeping.retain(|lane| queues.is_none_or(|queues| queues.contains(&lane.key.queue)));
+        lanes.append(&mut keeping);
         lanes.sort_by_key(|lane| lane.id);
         lanes.dedup_by_key(|lane| lane.id);
         let mut sleeps = self.prepare(SLEEPS)?;
-        let is_filed = |lane: &&mut Lane| !lane.keeps_slots && lane.key.share.is_none();
-        for lane in lanes.iter_mut().filter(is_filed) {
+        for lane in lanes.iter_mut().filter(|lane| !lane.keeps_slots) {
             lane.sleeps = sleeps.query_row([lane.id.0], |row| row.get(0)).optional()?.unwrap_or(false);
         }
         Ok((lanes, Some(OrderKey::FIRST)))
     }
 
     pub(super) fn lanes_behind(&mut self, page: &LanesBehind<'_>) -> Outcome<Survey> {
+        let mut survey = Survey::default();
         let next = |of: Of<'_>, place| self.next_in(of, place);
-        let (found, unread) = awake(page.queues, page.after, page.limit, next)?;
-        let mut survey = Survey { unread, ..Survey::default() };
+        let found = match page.of {
+            None | Some(Behind::Place(_)) => {
+                let (found, unread) = awake(page.queues, page.after, page.limit, next)?;
+                survey.unread = unread;
+                found
+            }
+            // It may have gone to sleep since the last page.
+            Some(Behind::Of(of)) if !self.is_open(of.number)? => Vec::new(),
+            Some(Behind::Of(of)) => {
+                let (found, unread) = awake_in(-of.number, page.after, page.limit, next)?;
+                survey.unread = unread;
+                found
+            }
+            Some(Behind::Turn(turn)) => {
+                let (found, unread) = self.turns_behind(page.queues, turn, page.limit)?;
+                survey.unread_shares = unread;
+                let mut lanes = Vec::new();
+                for (number, head) in found {
+                    let (lane, unread) = self.first_lane_of(number, head)?;
+                    lanes.push(lane);
+                    survey.unread_of.extend(unread);
+                }
+                lanes
+            }
+        };
         for LaneId(no) in found {
             survey.lanes.push(self.ready_lane(no)?);
         }
         self.name_capacity(&mut survey)?;
+        (survey.shares, _) = self.shares_of(&survey.lanes)?;
         Ok(survey)
     }
 
@@ -233,7 +264,6 @@ impl Db<'_> {
     fn take_out(&self) -> Outcome<()> {
         self.set_counter(FILING, 0)?;
         self.prepare(TAKE_OUT)?.execute([])?;
-        self.prepare(TAKE_OUT_WHOLE)?.execute([])?;
         Ok(())
     }
 
@@ -246,9 +276,9 @@ impl Db<'_> {
         Ok(())
     }
 
-    fn group(&self, class: i64, cause: &str) -> Outcome<i64> {
-        self.prepare(NEW_GROUP)?.execute((class, cause))?;
-        Ok(self.prepare(GROUP)?.query_row((class, cause), |row| row.get(0))?)
+    fn group(&self, class: i64, parent: i64, cause: &str) -> Outcome<i64> {
+        self.prepare(NEW_GROUP)?.execute((class, parent, cause))?;
+        Ok(self.prepare(GROUP)?.query_row((class, parent, cause), |row| row.get(0))?)
     }
 
     pub(super) fn put_marks(&mut self, marks: &[Mark]) -> Outcome<()> {
@@ -256,9 +286,9 @@ impl Db<'_> {
             let (Mark::Class { lane, .. } | Mark::Group { lane, .. }) = mark;
             let class = self
                 .prepare(CLASS_OF)?
-                .query_row([lane.0], |row| Ok((row.get(0)?, row.get(1)?)))
+                .query_row([lane.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
                 .optional()?;
-            let Some((class, group)): Option<(i64, i64)> = class else { continue };
+            let Some((class, parent, group)): Option<(i64, i64, i64)> = class else { continue };
             match mark {
                 Mark::Class { by, is_full, .. } => {
                     let (closed, pool) = match by {
@@ -270,7 +300,7 @@ impl Db<'_> {
                     self.prepare(CLOSE)?.execute((class, closed, by.parts().1, needs))?;
                 }
                 Mark::Group { cause, next, .. } => {
-                    let to = self.group(class, &serde_json::to_string(cause)?)?;
+                    let to = self.group(class, parent, &serde_json::to_string(cause)?)?;
                     if to != group {
                         self.prepare(MOVE_LANE)?.execute((lane.0, to))?;
                     }
@@ -297,6 +327,7 @@ impl Db<'_> {
                 Ok(())
             })?;
         }
+        wrong.extend(self.wrong_turns()?);
         let mut closed: Vec<(ClassKey, i64, Subject)> = Vec::new();
         let mut asleep: Vec<(ClassKey, Cause, Option<Timestamp>)> = Vec::new();
         self.each(CLOSED, |row| {

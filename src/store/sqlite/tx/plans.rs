@@ -6,7 +6,7 @@ use super::super::prefix::Prefix;
 use super::super::upgrade::migrate as migrate_inside;
 use super::{
     attempt, change, counters, grant, history, insert, lane, list, order, pool, retention, rules, run,
-    sensor, share, tick, worker,
+    sensor, share, tick, turns, worker,
 };
 
 const HOT: &[(&str, &str)] = &[
@@ -20,11 +20,8 @@ const HOT: &[(&str, &str)] = &[
     ("ready lanes of a queue", lane::READY_LANES_OF),
     ("first lanes", lane::FIRST_LANES),
     ("first lanes of a queue", lane::FIRST_LANES_OF),
-    ("lanes of shares", lane::WHOLE_LANES),
-    ("lanes of shares of a queue", lane::WHOLE_LANES_OF),
     ("whether many lanes are ready", order::ARE_READY),
     ("take lanes out", order::TAKE_OUT),
-    ("take lanes of shares out", order::TAKE_OUT_WHOLE),
     ("some lanes", lane::SOME_LANES),
     ("group of a cause", order::GROUP),
     ("class of a lane", order::CLASS_OF),
@@ -40,6 +37,14 @@ const HOT: &[(&str, &str)] = &[
     ("next class of a queue", order::NEXT_CLASS_OF),
     ("next group", order::NEXT_GROUP),
     ("next lane", order::NEXT_LANE),
+    ("shares that have changed", turns::CHANGED),
+    ("file a turn", turns::FILE_TURN),
+    ("turns are filed", turns::FILED),
+    ("classes with shares", turns::SHARED_CLASSES),
+    ("classes with shares of a queue", turns::SHARED_CLASSES_OF),
+    ("next turns", turns::NEXT_TURNS),
+    ("whether a contender's class is open", turns::IS_OPEN),
+    ("first lane of a contender", turns::FIRST_LANE),
     ("lane", lane::LANE),
     ("lane number", lane::LANE_NO),
     ("count ready tasks of a lane", counters::COUNT),

@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 
 use super::super::error::Outcome;
-use super::{Db, row};
+use super::Db;
+use super::turns::used;
 use crate::admission::{Lane, LaneKey, ShareUse};
 use crate::id::{LimitKey, PoolName};
 
 /// Adds slots and lanes. A share that is new, and one that gives back its last slot, is stamped.
 pub(super) const COUNT_SHARE: &str = "INSERT INTO sm_share_use (pool, share, held, lanes, stamp) \
      VALUES (?1, ?2, ?3, ?4, 2 * (SELECT value FROM sm_counter WHERE name = 'grants')) \
-     ON CONFLICT (pool, share) DO UPDATE SET held = held + excluded.held, lanes = lanes + excluded.lanes, \
+     ON CONFLICT (pool, share) DO UPDATE SET changed = 1, held = held + excluded.held, lanes = lanes + excluded.lanes, \
      stamp = iif(held > 0 AND held + excluded.held = 0, 1 + 2 * (SELECT value FROM sm_counter WHERE name = 'grants'), stamp)";
 pub(super) const STAMP: &str = "INSERT INTO sm_share_use (pool, share, stamp, dither) VALUES (?1, ?2, ?3, ?4) \
-     ON CONFLICT (pool, share) DO UPDATE SET stamp = excluded.stamp, dither = excluded.dither";
+     ON CONFLICT (pool, share) DO UPDATE SET changed = 1, stamp = excluded.stamp, dither = excluded.dither";
 pub(super) const SHARE: &str =
     "SELECT pool, share, held, stamp, dither FROM sm_share_use WHERE pool = ?1 AND share = ?2";
 pub(super) const FORGET_SHARES: &str =
@@ -76,15 +77,7 @@ impl Db<'_> {
         let mut statement = self.prepare(SHARE)?;
         let mut found = Vec::new();
         for (pool, share) in pairs {
-            if let Some(row) = statement.query((pool.as_str(), share.as_str()))?.next()? {
-                found.push(ShareUse::new(
-                    row::name(row, 0)?,
-                    row::name(row, 1)?,
-                    row.get(2)?,
-                    row.get(3)?,
-                    row.get(4)?,
-                ));
-            }
+            found.extend(statement.query((pool.as_str(), share.as_str()))?.next()?.map(used).transpose()?);
         }
         Ok((found, self.counter("grants")?))
     }

@@ -7,7 +7,7 @@ use rusqlite::{Row, Rows};
 use super::super::error::Outcome;
 use super::row::map_index_value;
 use super::{Db, clamp, row};
-use crate::admission::{Candidate, LaneId, LanePage, OrderKey};
+use crate::admission::{Candidate, LaneId, LanePage, OrderKey, Turn};
 use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskId;
 use crate::store::contract::{Survey, SurveyQuery, WhichPools};
@@ -60,14 +60,16 @@ impl Db<'_> {
                 survey.is_behind = self.wake_by(first, query.queues.as_ref(), is_read)? && is_read;
             }
             (survey.lanes, survey.unread) = self.first_lanes(query)?;
-            if survey.unread.is_some() {
-                survey.next_token = self.next_token(query.queues.as_ref())?;
-            }
             self.name_capacity(&mut survey)?;
             if query.pools == WhichPools::All {
                 survey.pools = self.all_pools()?;
             }
             (survey.shares, survey.grants) = self.shares_of(&survey.lanes)?;
+            if survey.unread.is_some() {
+                survey.unread_shares = Some(Turn::FIRST);
+                survey.grants = self.counter("grants")?;
+                survey.next_token = self.next_token(query.queues.as_ref())?;
+            }
             survey.families = self.families()?;
             survey.paused = self.paused()?;
         }
