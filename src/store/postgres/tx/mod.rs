@@ -75,7 +75,7 @@ struct Db<'w> {
     repeats: bool,
     /// The level of a host's transaction, once it was asked.
     is_read_committed: Option<bool>,
-    telling: Telling,
+    telling: Box<Telling>,
     habits: Arc<Habits>,
     last: last::Last,
     /// The needs that a digest stands for never change.
@@ -106,7 +106,7 @@ impl<'w> PostgresBackend<'w> {
             hands_out: false,
             repeats: false,
             is_read_committed: None,
-            telling: Telling::on(channel),
+            telling: Box::new(Telling::on(channel)),
             habits: Arc::default(),
             last: last::Last::Never,
             lanes: HashMap::new(),

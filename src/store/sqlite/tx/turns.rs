@@ -44,6 +44,9 @@ const FILED_TURNS: &str = "SELECT used.pool, used.share, held, used.stamp, dithe
      FROM sm_lane_contender AS contender JOIN sm_share_use AS used \
      ON used.pool = contender.pool AND used.share = contender.share WHERE changed = 0 ORDER BY no";
 
+/// The number of a contender, and its first task.
+type First = (i64, OrderKey);
+
 /// The contenders of one class that are read already.
 struct Line {
     class: i64,
@@ -91,7 +94,7 @@ impl Db<'_> {
         queues: Option<&BTreeSet<QueueName>>,
         after: &Turn,
         limit: usize,
-    ) -> Outcome<(Vec<(i64, OrderKey)>, Option<Turn>)> {
+    ) -> Outcome<(Vec<First>, Option<Turn>)> {
         let mut lines = self.shared_classes(queues)?;
         let chunk = (2 * limit / lines.len().max(1)).max(1);
         let mut heap = BinaryHeap::new();
