@@ -186,7 +186,7 @@ mod tests {
 
     fn page(store: &MemoryStore, of: &Behind, limit: usize) -> Survey {
         let read = |tx: &mut crate::store::Tx<'_>| -> Result<Survey> {
-            Ok(tx.raw().lanes_behind(&LanesBehind::of(of, limit, None))?)
+            tx.raw().lanes_behind(&LanesBehind::of(of, limit, None)).map_err(crate::Error::from)
         };
         store.write(read).unwrap()
     }
