@@ -3,7 +3,7 @@
 //! # Two ways to use it
 //!
 //! * [`SqliteStore`] opens a file and keeps its own connections: one that writes, one that reads. It sets
-//!   pragmas on those only: write-ahead logging, `synchronous`, a busy timeout.
+//!   pragmas on those only: write-ahead logging, `synchronous`, `temp_store`, a busy timeout.
 //! * [`SqliteTx::attach`] does the same work inside a transaction that the host owns, so that the host's rows
 //!   and the store's commit together or not at all. It begins nothing, commits nothing and touches no pragma.
 //!
