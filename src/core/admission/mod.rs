@@ -42,7 +42,9 @@ mod window;
 
 pub use ageing::Ageing;
 pub use cap::{QueueSpec, WaitingCap};
-pub(crate) use contenders::{Pair, Place, Turn, UnreadOf};
+#[cfg(feature = "sqlite")]
+pub(crate) use contenders::Place;
+pub(crate) use contenders::{Pair, Turn, UnreadOf};
 pub use define::{Defined, Definition, IfExists, Undefined};
 pub(crate) use lane::{Candidate, Lane, LaneId, LaneKey, LanePage};
 pub(crate) use order::OrderKey;
