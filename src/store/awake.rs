@@ -27,8 +27,8 @@ pub(super) type Entry = (OrderKey, i64);
 /// Lanes in order, and behind which place there are others.
 pub(super) type Page = (Vec<LaneId>, Option<OrderKey>);
 
-/// Returns the first lanes of these queues behind this place that do not sleep. `next` returns the first entry
-/// behind a place.
+/// Returns the first lanes of these queues behind this place that do not sleep. `next` returns the first
+/// entry behind a place.
 ///
 /// It reads the entries that do not sleep up to the last of these lanes. Behind that lane it reads only the
 /// next entry of each class and group that it has entered.

@@ -106,7 +106,8 @@ impl Series<'_> {
         }
     }
 
-    /// Some leased tasks end. A share that gave back its last slot goes behind those that have waited since then.
+    /// Some leased tasks end. A share that gave back its last slot goes behind those that have waited since
+    /// then.
     fn end(&mut self) -> Result<()> {
         let most = 1 + self.random.below(6) as usize;
         let now = self.world.now;

@@ -137,8 +137,8 @@ impl Contender {
 }
 
 impl Contenders {
-    /// Takes over what the store counts: of pairs that it has not told of before. Tasks of this tick may have taken slots of
-    /// these already.
+    /// Takes over what the store counts: of pairs that it has not told of before. Tasks of this tick may have
+    /// taken slots of these already.
     pub(super) fn known(&mut self, shares: &[ShareUse]) {
         for used in shares {
             let pair = self.places.get(&(used.pool.clone(), used.share.clone()));
@@ -150,7 +150,8 @@ impl Contenders {
         }
     }
 
-    /// Takes over the number of grants to tasks of shares that the store has made, before anything else is known.
+    /// Takes over the number of grants to tasks of shares that the store has made, before anything else is
+    /// known.
     pub(super) fn after(&mut self, grants: i64) {
         (self.grants, self.began) = (grants, grants);
         for work in &mut self.pairs {
@@ -254,8 +255,8 @@ impl Contenders {
         self.changed.push(contender);
     }
 
-    /// Returns the lanes that were not read of what this entry of the planner's heap stands for, if they may come
-    /// next.
+    /// Returns the lanes that were not read of what this entry of the planner's heap stands for, if they may
+    /// come next.
     pub(super) fn hidden(&self, next: &Next) -> Option<&UnreadOf> {
         let Next::Contender { at, entry } = *next else { return None };
         self.contenders.get(at).filter(|contender| contender.entry == entry)?.unread()
@@ -266,8 +267,9 @@ impl Contenders {
         self.contenders.iter().any(|contender| !contender.unread.is_empty())
     }
 
-    /// Returns whether a share may come before `turn`, although the place that it had when the walk began is not before
-    /// `bound`. A start of a task that kept its slots changes the dither alone, so its share may come earlier than it did.
+    /// Returns whether a share may come before `turn`, although the place that it had when the walk began is
+    /// not before `bound`. A start of a task that kept its slots changes the dither alone, so its share may come
+    /// earlier than it did.
     pub(super) fn falls_before(&self, turn: &Turn, bound: &Turn) -> bool {
         turn.level == bound.level
             && self.fallen.iter().map(|pair| &self.pairs[*pair]).any(|work| {

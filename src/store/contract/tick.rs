@@ -56,7 +56,8 @@ pub struct LanesBehind<'a> {
     pub limit: usize,
     /// The queues of the lanes; `None` for all.
     pub queues: Option<&'a BTreeSet<QueueName>>,
-    /// What a planner asks for. A store that returned [`Survey::unread_shares`] may be asked for lanes of shares.
+    /// What a planner asks for. A store that returned [`Survey::unread_shares`] may be asked for lanes of
+    /// shares.
     pub(crate) of: Option<&'a Behind>,
 }
 

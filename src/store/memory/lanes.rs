@@ -24,7 +24,8 @@ pub(super) struct Lanes {
     ready: BTreeSet<LaneId>,
     /// The same, by queue. A queue without such lanes is not there.
     by_queue: HashMap<QueueName, BTreeSet<LaneId>>,
-    /// Of the same those that every tick reads, by queue: their tasks kept slots, so there are no more than slots.
+    /// Of the same those that every tick reads, by queue: their tasks kept slots, so there are no more than
+    /// slots.
     whole: HashMap<QueueName, BTreeSet<LaneId>>,
     /// The others by their first tasks, and what sleeps of them.
     pub(super) order: Order,

@@ -1,7 +1,8 @@
-//! Many lanes: those without a share by their first tasks, those of shares by their turns, and which of them sleep.
+//! Many lanes: those without a share by their first tasks, those of shares by their turns, and which of them
+//! sleep.
 //!
-//! Classes and groups are those of [`awake`](crate::store::awake). A *contender* is all groups of a class that are of one
-//! share and level.
+//! Classes and groups are those of [`awake`](crate::store::awake). A *contender* is all groups of a class
+//! that are of one share and level.
 //!
 //! A first task that changes is noted alone, and filed when lanes are asked for in order. So a store with few lanes pays
 //! for none of this. Nothing here is undone by a transaction: it follows from rows, and marks go with what they depend on.
@@ -180,8 +181,8 @@ impl Order {
         self.causes.remove(&id);
     }
 
-    /// Files lanes by their first tasks, or takes them out, and shares by their turns. A task may have gone from one lane to
-    /// another: first all that changes is taken out, on every level.
+    /// Files lanes by their first tasks, or takes them out, and shares by their turns. A task may have gone
+    /// from one lane to another: first all that changes is taken out, on every level.
     pub(super) fn file(
         &mut self,
         lanes: &[(LaneId, Option<(OrderKey, &LaneKey)>)],

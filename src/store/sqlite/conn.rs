@@ -208,8 +208,8 @@ fn tune(conn: &Connection, options: &SqliteOptions) -> StoreResult<()> {
     let set = |name, value: i64| conn.pragma_update(None, name, value).map_err(store_error);
     set("cache_size", CACHE_KIB)?;
     conn.pragma_update_and_check(None, "journal_size_limit", log::KEPT, |_| Ok(())).map_err(store_error)?;
-    // A statement that fires triggers copies each page that it changes, so that it alone can be undone. In a file,
-    // these copies cost half of a call that changes many lanes.
+    // A statement that fires triggers copies each page that it changes, so that it alone can be undone. In a
+    // file, these copies cost half of a call that changes many lanes.
     conn.pragma_update(None, "temp_store", "MEMORY").map_err(store_error)?;
     conn.pragma_update(None, "synchronous", options.pragma()).map_err(store_error)
 }

@@ -85,9 +85,9 @@ impl Planner {
         self.paging.is_paged
     }
 
-    /// Supplies what [`super::Need::Lanes`] requests: lanes in the order of their first tasks, and behind which place, or
-    /// behind which turn of a share, the others begin. What they name is fed by [`Self::feed_shares`] and
-    /// [`Self::feed_capacity`].
+    /// Supplies what [`super::Need::Lanes`] requests: lanes in the order of their first tasks, and behind
+    /// which place, or behind which turn of a share, the others begin. What they name is fed by
+    /// [`Self::feed_shares`] and [`Self::feed_capacity`].
     pub(crate) fn feed_lanes(
         &mut self,
         of: Behind,
@@ -141,8 +141,8 @@ impl Planner {
         }
     }
 
-    /// Returns what it asks for to see more lanes. The pages double, from no more than the budget could use. Each of
-    /// their lanes may need a mark.
+    /// Returns what it asks for to see more lanes. The pages double, from no more than the budget could use.
+    /// Each of their lanes may need a mark.
     pub(super) fn asks_for_lanes(&mut self) -> Option<super::Need> {
         let of = self.hidden()?;
         let left = self.budget.saturating_sub(self.admitted.len()).saturating_mul(2);
@@ -224,8 +224,8 @@ mod tests {
         OrderKey::new(0, AT, None, TaskId(id))
     }
 
-    /// A start of a task that kept its slots lets its share come earlier than before. Its lanes that were not read precede
-    /// those of its lanes that are known and come later in the order.
+    /// A start of a task that kept its slots lets its share come earlier than before. Its lanes that were not
+    /// read precede those of its lanes that are known and come later in the order.
     #[test]
     fn a_share_whose_turn_falls_hides_its_unread_lanes() {
         let (share, full) = (LimitKey::new("share").unwrap(), LimitKey::new("full").unwrap());

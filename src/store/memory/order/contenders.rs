@@ -91,8 +91,8 @@ impl Order {
         self.refile_class(at);
     }
 
-    /// Returns the first contenders of these queues that have their turns behind this one, and do not sleep. If
-    /// there are others, also the turn behind which they begin.
+    /// Returns the first contenders of these queues that have their turns behind this one, and do not sleep.
+    /// If there are others, also the turn behind which they begin.
     pub(in crate::store::memory) fn turns_behind(
         &self,
         queues: Option<&BTreeSet<QueueName>>,

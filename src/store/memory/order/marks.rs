@@ -174,8 +174,8 @@ impl Order {
         }
     }
 
-    /// Removes the marks of a key against which less counts than before, or whose definition has changed. Notes that its
-    /// weight may have changed.
+    /// Removes the marks of a key against which less counts than before, or whose definition has changed.
+    /// Notes that its weight may have changed.
     pub(in crate::store::memory) fn wake_limit(&mut self, key: &LimitKey, was: LimitRow, now: LimitRow) {
         if now.used < was.used || (LimitRow { used: 0, ..was }) != (LimitRow { used: 0, ..now }) {
             self.wake_key(key);

@@ -1,4 +1,5 @@
-//! Many lanes: those without a share by their first tasks, those of shares by their turns, and which of them sleep.
+//! Many lanes: those without a share by their first tasks, those of shares by their turns, and which of them
+//! sleep.
 //!
 //! Triggers of the schema keep the first tasks of lanes, groups and classes, and remove marks: see
 //! `0001_initial.sql`. So they are exact for any writer, including a host's own driver. They do so while
@@ -160,8 +161,8 @@ impl Db<'_> {
                 let (found, unread) = self.turns_behind(page.queues, turn, page.limit)?;
                 survey.unread_shares = unread;
                 let mut lanes = Vec::new();
-                for (number, head) in found {
-                    let (lane, unread) = self.first_lane_of(number, head)?;
+                for number in found {
+                    let (lane, unread) = self.first_lane_of(number)?;
                     lanes.push(lane);
                     survey.unread_of.extend(unread);
                 }

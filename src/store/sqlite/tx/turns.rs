@@ -34,18 +34,16 @@ pub(super) const NEXT_TURNS: &str = "SELECT rank, logical_date, map_index, head,
 pub(super) const IS_OPEN: &str = "SELECT sm_lane_class.closed = 0 FROM sm_lane_contender \
      JOIN sm_lane_class ON sm_lane_class.no = sm_lane_contender.class WHERE sm_lane_contender.no = ?1";
 /// The lane of a contender's first task, and whether there are others.
-pub(super) const FIRST_LANE: &str = "SELECT lane.no, EXISTS ( \
+pub(super) const FIRST_LANE: &str = "SELECT work.rank, work.logical_date, work.map_index, work.head, lane.no, EXISTS ( \
      SELECT 1 FROM sm_lane AS other WHERE other.grp = lane.grp AND other.head IS NOT NULL AND other.no <> lane.no) \
      OR EXISTS (SELECT 1 FROM sm_lane_group AS other \
-     WHERE other.parent = -?2 AND other.asleep = 0 AND other.head IS NOT NULL AND other.no <> lane.grp) \
-     FROM sm_task AS task JOIN sm_lane AS lane ON lane.no = task.lane WHERE task.no = ?1";
+     WHERE other.parent = -work.no AND other.asleep = 0 AND other.head IS NOT NULL AND other.no <> lane.grp) \
+     FROM sm_lane_contender AS work JOIN sm_task AS task ON task.no = work.head \
+     JOIN sm_lane AS lane ON lane.no = task.lane WHERE work.no = ?1";
 /// For audits: turns that nothing has changed since they were computed.
 const FILED_TURNS: &str = "SELECT used.pool, used.share, held, used.stamp, dither, no, holds, parts, contender.stamp \
      FROM sm_lane_contender AS contender JOIN sm_share_use AS used \
      ON used.pool = contender.pool AND used.share = contender.share WHERE changed = 0 ORDER BY no";
-
-/// The number of a contender, and its first task.
-type First = (i64, OrderKey);
 
 /// The contenders of one class that are read already.
 struct Line {
@@ -87,14 +85,14 @@ impl Db<'_> {
         Ok(turns.collect())
     }
 
-    /// Returns the first contenders of these queues that have their turns behind this one and do not sleep, each
-    /// with its first task. If there are others, also the turn behind which they begin.
+    /// Returns the first contenders of these queues that have their turns behind this one and do not sleep.
+    /// If there are others, also the turn behind which they begin.
     pub(super) fn turns_behind(
         &self,
         queues: Option<&BTreeSet<QueueName>>,
         after: &Turn,
         limit: usize,
-    ) -> Outcome<(Vec<First>, Option<Turn>)> {
+    ) -> Outcome<(Vec<i64>, Option<Turn>)> {
         let mut lines = self.shared_classes(queues)?;
         let chunk = (2 * limit / lines.len().max(1)).max(1);
         let mut heap = BinaryHeap::new();
@@ -108,9 +106,7 @@ impl Db<'_> {
             }
             let next = self.next_turn(&mut lines[at], &turn, chunk)?;
             heap.extend(next.map(|(turn, no)| Reverse((turn, no, at))));
-            if let Place::Share(_, _, head) = turn.place {
-                found.push((no, head));
-            }
+            found.push(no);
             last = turn;
         }
         Ok((found, None))
@@ -145,7 +141,8 @@ impl Db<'_> {
                 Place::Share(turn, pair, head) => (*turn, Some(pair), *head),
                 Place::Alone(_) => (before, None, OrderKey::FIRST),
             };
-            // Of equal turns the lesser pool is first. No text is less than an empty one, and any is less than a blob.
+            // Of equal turns the lesser pool is first. No text is less than an empty one, and any is less
+            // than a blob.
             let share: &dyn rusqlite::ToSql = match pair {
                 Some(pair) if line.pool < pair.0 => &[0_u8; 0],
                 Some(pair) if line.pool == pair.0 => &pair.1.as_str(),
@@ -176,12 +173,15 @@ impl Db<'_> {
     }
 
     /// Returns the lane of the first task of a contender, and the others if there are any.
-    pub(super) fn first_lane_of(&self, number: i64, head: OrderKey) -> Outcome<(LaneId, Option<UnreadOf>)> {
+    pub(super) fn first_lane_of(&self, number: i64) -> Outcome<(LaneId, Option<UnreadOf>)> {
         let mut statement = self.prepare(FIRST_LANE)?;
-        let (lane, are_more): (i64, bool) =
-            statement.query_row((head.id.0, number), |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let unread = UnreadOf { lane: LaneId(lane), number, behind: head, pages: 0 };
-        Ok((LaneId(lane), are_more.then_some(unread)))
+        let mut rows = statement.query([number])?;
+        let Some(row) = rows.next()? else {
+            return Err(super::Fault::Damaged(format!("the first task of contender {number} is missing")));
+        };
+        let (lane, are_more) = (LaneId(row.get(4)?), row.get(5)?);
+        let behind = tick::candidate(row, lane)?.order;
+        Ok((lane, Some(UnreadOf { lane, number, behind, pages: 0 }).filter(|_| are_more)))
     }
 
     /// Returns whether the class of a contender is not closed.
