@@ -97,8 +97,8 @@ fn in_a_host_s_transaction_what_was_cancelled_is_not_to_be_called_again() {
     doze(&scratch);
     let schema = scratch.0.clone();
     let refused: Result<_> = with_client(move |mut client| async move {
-        client.batch_execute("SET statement_timeout = 100").await.unwrap();
         let transaction = client.transaction().await.unwrap();
+        transaction.batch_execute("SET LOCAL statement_timeout = 100").await.unwrap();
         tx(&transaction, &schema, |tx| tx.define([pool("p", 1)], IfExists::Replace)).await
     });
     let refused = refused.unwrap_err();
@@ -118,8 +118,8 @@ fn in_a_host_s_transaction_a_wait_for_another_writer_may_be_tried_again() {
             tokio_postgres::connect(&crate::scratch::url(), tokio_postgres::NoTls).await.unwrap();
         let driving = tokio::spawn(driving);
         other.batch_execute(&turn).await.unwrap();
-        client.batch_execute("SET statement_timeout = 100").await.unwrap();
         let transaction = client.transaction().await.unwrap();
+        transaction.batch_execute("SET LOCAL statement_timeout = 100").await.unwrap();
         let refused = tx(&transaction, &schema, |tx| tx.define([pool("p", 1)], IfExists::Replace)).await;
         drop(other);
         let _ = driving.await;
@@ -195,7 +195,8 @@ fn an_audit_may_take_longer_than_a_statement() {
 
     let whole = format!("SELECT lane, sum(slots), count(*) FROM \"{schema}\".task GROUP BY lane");
     let took = with_client(move |client| async move {
-        client.batch_execute("SET enable_seqscan = off; SET enable_sort = off; SET jit = off").await.unwrap();
+        let plain = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off; SET LOCAL jit = off";
+        client.batch_execute(plain).await.unwrap();
         let mut took = Duration::MAX;
         for _ in 0..5 {
             let began = Instant::now();
