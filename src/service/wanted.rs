@@ -95,10 +95,10 @@ impl LoopHandle {
 
     /// Wakes the loops of this handle after each commit, here or on another machine, that may have brought work for
     /// their services. For an [`Admitter`](super::Admitter) and a [`Worker`](super::Worker) that is returned capacity,
-    /// and tasks ready in the queues that they serve, unless their pools were full at the last look. For a worker, a [`Keeper`](super::Keeper) and an
-    /// [`Upkeep`](super::Upkeep) it is cancelled tasks, for a [`Poker`](super::Poker) sensors, for a
-    /// [`FeedReader`](super::FeedReader) events. A host's [`Service`] is woken for all of this, and so is a handle
-    /// without a service.
+    /// and tasks that became ready in the queues that they serve, unless the tasks' pools were full at the last look.
+    /// For a worker, a [`Keeper`](super::Keeper) and an [`Upkeep`](super::Upkeep) it is cancelled tasks, for a
+    /// [`Poker`](super::Poker) sensors, for a [`FeedReader`](super::FeedReader) events. A host's [`Service`] is woken
+    /// for all of this, and so is a handle without a service.
     ///
     /// It lasts until the result is dropped. It works like [`PostgresStore::on_change`], where you choose the
     /// changes: it shares the listening connection, a wake-up is a hint, and a loop still looks on its own
