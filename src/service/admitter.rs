@@ -140,9 +140,9 @@ impl Admitter {
         let (tick, mut runs) = (Tick::begin("admitter", spans::admit(&self.holder, budget)), 0);
         let wish = self.wish.clone().unwrap_or_default();
         wish.full(Vec::new());
-        let answer = self.admit_within(budget, now, &mut runs);
-        if let Ok(admission) = &answer {
-            wish.full(admission.full.clone());
+        let mut answer = self.admit_within(budget, now, &mut runs);
+        if let Ok(admission) = &mut answer {
+            wish.full(std::mem::take(&mut admission.full));
         }
         let conflicts = runs.saturating_sub(1);
         let report = Admitted { admission: answer.as_ref().ok(), now, conflicts };

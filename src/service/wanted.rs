@@ -27,6 +27,7 @@ impl Wanted {
     pub(super) const SENSORS: Self = Self(4);
     /// The feed has more events.
     pub(super) const EVENTS: Self = Self(8);
+    /// Any change, and any task that became ready.
     const ALL: Self = Self(31);
 
     const fn and(self, other: Self) -> Self {
