@@ -336,7 +336,7 @@ fn run(store: &dyn Store, ops: &[Op]) -> Result<(), String> {
 
 #[test]
 fn any_sequence() {
-    let [here, on_a_server] = if is_long() { [20_000, 2_000] } else { [2_000, 20] };
+    let [here, on_a_server] = if is_long() { [20_000, 2_000] } else { [1_000, 20] };
     for kind in kinds() {
         let (cases, store) = (kind.cases(here, on_a_server), kind.shared());
         let config = ProptestConfig {

@@ -1,7 +1,8 @@
 //! Admission against a naive oracle that walks the whole backlog: equal plans, equal order, equal reasons.
 //!
-//! `STATIONMASTER_WORLDS=10000` runs that many random worlds through the stores, too. A debug build enumerates the small
-//! worlds of up to three tasks under one pair of limits, a release build those of up to four under three.
+//! `STATIONMASTER_WORLDS=10000` runs that many random worlds through the stores, too. A release build enumerates the
+//! small worlds of up to four tasks under three pairs of limits. A debug build is slower: it
+//! enumerates those of up to three tasks under one pair, and gives a store a sample.
 
 mod ahead;
 mod direct;
@@ -17,14 +18,18 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use stationmaster::TaskId;
-use stores::kinds;
+use stores::{Kind, kinds};
+
+/// Whether a store gets only some of the worlds.
+const IS_SAMPLED: bool = cfg!(debug_assertions);
 
 /// Random worlds that the planner is compared on.
 const RANDOM: u64 = 10_000;
 
-/// Random worlds that go through the stores.
-fn stored_worlds(unless_told: u64) -> u64 {
-    std::env::var("STATIONMASTER_WORLDS").ok().map_or(unless_told, |n| n.parse().expect("a number of worlds"))
+/// Random worlds that go through a store.
+fn stored_worlds(kind: &Kind, on_a_server: u32) -> u64 {
+    let named = std::env::var("STATIONMASTER_WORLDS").ok().map(|n| n.parse().expect("a number of worlds"));
+    named.unwrap_or_else(|| kind.cases(if IS_SAMPLED { 100 } else { 300 }, on_a_server).into())
 }
 
 #[test]
@@ -53,7 +58,7 @@ fn ten_thousand_random_worlds() {
 fn random_worlds_through_every_store() {
     for kind in kinds() {
         let store = kind.make();
-        for number in 0..stored_worlds(kind.cases(300, 15).into()) {
+        for number in 0..stored_worlds(&kind, 15) {
             store::check(&store, &world::random(number));
             store::check_window(&store, &world::random(number));
         }
@@ -65,7 +70,7 @@ fn random_worlds_through_every_store() {
 fn random_worlds_in_pages_through_every_store() {
     for kind in kinds() {
         let store = kind.make();
-        for number in 0..stored_worlds(kind.cases(300, 15).into()) {
+        for number in 0..stored_worlds(&kind, 15) {
             store::check_paged(&store, &world::random(number), 1 + number as usize % 5);
         }
     }
@@ -75,7 +80,7 @@ fn random_worlds_in_pages_through_every_store() {
 #[test]
 fn random_series_in_pages_through_every_store() {
     for kind in kinds() {
-        for number in 0..stored_worlds(kind.cases(300, 5).into()) {
+        for number in 0..stored_worlds(&kind, 5) {
             series::check(&kind.make(), number, 1 + number as usize % 5);
         }
     }
@@ -85,7 +90,8 @@ fn random_series_in_pages_through_every_store() {
 #[test]
 fn small_worlds_through_every_store() {
     for kind in kinds() {
-        let (store, stride, seen) = (kind.make(), kind.stride(197), Cell::new(0));
+        let (store, seen) = (kind.make(), Cell::new(0));
+        let stride = kind.stride(197).max(if IS_SAMPLED { 7 } else { 1 });
         let worlds = small::every(2, &small::LIMITS[..1], |world| {
             if seen.replace(seen.get() + 1_usize).is_multiple_of(stride) {
                 store::check(&store, world);
