@@ -42,7 +42,7 @@ mod window;
 
 pub use ageing::Ageing;
 pub use cap::{QueueSpec, WaitingCap};
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) use contenders::Place;
 pub(crate) use contenders::{Pair, Turn, UnreadOf};
 pub use define::{Defined, Definition, IfExists, Undefined};

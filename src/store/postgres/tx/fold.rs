@@ -15,7 +15,7 @@ pub(in super::super) const FOLD: &str = statement!("fold.sql");
 pub(super) const FOLD_FEW: &str = "SELECT count, whole, damage, next_due, is_sure FROM sm._fold_few(false)";
 
 /// Files what changed: see `lane_order` in the schema.
-pub(super) const FILE: &str = "SELECT sm._file($1::uuid[], $2::text[], $3::text[])";
+pub(super) const FILE: &str = "SELECT sm._file($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[])";
 
 /// What a fold changed, where lanes are filed.
 #[derive(Debug, Default)]
@@ -23,18 +23,22 @@ pub(in super::super) struct Folded {
     lanes: Vec<Digest>,
     pools: Vec<String>,
     keys: Vec<String>,
+    /// The shares, one array a column: pool and name.
+    shares: [Vec<String>; 2],
 }
 
 impl Folded {
     /// Reads it behind what every fold tells; `None` if lanes are not filed.
     pub(in super::super) fn read(answer: &Row) -> Outcome<Option<Self>> {
         let Some(lanes) = row::value(answer, 3)? else { return Ok(None) };
-        Ok(Some(Self { lanes, pools: row::value(answer, 4)?, keys: row::value(answer, 5)? }))
+        let shares = [row::value(answer, 7)?, row::value(answer, 8)?];
+        Ok(Some(Self { lanes, pools: row::value(answer, 4)?, keys: row::value(answer, 5)?, shares }))
     }
 
     /// Files it.
     pub(in super::super) fn file(self) -> Statement {
-        ask!(FILE, self.lanes, self.pools, self.keys)
+        let [of, shares] = self.shares;
+        ask!(FILE, self.lanes, self.pools, self.keys, of, shares)
     }
 }
 

@@ -1,7 +1,8 @@
 -- Applies what committed transactions changed to the counters, and forgets it: the deltas with the lowest
 -- numbers of transactions first. Returns how many deltas it read, whether these were all, and what is damaged:
 -- if anything is, roll back. Then, if lanes are filed: the lanes whose ready tasks changed, the pools that have more open
--- slots, and the keys against which less counts; otherwise NULL. And if it made lanes, how many there are.
+-- slots, and the keys against which less counts; otherwise NULL. And if it made lanes, how many there are. Then the pools
+-- and the names of the shares that it changed, or NULL.
 -- $1: how many deltas at most. $2: how many lanes it counts at most.
 WITH
 -- Whether a delta exists decides; what the last whole fold saw only bounds the search. It says nothing if it is
@@ -209,5 +210,7 @@ SELECT read.count, read.whole,
   CASE WHEN last.many THEN ARRAY(SELECT pool FROM pools) END,
   CASE WHEN last.many THEN ARRAY(SELECT key FROM limits WHERE back > 0) END,
   CASE WHEN (SELECT bool_or(is_new) FROM lanes) THEN (SELECT count(*) FROM lanes WHERE is_new)
-    + (SELECT count(*) FROM (SELECT FROM sm.lane LIMIT $2::bigint) lanes) END
+    + (SELECT count(*) FROM (SELECT FROM sm.lane LIMIT $2::bigint) lanes) END,
+  CASE WHEN last.many THEN ARRAY(SELECT pool FROM shares) END,
+  CASE WHEN last.many THEN ARRAY(SELECT share FROM shares) END
 FROM read CROSS JOIN last

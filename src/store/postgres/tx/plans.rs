@@ -34,6 +34,8 @@ const HOT: &[(&str, &str)] = &[
     ("stamp shares", tick::share::STAMP_SHARES),
     ("first lanes", tick::filed::FIRST_LANES),
     ("lanes behind", tick::filed::LANES_BEHIND),
+    ("lanes of share", tick::filed::LANES_OF_SHARE),
+    ("turns behind", tick::filed::TURNS_BEHIND),
     ("pools in use", tick::filed::POOLS_IN_USE),
     ("limits in use", tick::filed::LIMITS_IN_USE),
     ("shares in use", tick::filed::SHARES_IN_USE),
@@ -302,8 +304,7 @@ const READ_WHOLE: &[&str] = &[
     "serving_pkey",
     "family_pkey",
     "pause_pkey",
-    // Lanes of shares; the earliest mark that ends on its own.
-    "ready_lane_whole",
+    // The earliest mark that ends on its own.
     "lane_order_next",
     // One row, in versions.
     "share_clock_pkey",

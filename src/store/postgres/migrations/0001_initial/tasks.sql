@@ -122,21 +122,22 @@ CREATE TABLE sm.lane_use (
 CREATE INDEX lane_use_empty ON sm.lane_use (digest) WHERE tasks = 0 AND ready = 0;
 
 -- Where many lanes have ready tasks, these are filed, so that no tick need read them all: see
--- docs/postgresql-protocol.md. What has ready tasks, under the number of the lane. whole: its tasks are of a share.
+-- docs/postgresql-protocol.md. What has ready tasks, under the number of the lane.
 CREATE TABLE sm.ready_lane (
     no     BIGINT PRIMARY KEY,
     digest UUID NOT NULL UNIQUE,
-    queue  TEXT COLLATE "C" NOT NULL,
-    whole  BOOLEAN NOT NULL
+    queue  TEXT COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX ready_lane_queue ON sm.ready_lane (queue, no);
-CREATE INDEX ready_lane_whole ON sm.ready_lane (queue, no) WHERE whole;
--- The others, without those of shares, by their first ready tasks, as a tree, each node in versions as above: all
--- queues, a queue, a class of lanes, a group of these, and a lane, whose id is its digest. first: the place of the first
+-- These by their first ready tasks, as a tree, each node in versions as above: all
+-- queues, a queue, a class of lanes, a group of these, and a lane, whose id is its digest. Lanes of shares are in a tree
+-- of their own, in which contenders are between a class and its groups. first: the place of the first
 -- ready task below it that does not sleep, or NULL. from_no: of queues, the least number of a lane with ready tasks. about:
 -- the pools of a class and the slots of each, or the cause of a group.
 -- sleeps: whether a mark says that nothing below it fits. pool, needs: of a class that waits for so many open slots.
 -- key: of a group that waits for a limit key. next: when the mark ends by itself.
+-- share: of a contender, whose about is its pool; of a class of shares it is empty. turn: of a contender, its level and
+-- the turn of its share. The first of what is above contenders is the least turn of those with a task that does not sleep.
 CREATE TABLE sm.lane_order (
     id      UUID,
     version BIGINT,
@@ -150,9 +151,13 @@ CREATE TABLE sm.lane_order (
     needs   BIGINT,
     key     TEXT COLLATE "C",
     next    BIGINT,
+    share   TEXT COLLATE "C",
+    turn    BIGINT[],
     PRIMARY KEY (id, version)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX lane_order_first ON sm.lane_order (parent, sleeps, first);
+CREATE INDEX lane_order_turn ON sm.lane_order (parent, turn, share, first) WHERE turn IS NOT NULL AND first IS NOT NULL;
+CREATE INDEX lane_order_share ON sm.lane_order (share, about) WHERE turn IS NOT NULL;
 CREATE INDEX lane_order_asleep ON sm.lane_order (version) WHERE sleeps;
 CREATE INDEX lane_order_pool ON sm.lane_order (pool, needs) WHERE pool IS NOT NULL;
 CREATE INDEX lane_order_key ON sm.lane_order (key) WHERE key IS NOT NULL;
@@ -428,9 +433,9 @@ WHERE json_typeof(need) = 'object'$$;
 
 -- The pools that the tasks of a lane need, with the slots of each, if they are of a share: of its pool, slots and
 -- limits. The share is an array of the key, the count and the priority.
-CREATE FUNCTION sm._shares_of(TEXT, BIGINT, TEXT) RETURNS TABLE (pool TEXT, share TEXT, slots BIGINT)
+CREATE FUNCTION sm._shares_of(TEXT, BIGINT, TEXT) RETURNS TABLE (pool TEXT, share TEXT, slots BIGINT, level BIGINT)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
-$$SELECT part.pool, given.need ->> 0, part.slots
+$$SELECT part.pool, given.need ->> 0, part.slots, -(given.need ->> 2)::bigint
 FROM json_array_elements((CASE WHEN $3 LIKE '%]%]' THEN $3 END)::json) given (need)
 CROSS JOIN LATERAL (
   SELECT $1, $2

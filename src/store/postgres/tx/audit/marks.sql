@@ -20,8 +20,12 @@ SELECT mark.key, limited.max, coalesce(was.used, 0), (limited.key IS NOT NULL)::
   beside.clock
 FROM sm.lane_order mark
 CROSS JOIN LATERAL (
-  SELECT id, about FROM sm.lane_order
+  SELECT id, parent, turn FROM sm.lane_order
   WHERE lane_order.id = CASE WHEN starts_with(mark.about, '[') THEN mark.id ELSE mark.parent END
+  ORDER BY version DESC LIMIT 1) holder
+CROSS JOIN LATERAL (
+  SELECT id, about FROM sm.lane_order
+  WHERE lane_order.id = CASE WHEN holder.turn IS NULL THEN holder.id ELSE holder.parent END
   ORDER BY version DESC LIMIT 1) class
 LEFT JOIN LATERAL (
   SELECT key, max, starts, period, burst, weight FROM sm.task_limit WHERE task_limit.key = mark.key OFFSET 0) limited ON true

@@ -4,6 +4,7 @@
 //! Whatever changes the counters of a lane files it again, in the same transaction: folds, promotions and grants.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tokio_postgres::Row;
 
@@ -15,7 +16,9 @@ use super::super::{Db, Digest, clamp, first, pool, promote, row};
 use super::reach::{Place, Reach};
 use super::survey::{Around, queues, request};
 use super::{NEXT_DUE, NEXT_DUE_FOLDED, REQUEST, reach, share};
-use crate::admission::{Lane, LaneId, Mark, NAMED, OrderKey, Subject};
+use crate::admission::{
+    Behind, Lane, LaneId, Mark, NAMED, OrderKey, Place as Whose, ShareTurn, Subject, Turn, UnreadOf,
+};
 use crate::id::{LimitKey, PoolName};
 use crate::lease::{LeaseRef, TaskId};
 use crate::store::contract::{First, LanesBehind, Promote, Survey, SurveyQuery, WhichPools};
@@ -24,6 +27,8 @@ use crate::time::Timestamp;
 
 pub(in super::super) const FIRST_LANES: &str = statement!("first_lanes.sql");
 pub(in super::super) const LANES_BEHIND: &str = statement!("lanes_behind.sql");
+pub(in super::super) const TURNS_BEHIND: &str = statement!("turns_behind.sql");
+pub(in super::super) const LANES_OF_SHARE: &str = statement!("lanes_of_share.sql");
 pub(in super::super) const POOLS_IN_USE: &str = statement!("pools_in_use.sql");
 pub(in super::super) const LIMITS_IN_USE: &str = statement!("limits_in_use.sql");
 pub(in super::super) const SHARES_IN_USE: &str = statement!("shares_in_use.sql");
@@ -56,6 +61,13 @@ const SLEEPS: usize = 10;
 /// Where a page has the place behind which the others begin.
 const UNREAD: usize = 10;
 
+/// Where a page of turns has whether there are other lanes of the contender, its turn, and whether there are contenders
+/// behind the page. Before these is the place of the first task.
+const FIRST: usize = 9;
+const ARE_MORE: usize = 10;
+const TURN: usize = 11;
+const IS_CUT: usize = 12;
+
 /// What [`FIRST_LANES`] returns a lane for.
 const LISTED: i64 = 0;
 
@@ -66,7 +78,8 @@ pub(super) fn live_lanes(query: &SurveyQuery) -> usize {
 
 /// Files lanes whose ready tasks have changed.
 pub(super) fn file(lanes: Vec<Digest>) -> Statement {
-    ask!(FILE, lanes, Vec::<String>::new(), Vec::<String>::new())
+    let [pools, keys, of, shares] = [const { Vec::<String>::new() }; 4];
+    ask!(FILE, lanes, pools, keys, of, shares)
 }
 
 fn order(place: &[i64]) -> Outcome<OrderKey> {
@@ -214,9 +227,13 @@ impl Db<'_> {
             named.append(&mut whole);
             named.sort_by_key(|lane| lane.id);
             named.dedup_by_key(|lane| lane.id);
+        } else {
+            survey.unread_shares = None;
         }
         survey.lanes = named;
+        let grants = survey.grants;
         self.name_capacity(&mut survey)?;
+        survey.grants = grants;
         Ok(survey)
     }
 
@@ -306,21 +323,59 @@ impl Db<'_> {
     }
 
     pub(in super::super) fn lanes_behind(&mut self, page: &LanesBehind<'_>) -> Outcome<Survey> {
-        let Place(after) = Place::of(page.after);
         let queues: Option<Vec<String>> =
             page.queues.map(|queues| queues.iter().map(|queue| queue.as_str().to_owned()).collect());
-        let rows = self.one(ask!(LANES_BEHIND, after.to_vec(), clamp(page.limit), queues))?;
+        let (limit, after) = (clamp(page.limit), Place::of(page.after).0.to_vec());
         let mut survey = Survey::default();
-        if let Some(row) = rows.first()
-            && let Some(place) = row::value::<Option<Vec<i64>>>(row, UNREAD)?
-        {
-            survey.unread = Some(order(&place)?);
-        }
-        survey.lanes = rows.iter().map(|row| self.filed_lane(row)).collect::<Outcome<_>>()?;
+        let rows = match page.of {
+            Some(Behind::Turn(turn)) => {
+                let rows = self.one(turns_behind(turn, limit, queues))?;
+                self.first_of_shares(&mut survey, &rows)?;
+                rows
+            }
+            of => {
+                let rows = match of {
+                    Some(Behind::Of(of)) => match self.reaches.digest(of.lane) {
+                        Some(lane) => self.one(ask!(LANES_OF_SHARE, vec![lane], after, limit))?,
+                        None => Answer::new(),
+                    },
+                    _ => self.one(ask!(LANES_BEHIND, after, limit, queues))?,
+                };
+                if let Some(row) = rows.first()
+                    && let Some(place) = row::value::<Option<Vec<i64>>>(row, UNREAD)?
+                {
+                    survey.unread = Some(order(&place)?);
+                }
+                survey.lanes = rows.iter().map(|row| self.filed_lane(row)).collect::<Outcome<_>>()?;
+                rows
+            }
+        };
         if !rows.is_empty() {
             self.name_capacity(&mut survey)?;
         }
         Ok(survey)
+    }
+
+    /// Adds the first lanes of contenders, and what was left out of these and behind them.
+    fn first_of_shares(&mut self, survey: &mut Survey, rows: &[Row]) -> Outcome<()> {
+        for row in rows {
+            let lane = self.filed_lane(row)?;
+            let behind = order(&row::value::<Vec<i64>>(row, FIRST)?)?;
+            if row::value(row, ARE_MORE)? {
+                survey.unread_of.push(UnreadOf { lane: lane.id, number: lane.id.0, behind, pages: 0 });
+            }
+            if row::value(row, IS_CUT)? {
+                let turn = row::value::<Vec<i64>>(row, TURN)?;
+                let (&[level, holds, parts, stamp], Some(share)) = (turn.as_slice(), &lane.key.share) else {
+                    return Err(Fault::Damaged(format!("a turn of {} parts", turn.len())));
+                };
+                let turn = ShareTurn { holds: holds > 0, parts, stamp };
+                let pair = Arc::new((lane.key.pool.clone(), share.clone()));
+                survey.unread_shares = Some(Turn::of_share(level, turn, pair, behind));
+            }
+            survey.lanes.push(lane);
+        }
+        Ok(())
     }
 
     pub(in super::super) fn put_marks(&mut self, marks: &[Mark]) -> Outcome<()> {
@@ -361,6 +416,22 @@ impl Db<'_> {
     }
 }
 
+fn turns_behind(behind: &Turn, limit: i64, queues: Option<Vec<String>>) -> Statement {
+    let (turn, pair, head) = match &behind.place {
+        Whose::Share(turn, pair, head) => ([i64::from(turn.holds), turn.parts, turn.stamp], Some(pair), *head),
+        Whose::Alone(_) => ([0, i64::MIN, i64::MIN], None, OrderKey::FIRST),
+    };
+    ask!(
+        TURNS_BEHIND,
+        std::iter::once(behind.level).chain(turn).collect::<Vec<i64>>(),
+        pair.map(|pair| pair.0.as_str().to_owned()),
+        pair.map(|pair| pair.1.as_str().to_owned()),
+        Place::of(head).0.to_vec(),
+        limit,
+        queues,
+    )
+}
+
 fn granted_before(row: &Row) -> Outcome<Vec<LeaseRef>> {
     let (ids, epochs): (Vec<i64>, Vec<i64>) = (row::value(row, 0)?, row::value(row, 1)?);
     Ok(ids.iter().zip(epochs).map(|(id, epoch)| LeaseRef::new(TaskId(*id), epoch)).collect())
@@ -369,10 +440,14 @@ fn granted_before(row: &Row) -> Outcome<Vec<LeaseRef>> {
 /// What does not concern the lanes.
 fn surveyed((lanes, token, due): Read, next: usize) -> Outcome<(Survey, Answer)> {
     let Around { due, serving, beside } = Around::read(&due)?;
-    let token: Option<i64> = row::value(first(&token)?, 0)?;
+    let token = first(&token)?;
+    let next_token: Option<i64> = row::value(token, 0)?;
+    let has_shares: bool = row::value(token, 1)?;
     let survey = Survey {
         next_due: due[next].map(Timestamp::from_micros),
-        next_token: token.map(Timestamp::from_micros),
+        next_token: next_token.map(Timestamp::from_micros),
+        unread_shares: has_shares.then_some(Turn::FIRST),
+        grants: row::value(token, 2)?,
         serving,
         families: beside.families,
         paused: beside.paused,

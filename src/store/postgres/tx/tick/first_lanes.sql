@@ -1,5 +1,5 @@
--- Where lanes are filed: the first ready ones of them by number, all of shares, and all whose tasks kept their slots, as
--- ready_lanes has them. Behind the lane, what it is here for: 0 the first ones, 1 a share, 2 kept slots; and whether it
+-- Where lanes are filed: the first ready ones of them by number, and all whose tasks kept their slots, as
+-- ready_lanes has them. Behind the lane, what it is here for: 0 the first ones, 2 kept slots; and whether it
 -- sleeps. Lanes are in none of these orders.
 -- $1: how many of the first ones. $2: the queues that are asked for, or NULL for all.
 WITH
@@ -24,27 +24,24 @@ listed AS MATERIALIZED (
       ORDER BY no LIMIT $1::bigint) lane
   ) lane
   ORDER BY no LIMIT $1::bigint
-),
-whole AS MATERIALIZED (
-  SELECT digest FROM sm.ready_lane WHERE whole AND $2::text[] IS NULL
-  UNION ALL
-  SELECT lane.digest FROM unnest($2::text[]) asked (queue) CROSS JOIN LATERAL (
-    SELECT digest FROM sm.ready_lane WHERE whole AND ready_lane.queue = asked.queue OFFSET 0) lane
 )
 SELECT lane.digest, lane.no, lane.pool, lane.slots, lane.limits, lane.queue, greatest(was.ready, 1), was.bound, was.early, wanted.part,
   coalesce(filed.sleeps, false)
-FROM (SELECT digest, 0 AS part FROM listed UNION ALL SELECT digest, 1 FROM whole) wanted
+FROM (SELECT digest, 0 AS part FROM listed) wanted
 CROSS JOIN LATERAL (SELECT * FROM sm.lane WHERE lane.digest = wanted.digest OFFSET 0) lane
 CROSS JOIN LATERAL (
   SELECT ready, ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
   WHERE lane_use.digest = wanted.digest ORDER BY version DESC LIMIT 1) was
 LEFT JOIN LATERAL (
-  SELECT lane_group.sleeps OR class.sleeps AS sleeps
+  SELECT lane_group.sleeps OR class.sleeps OR above.sleeps AS sleeps
   FROM (SELECT parent FROM sm.lane_order WHERE lane_order.id = wanted.digest ORDER BY version DESC LIMIT 1) of_lane
   CROSS JOIN LATERAL (
     SELECT parent, sleeps FROM sm.lane_order WHERE lane_order.id = of_lane.parent ORDER BY version DESC LIMIT 1) lane_group
   CROSS JOIN LATERAL (
-    SELECT sleeps FROM sm.lane_order WHERE lane_order.id = lane_group.parent ORDER BY version DESC LIMIT 1) class
+    SELECT parent, sleeps FROM sm.lane_order WHERE lane_order.id = lane_group.parent ORDER BY version DESC LIMIT 1) class
+  -- Between a group of a share and its class is the contender.
+  CROSS JOIN LATERAL (
+    SELECT sleeps FROM sm.lane_order WHERE lane_order.id = class.parent ORDER BY version DESC LIMIT 1) above
 ) filed ON true
 UNION ALL
 SELECT lane.digest, -lane.no, lane.pool, lane.slots, lane.limits, lane.queue, keeping.count, NULL, '{}', 2, false

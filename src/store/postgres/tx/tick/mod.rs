@@ -248,6 +248,7 @@ impl Db<'_> {
         let is_filed = self.reaches.files_lanes;
         let few =
             few::Few::new(&ids, &stand, &raised).filter(|_| is_last && keeping_none && plain && !is_filed);
+        let mut unfiled = Vec::new();
         let [grants, forgotten] = match few {
             // Each lane is filed as the grant leaves it.
             _ if is_filed && is_last && !stand.is_empty() => {
@@ -258,8 +259,7 @@ impl Db<'_> {
             }
             _ if is_filed => {
                 let [grants, forgotten] = self.at_tick(true, [grant, forget])?;
-                let lanes = grants.iter().map(|row| row::value(row, row::LANE)).collect::<Outcome<_>>()?;
-                self.one(filed::file(lanes))?;
+                unfiled = grants.iter().map(|row| row::value(row, row::LANE)).collect::<Outcome<_>>()?;
                 [grants, forgotten]
             }
             // Only where ticks are counted has it to look at all of them.
@@ -281,6 +281,10 @@ impl Db<'_> {
         }
         if !grants.is_empty() && !batch.shares.is_empty() {
             self.stamp_shares(batch.shares)?;
+        }
+        // Behind the stamps, which decide the turns.
+        if !unfiled.is_empty() {
+            self.one(filed::file(unfiled))?;
         }
         match grants.is_empty() && batch.whole {
             true => {
