@@ -418,7 +418,9 @@ impl Db<'_> {
 
 fn turns_behind(behind: &Turn, limit: i64, queues: Option<Vec<String>>) -> Statement {
     let (turn, pair, head) = match &behind.place {
-        Whose::Share(turn, pair, head) => ([i64::from(turn.holds), turn.parts, turn.stamp], Some(pair), *head),
+        Whose::Share(turn, pair, head) => {
+            ([i64::from(turn.holds), turn.parts, turn.stamp], Some(pair), *head)
+        }
         Whose::Alone(_) => ([0, i64::MIN, i64::MIN], None, OrderKey::FIRST),
     };
     ask!(

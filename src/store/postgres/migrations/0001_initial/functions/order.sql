@@ -43,8 +43,8 @@ BEGIN
     found AS MATERIALIZED (
       SELECT nodes.*, below.first AS now_first, now.turn AS now_turn FROM nodes LEFT JOIN LATERAL (
         (SELECT first FROM sm.lane_order child
-        WHERE nodes.share IS DISTINCT FROM '' AND child.parent = nodes.id AND NOT child.sleeps
-          AND child.first >= nodes.low_end
+        WHERE nodes.share IS DISTINCT FROM '' AND child.parent = nodes.id
+          AND NOT child.sleeps AND child.first >= nodes.low_end
         ORDER BY child.first LIMIT 1)
         UNION ALL
         (SELECT turn FROM sm.lane_order child
