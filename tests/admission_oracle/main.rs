@@ -5,6 +5,7 @@
 //! enumerates those of up to three tasks under one pair, and gives a store a sample.
 
 mod ahead;
+mod contenders;
 mod direct;
 mod oracle;
 mod series;
@@ -72,6 +73,17 @@ fn random_worlds_in_pages_through_every_store() {
         let store = kind.make();
         for number in 0..stored_worlds(&kind, 15) {
             store::check_paged(&store, &world::random(number), 1 + number as usize % 5);
+        }
+    }
+}
+
+/// Contenders with more lanes than a page has.
+#[test]
+fn shares_in_pages_through_every_store() {
+    for kind in kinds() {
+        let store = kind.make();
+        for number in 0..stored_worlds(&kind, 15) {
+            store::check_paged(&store, &contenders::of_shares(number), 1 + number as usize % 2);
         }
     }
 }
