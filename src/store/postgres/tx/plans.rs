@@ -170,6 +170,8 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "folded shares",
     "first lanes",
     "lanes behind",
+    "lanes of share",
+    "turns behind",
     "start",
     "renew",
     "note",
