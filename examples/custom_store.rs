@@ -1,9 +1,9 @@
-//! A custom store that wraps one of the crate's own. It keeps a journal of the transactions that write,
-//! with how long each of them took. The conformance suite proves that it is a store like the crate's.
+//! A custom store that wraps one of the crate's own. It keeps a journal of write transactions, with the
+//! duration of each. The conformance suite proves that it behaves like the crate's stores.
 //!
-//! All that a store does goes through `Store::transact`, so a wrapper has one place for what a host wants
-//! around its transactions: a journal as here, a measurement, a switch that stops writers for maintenance.
-//! Here it wraps SQLite; any store will do.
+//! Everything that a store does goes through `Store::transact`. So a wrapper has one place for anything that
+//! a host wants around its transactions: a journal as here, a measurement, a switch that stops writers for
+//! maintenance. This one wraps SQLite, but any store works.
 //!
 //! ```sh
 //! cargo run --features testing --example custom_store
@@ -18,7 +18,7 @@ use stationmaster::service::{Admitter, Service};
 use stationmaster::store::{SqliteStore, Store, StoreInfo, Tx, TxMode};
 use stationmaster::{Error, NewTask, Result, TaskKey, conformance};
 
-/// What became of a transaction that writes.
+/// The result of a write transaction.
 #[derive(Debug, Clone)]
 struct Line {
     took: Duration,
@@ -43,12 +43,12 @@ impl<S> Journaled<S> {
 }
 
 impl<S: Store> Store for Journaled<S> {
-    /// What the inner store promises holds for this one: nothing here is kept, or can fail.
+    /// The inner store's guarantees hold for this one: nothing is stored here, and nothing can fail.
     fn info(&self) -> StoreInfo {
         self.inner.info()
     }
 
-    /// The inner store commits, and it rolls back after an error or a panic of the body.
+    /// The inner store commits. It rolls back after an error or a panic of the body.
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
         let began = Instant::now();
         let ended = self.inner.transact(mode, body);
@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cases = conformance::cases(conformance::Capabilities::new()).len();
     println!("it passes all {cases} cases of the conformance suite");
 
-    // Services take it as they take any store.
+    // Services use it like any other store.
     let (db, now) = (Arc::new(in_memory()?), SystemClock.now());
     let store: &dyn Store = &*db;
     let task = NewTask::new(TaskKey::new("shop", "orders", "7", "ship")?);
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(db.lines().len(), 3, "enqueued, admitted, finished");
     assert!(db.lines().iter().all(|line| line.refused.is_none()));
 
-    // What the body refuses is in the journal, too, with the crate's own words for it.
+    // A refusal by the body is in the journal, too, in the crate's words.
     let again = store.write(|tx| tx.finish(now, &[Finish::success(lease)])?.fenced());
     assert!(matches!(again, Err(Error::Repeated { .. })));
     let lines = db.lines();

@@ -1,4 +1,4 @@
-//! A shop's order and the task that ships it, in one transaction of the shop's own: both are there, or neither is.
+//! A shop's order and the task that ships it, in one transaction of the shop: both exist, or neither does.
 //!
 //! ```sh
 //! cargo run --example host_transaction
@@ -18,16 +18,17 @@ use stationmaster::{LeaseRef, NewTask, TaskKey, Timestamp};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Takes an order, and asks for its shipment. Whatever fails, the caller's transaction is dropped, and nothing was done.
+/// Takes an order, and enqueues its shipment. If anything fails, the caller's transaction is dropped, and nothing was
+/// done.
 fn take_order(tx: &Transaction<'_>, now: Timestamp, id: i64, goods: &str) -> Result<()> {
     let task = NewTask::new(TaskKey::new("shop", "orders", id.to_string(), "ship")?).payload(goods);
-    // The task goes first, to show that the order takes it along.
+    // The task goes first, to show that a failing order removes it, too.
     SqliteTx::attach(tx, &Default::default())?.enqueue(now, &[task])?;
     tx.execute("INSERT INTO orders (id, goods, state) VALUES (?1, ?2, 'taken')", (id, goods))?;
     Ok(())
 }
 
-/// Notes that an order was shipped, and ends the task: only if the lease still holds.
+/// Records that an order was shipped, and ends the task, but only if the lease still holds.
 fn shipped(db: &mut Connection, now: Timestamp, id: i64, lease: LeaseRef) -> Result<()> {
     let tx = db.transaction_with_behavior(Immediate)?;
     tx.execute("UPDATE orders SET state = 'shipped', parcels = parcels + 1 WHERE id = ?1", [id])?;
@@ -56,7 +57,7 @@ fn main() -> Result<()> {
     )?;
     let store = Arc::new(SqliteStore::open(&path, Default::default())?);
 
-    // An order that the shop refuses leaves no task behind.
+    // A refused order leaves no task behind.
     let tx = db.transaction_with_behavior(Immediate)?;
     assert!(take_order(&tx, now, 1, "gold").is_err());
     tx.rollback()?;
@@ -64,7 +65,7 @@ fn main() -> Result<()> {
     take_order(&tx, now, 2, "books")?;
     tx.commit()?;
 
-    // A packer is given the one task there is, starts it, and is not heard of any more.
+    // A packer is granted the only task, starts it, and is never heard from again.
     let mut admitter = Admitter::new(store.clone(), "packer".try_into()?);
     let granted = admitter.tick(now)?.granted;
     assert_eq!(granted.iter().map(|task| task.payload.as_str()).collect::<Vec<_>>(), ["books"]);
@@ -72,14 +73,14 @@ fn main() -> Result<()> {
     store.write(|tx| tx.start(now, &[lost])?.fenced())?;
     println!("order 2 is being packed under epoch {}", lost.epoch);
 
-    // Its lease expires, and the task is given to another one.
+    // Its lease expires, and another packer gets the task.
     let later = now + Duration::from_secs(3600);
-    // Without grace, because this program jumps to `later`: no holder was kept from renewing.
+    // The grace is zero, because this program jumps to `later`: no holder was kept from renewing.
     assert_eq!(Upkeep::new(store.clone()).grace(Duration::ZERO).tick(later)?.reaped.len(), 1);
     let mut second = Admitter::new(store.clone(), "second packer".try_into()?);
     let lease = second.tick(later)?.granted[0].lease_ref();
 
-    // The first one comes back: its transaction fails, and the parcel that it would have counted is not counted.
+    // The first packer comes back. Its transaction fails, so its parcel is not counted.
     let refused = shipped(&mut db, later, 2, lost).expect_err("the lease is stale");
     println!("the first packer was told: {refused}");
     assert_eq!(order(&db, 2)?, ("taken".to_owned(), 0));

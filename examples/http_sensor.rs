@@ -1,7 +1,8 @@
 //! Submit, then poll: a task starts a long job on another system over HTTP and waits for it as a sensor.
 //!
-//! The task holds slots only while it submits. The HTTP client is the host's: the crate brings none. Here it is `ureq`; the
-//! other system is a small server on this machine, whose job is done when it was asked for it four times.
+//! The task holds slots only while it submits. The HTTP client is the host's choice, because the crate has none: here
+//! it is `ureq`. The other system is a small server on this machine. Its job is done when it was asked for the fourth
+//! time.
 //!
 //!     cargo run --example http_sensor
 
@@ -54,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = ureq::Agent::config_builder().http_status_as_error(false);
     let http: ureq::Agent = config.timeout_global(Some(Duration::from_secs(5))).build().into();
 
-    // Two tasks are admitted. The first submits the job; both wait for it, and give their slots back.
+    // Two tasks are admitted. The first one submits the job. Both wait for it, and give their slots back.
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let [train, watch] = ["train", "watch"].map(|task| TaskKey::new("prod", "models", "2026-01-01", task));
     let (train, watch) = (train?, watch?);
@@ -64,8 +65,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
     store.write(|tx| tx.start(now, &leases))?;
 
-    // The id follows from the task and its attempt: a task that dies after it submitted, and comes again under the same
-    // attempt, submits the same job. The server answers as it did the first time.
+    // The id depends only on the task and its attempt. A task that dies after it submitted, and runs again under the
+    // same attempt, submits the same job. The server responds as it did the first time.
     let id = format!("{}.{}.{}.{}", train.workflow, train.run, train.task, granted[0].attempt);
     let job = JobDone { url: format!("{server}/jobs/{id}") };
     for _ in 0..2 {
@@ -99,7 +100,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// How often each job was asked for.
 type Jobs = Arc<Mutex<HashMap<String, usize>>>;
 
-/// Serves in the background, and answers its address. A connection that fails is the client's matter.
+/// Serves in the background, and returns its address. If a connection fails, the client has to deal with it.
 fn serve(jobs: Jobs) -> std::io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = format!("http://{}", listener.local_addr()?);

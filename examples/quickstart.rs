@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // To survive the process: Arc::new(stationmaster::store::SqliteStore::open("jobs.db", Default::default())?)
     let store = Arc::new(MemoryStore::new());
     let file = std::env::temp_dir().join(format!("stationmaster-quickstart-{}", std::process::id()));
-    // What there is to do. A key is namespace, workflow, run, task.
+    // The work. A key consists of namespace, workflow, run and task.
     let task = |name: &str| TaskKey::new("prod", "nightly", "2026-01-01", name).map(NewTask::new);
     let retry = RetryPolicy::exponential(Duration::from_millis(50)).max_attempts(3);
     let load = |name: &str| task(name).map(|task| task.pool("database".try_into().unwrap()));
@@ -32,10 +32,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tx.define([PoolSpec::new("database", Slots::Limited(1))?], IfExists::Replace)?;
         tx.enqueue(SystemClock.now(), &tasks)
     })?;
-    // The services: one gives slots, one looks whether files are there. An `Upkeep` would take back what dead processes held.
-    let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?).budget(4); // at most 4 to a tick
+    // The services: one grants slots, one checks files. An `Upkeep` would end the leases of dead processes.
+    let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?).budget(4); // at most 4 per tick
     let poker = Poker::new(store.clone(), "poker-1".try_into()?).min_interval(Duration::from_millis(10));
-    let mut poker = builtin(poker, store.clone())?; // the kinds that come along
+    let mut poker = builtin(poker, store.clone())?; // the built-in kinds
 
     let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
     let ended = loop {
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if found.iter().all(|task| task.state.is_end()) {
             break found;
         }
-        // Until the next retry or poke is due. With threads: `drive`, as in examples/threads_host.rs.
+        // Sleeps until the next retry or poke is due. With threads, use `drive`, as in examples/threads_host.rs.
         let due = [admission.next_due, poked.next_due].into_iter().flatten().min().unwrap_or(now);
         let pause = due.saturating_duration_since(now);
         std::thread::sleep(pause.clamp(Duration::from_millis(1), Duration::from_millis(20)));
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What the host does with a task that it was granted.
+/// The host's part: runs a task that it was granted.
 fn run(store: &dyn Store, task: &TaskRecord, file: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let (lease, now) = (task.lease_ref(), SystemClock.now());
     store.write(|tx| tx.start(now, &[lease]))?;

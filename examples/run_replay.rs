@@ -15,12 +15,12 @@
 //! {"ns":["prod"],"begin":90,"end":120}                          a query
 //! ```
 //!
-//! Prints one line per query, `{"n":1,"runs":[["prod","r1"]]}`: the queries are numbered from 1, the runs sorted by namespace
-//! and id. A stop before its run's start is kept, and the rule applied to it as to any other; a stop of a run that was never
-//! started is counted on standard error. Exits with 2 if the file cannot be read.
+//! Prints one line per query, `{"n":1,"runs":[["prod","r1"]]}`. Queries are numbered from 1, and runs are sorted by
+//! namespace and id. A stop before its run's start is kept, and the usual rule is applied to it. A stop of a run that
+//! was never started is counted on standard error. Exits with 2 if the file cannot be read.
 //!
-//! `--store postgres` (feature `postgres`) uses a schema of its own in the database that `STATIONMASTER_TEST_POSTGRES` names, by
-//! default `postgres://postgres@127.0.0.1:5432/test`, and drops it at the end.
+//! `--store postgres` (feature `postgres`) uses its own schema in the database that `STATIONMASTER_TEST_POSTGRES`
+//! names, by default `postgres://postgres@127.0.0.1:5432/test`, and drops it at the end.
 
 #[cfg(feature = "postgres")]
 #[path = "../tests/scratch/mod.rs"]
@@ -66,7 +66,7 @@ struct Answer<'a> {
     runs: Vec<[&'a str; 2]>,
 }
 
-/// What is to be written for a run, once there is enough of it or a query asks.
+/// A pending change of a run. It is written when there are enough of them or before a query.
 enum Change {
     Put(RunRecord),
     Stop(i64),
@@ -136,7 +136,7 @@ impl<W: Write> Replay<W> {
         Ok(())
     }
 
-    /// Writes what waits, in one transaction.
+    /// Writes the pending changes in one transaction.
     fn write(&mut self) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -170,7 +170,7 @@ impl<W: Write> Replay<W> {
         for name in &names {
             query = query.namespace(name.as_str().try_into()?);
         }
-        // A query that names no namespace asks the store about all of them.
+        // A query without namespaces covers all of them.
         let places = match names.is_empty() {
             true => Vec::new(),
             false => self.store.read(|tx| tx.active_run_places(&query))?,

@@ -1,10 +1,11 @@
 //! A host of plain threads: a worker with handlers, a poker and upkeep, each on its own thread, and a clean
 //! stop.
 //!
-//! Nothing polls: the loops sleep until something is due or they are woken. `WakingStore` wakes the loops
-//! that may have work after a commit; `LoopHandle::stop` ends them all.
+//! Nothing polls: the loops sleep until something is due or they are woken. `WakingStore` wakes the loops that may
+//! have work after a commit. `LoopHandle::stop` ends them all.
 //!
-//! Every fourth task waits for an instant. Its handler registers it as a sensor, and then it takes neither a thread nor a slot.
+//! Every fourth task waits for an instant. Its handler registers it as a sensor, which takes neither a thread nor a
+//! slot.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ const LEASE: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3_600); // seconds, if other processes enqueue: they wake no loop here
 
 fn main() -> Result<()> {
-    // The loops of worker and poker, woken by the store; and that of upkeep.
+    // The handle of the worker's and poker's loops, which the store wakes, and the handle of upkeep's loop.
     let (news, rest) = (LoopHandle::new(), LoopHandle::new());
     let store: Arc<dyn Store> = Arc::new(WakingStore::new(MemoryStore::new(), news.clone()));
     let worker = Worker::new(store.clone(), "host-1".try_into()?).places(PLACES as usize).lease(LEASE);
@@ -36,7 +37,7 @@ fn main() -> Result<()> {
     let mut upkeep = Upkeep::new(store.clone());
     let key = |n| TaskKey::new("prod", "nightly", "r1", format!("task-{n:02}"));
     let keys: Vec<TaskKey> = (0..20).map(key).collect::<Result<_, _>>()?;
-    // What a handler writes itself may find the store busy. The attempt then fails, and is made again.
+    // A handler's own writes may find the store busy. The attempt then fails, and is retried.
     let retry = RetryPolicy::fixed(Duration::from_secs(1)).max_attempts(5).build()?;
     let tasks: Vec<NewTask> = keys.iter().map(|key| NewTask::new(key.clone()).retry(retry.clone())).collect();
     store.write(|tx| {
@@ -48,9 +49,9 @@ fn main() -> Result<()> {
         let (news, rest, store) = (&news, &rest, &*store);
         let working = threads.spawn(move || worker.run(news));
         threads.spawn(|| tend(&mut poker, news, HOUR));
-        // What is granted while upkeep sleeps expires a lease later at the earliest.
+        // A lease that is granted while upkeep sleeps lasts at least `LEASE`, so upkeep wakes in time.
         threads.spawn(|| tend(&mut upkeep, rest, LEASE));
-        // What wakes the worker wakes this thread, too. A worker that cannot go on stops `news`.
+        // What wakes the worker also wakes this thread. A worker that cannot continue stops `news`.
         let is_over = |task: &TaskRecord| task.state.is_end();
         let ended = loop {
             let seen = news.seen();
@@ -86,7 +87,7 @@ pub(crate) fn work(attempt: &Attempt) -> Result<Outcome> {
     Ok(().into())
 }
 
-/// A service's loop: after an error the next tick tries again.
+/// Runs a service's loop. After an error, the next tick tries again.
 fn tend<S: Service>(service: &mut S, handle: &LoopHandle, longest: Duration) {
     drive(service, &SystemClock, handle, longest, |report| {
         report.map_or_else(|error| eprintln!("tick: {error}"), drop);

@@ -1,4 +1,5 @@
-//! A tokio program as the host: handlers and pokes are futures, and worker, poker and upkeep are awaited beside a cancellation.
+//! A tokio program as the host: handlers and pokes are futures. Worker, poker and upkeep are awaited together with a
+//! cancellation.
 //!
 //! ```sh
 //! cargo run --example tokio_host --features tokio              # until all is done
@@ -37,7 +38,7 @@ impl Condition for Page {
     const EXAMPLE: &'static str = r#"{"url": "https://data/7"}"#;
 }
 
-/// Works on one task, and gives it back when the program is to stop. If its lease is lost, this future is dropped.
+/// Works on one task, and gives it back when the program should stop. If its lease is lost, this future is dropped.
 pub(crate) async fn work(store: AsyncStore, attempt: Attempt) -> Result<Outcome> {
     if attempt.task().key.task.as_str().starts_with("wait") {
         let page = Page { url: format!("https://data/{}", attempt.task().key.task) };
@@ -52,13 +53,13 @@ pub(crate) async fn work(store: AsyncStore, attempt: Attempt) -> Result<Outcome>
     }
 }
 
-/// An HTTP request, in a program that makes some.
+/// Stands for an HTTP request.
 async fn look() -> PokeOutcome {
     sleep(Duration::from_millis(20)).await;
     PokeOutcome::Landed(None)
 }
 
-/// How many of these tasks succeeded, wait as sensors, wait for slots.
+/// Returns how many of these tasks succeeded, wait as sensors, and wait for slots.
 async fn count(store: &AsyncStore, keys: &[TaskKey]) -> Result<[usize; 3]> {
     let keys = keys.to_vec();
     let tasks = store.read(move |tx| tx.tasks(&keys)).await?;
@@ -98,10 +99,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let millis = std::env::args().nth(1).map(|millis| millis.parse()).transpose()?;
     let stops = stop.clone();
     let working = tokio::spawn(async move { worker.run_async(&stops).await });
-    // Both say in their reports when they are due, so they may sleep as long as they like.
+    // The reports of both say when they are due, so they may sleep for any length of time.
     let reap = drive(&mut upkeep, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
     let poke = drive(&mut poker, &SystemClock, &stop, HOUR, |_| ControlFlow::Continue(()));
-    // Whatever ends first drops the others where they are.
+    // The first one to end drops the others.
     let all_done = tokio::select! {
         ended = async { tokio::try_join!(reap, poke) } => ended.map(|_| false)?,
         done = until_all_succeeded(&store, &keys) => done.map(|()| true)?,

@@ -1,12 +1,14 @@
-//! Two schedulers, each a process of its own, share one PostgreSQL database: no task runs twice, and no pool is oversubscribed.
+//! Two schedulers in separate processes share one PostgreSQL database: no task runs twice, and no pool is
+//! oversubscribed.
 //!
 //! ```text
 //! cargo run --features postgres --example two_schedulers_postgres
 //! cargo run --features postgres --example two_schedulers_postgres -- postgres://user:password@db.example/jobs
 //! ```
 //!
-//! Without a URL: what `STATIONMASTER_TEST_POSTGRES` names, or `postgres://postgres@127.0.0.1:5432/test`. It works in the schema
-//! `two_schedulers` and leaves it there to be looked at; a second start goes on with new runs of the same workflow.
+//! Without a URL it uses the one in `STATIONMASTER_TEST_POSTGRES`, or `postgres://postgres@127.0.0.1:5432/test`. It
+//! works in the schema `two_schedulers` and leaves it there for inspection. A second start continues with new runs of
+//! the same workflow.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -54,10 +56,10 @@ fn keys(run: &str) -> Result<Vec<TaskKey>, Failure> {
         .collect::<Result<_, _>>()?)
 }
 
-/// Enqueues, starts both schedulers, and looks at what they did.
+/// Enqueues tasks, starts both schedulers, and checks what they did.
 fn host(url: &str) -> Result<(), Failure> {
     let store = open(url)?;
-    // Leases and records are of the database's clock: the schedulers may be on machines whose clocks differ.
+    // Leases and records use the database's clock, because the schedulers may be on machines whose clocks differ.
     let began = store.clock().now();
     let run = DateTime::from(began).to_rfc3339();
     let pool = PoolSpec::new("cluster", Slots::Limited(SLOTS))?;
@@ -87,7 +89,7 @@ fn host(url: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many of the attempts overlapped at most: one may begin in the microsecond in which another one ends.
+/// Returns the most attempts that overlapped. One may begin in the microsecond in which another one ends.
 fn most_at_once(attempts: &[RunRecord]) -> usize {
     let at = |run: &RunRecord| {
         attempts.iter().filter(|r| r.start <= run.start && r.stop > Some(run.start)).count()
@@ -95,14 +97,14 @@ fn most_at_once(attempts: &[RunRecord]) -> usize {
     attempts.iter().map(at).max().unwrap_or(0)
 }
 
-/// One scheduler: admits what fits, works on it, and finishes it, until nothing is left of the run.
+/// One scheduler: admits what fits, works on it, and finishes it, until nothing of the run is left.
 fn schedule(url: &str, run: &str, name: &str) -> Result<(), Failure> {
     let store = Arc::new(open(url)?);
     let clock = store.clock();
     let mut admitter = Admitter::new(store.clone(), name.try_into()?).lease(Duration::from_secs(30));
     let keys = keys(run)?;
     loop {
-        // Two places in its executor, so that the other one finds open slots, too.
+        // It asks for two places, so that the other scheduler finds open slots, too.
         let granted = admitter.admit(clock.now(), 2)?.granted;
         let leases: Vec<_> = granted.iter().map(|task| task.lease_ref()).collect();
         store.write(|tx| tx.start(clock.now(), &leases))?;

@@ -1,4 +1,5 @@
-//! A whole host: a worker with two kinds of places, and upkeep. It ends when all is done, or at Ctrl-C.
+//! A whole host: a worker with two kinds of places, and upkeep. It ends when everything is done, or at
+//! Ctrl-C.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// An object whose fields are taken out one by one.
+/// An object whose fields are removed one by one.
 pub struct Fields {
     path: String,
     left: Map<String, Value>,
 }
 
 impl Fields {
-    /// Reads an object that stands at this path of the line.
+    /// Reads the object at this path of the line.
     pub fn of(value: Value, path: &str) -> Result<Self, String> {
         match value {
             Value::Object(left) => Ok(Self { path: path.to_owned(), left }),
@@ -24,18 +24,18 @@ impl Fields {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// Takes a field that may be left out.
+    /// Takes an optional field.
     pub fn maybe<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, String> {
         let Some(value) = self.left.remove(name) else { return Ok(None) };
         serde_json::from_value(value).map(Some).map_err(|error| format!("{}: {error}", self.at(name)))
     }
 
-    /// Takes a field that must be there.
+    /// Takes a required field.
     pub fn must<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, String> {
         self.maybe(name)?.ok_or_else(|| format!("{}: it is missing", self.at(name)))
     }
 
-    /// Takes a field with a list of objects, and reads each of these. An empty list if it is left out.
+    /// Takes a field with a list of objects, and reads each of these. Empty if the field is missing.
     pub fn objects<T>(
         &mut self,
         name: &str,
@@ -47,7 +47,7 @@ impl Fields {
         each.map(|(place, value)| read(Fields::of(value, &at(place))?)).collect()
     }
 
-    /// Takes a field with numbers by name. Empty if it is left out.
+    /// Takes a field with numbers by name. Empty if the field is missing.
     pub fn numbers(&mut self, name: &str) -> Result<BTreeMap<String, u32>, String> {
         Ok(self.maybe(name)?.unwrap_or_default())
     }
@@ -57,7 +57,7 @@ impl Fields {
         format!("{}: {error}", self.at(name))
     }
 
-    /// Returns the names of the fields that are left.
+    /// Returns the names of the remaining fields.
     pub fn names(&self) -> Vec<String> {
         self.left.keys().cloned().collect()
     }

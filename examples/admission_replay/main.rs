@@ -4,10 +4,10 @@
 //! cargo run --example admission_replay -- [--store memory|sqlite|postgres] FILE.jsonl
 //! ```
 //!
-//! FILE holds one step a line, a JSON object. `docs/admission.md` describes the fields. For each step one
-//! line is printed, also a JSON object. All lines are read before the first step runs. If one is wrong, its
-//! file, line and field are printed, nothing runs, and the program exits with 2. It exits with 1 if a step is
-//! refused, and says which.
+//! FILE contains one step per line, a JSON object. `docs/admission.md` describes the fields. For each step
+//! the program prints one line, also a JSON object. It reads all lines before the first step runs. If one is
+//! wrong, it prints its file, line and field, runs nothing, and exits with 2. If a step is refused, it says
+//! which one and exits with 1.
 
 mod fields;
 mod steps;
@@ -69,13 +69,13 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Reads all steps, or tells what is wrong with the first line that is.
+/// Reads all steps, or says what is wrong with the first invalid line.
 fn read(text: &str) -> std::result::Result<Vec<Step>, String> {
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     lines.map(|(at, line)| Step::read(line, at).map_err(|problem| format!("line {at}: {problem}"))).collect()
 }
 
-/// Runs one step in a transaction of its own. `names` knows the tasks by their numbers.
+/// Runs one step in its own transaction. `names` contains the tasks' names by number.
 fn run(store: &dyn Store, step: &Step, names: &mut HashMap<TaskId, String>) -> Result<Value> {
     let now = step.at;
     match &step.verb {
@@ -160,10 +160,10 @@ fn write(tx: &mut Tx<'_>, now: Timestamp, verb: &Verb) -> Result<Answer> {
     Ok(Answer::Value(value))
 }
 
-/// Ends the attempts of these tasks, each under the lease that it has.
+/// Ends the attempts of these tasks, each under its current lease.
 fn end(tx: &mut Tx<'_>, now: Timestamp, tasks: &[String], outcomes: Vec<Outcome>) -> Result<Vec<Value>> {
     let found = tx.tasks(&keys(tasks)?)?;
-    // A task that is not there has no lease, and its end is stale.
+    // A task that does not exist has no lease, so its end is stale.
     let lease = |task: &Option<stationmaster::TaskRecord>| match task {
         Some(task) => task.lease_ref(),
         None => LeaseRef::new(TaskId(0), 0),
@@ -179,7 +179,7 @@ fn end(tx: &mut Tx<'_>, now: Timestamp, tasks: &[String], outcomes: Vec<Outcome>
 }
 
 fn keys(tasks: &[String]) -> Result<Vec<TaskKey>> {
-    // They were checked when they were read.
+    // The names were checked when they were read.
     tasks.iter().map(|name| key(name).map_err(Error::abort)).collect()
 }
 
@@ -196,8 +196,7 @@ fn told(tasks: &[NewTask], answers: impl Iterator<Item = Value>) -> Vec<Value> {
     tasks.iter().zip(answers).map(told).collect()
 }
 
-/// Returns what a tick did. Tasks are given by their names. The refused lanes are in the order of their
-/// needs.
+/// Returns what a tick did. Tasks are given by name. The refused lanes are ordered by their needs.
 fn admission(tick: &Admission, names: &HashMap<TaskId, String>) -> Value {
     let mut refused = tick.refusals.clone();
     refused.sort_unstable_by(|a, b| a.lane.cmp(&b.lane));

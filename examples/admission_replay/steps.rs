@@ -1,4 +1,4 @@
-//! The steps of a world, as they are read.
+//! The steps of a world, as read from the file.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub enum Verb {
     Positions(Vec<String>, u64),
 }
 
-/// The verbs, as a line names them.
+/// The verbs, as lines name them.
 const VERBS: [&str; 14] = [
     "define",
     "undefine",
@@ -53,7 +53,7 @@ const VERBS: [&str; 14] = [
     "positions",
 ];
 
-/// The key of a task that the world knows by this name: `name`, or `name[index]` for a mapped one.
+/// Returns the key of the task with this name in the world: `name`, or `name[index]` for a mapped one.
 pub fn key(name: &str) -> Result<TaskKey, String> {
     let mapped = name.strip_suffix(']').and_then(|name| name.split_once('['));
     let mapped = mapped.and_then(|(name, index)| Some((name, index.parse().ok()?)));
@@ -63,7 +63,7 @@ pub fn key(name: &str) -> Result<TaskKey, String> {
     Ok(key)
 }
 
-/// An instant in microseconds.
+/// Reads an instant in microseconds.
 fn instant(fields: &Fields, name: &str, micros: i64) -> Result<Timestamp, String> {
     let at = Timestamp::from_micros(micros);
     if at.as_micros() == micros { Ok(at) } else { Err(fields.wrong(name, "it is out of range")) }
@@ -92,7 +92,7 @@ impl Step {
                 given.iter().enumerate().try_for_each(|(at, definition)| pool_is_known(definition, at))?;
                 let definitions: Vec<Definition> = serde_json::from_value(Value::Array(given))
                     .map_err(|error| fields.wrong("define", error))?;
-                // What a store would refuse is refused before anything runs.
+                // A definition that a store would refuse is refused before anything runs.
                 let tried = MemoryStore::new().write(|tx| tx.define(definitions.clone(), IfExists::Replace));
                 tried.map_err(|error| fields.wrong("define", error))?;
                 Verb::Define(definitions, fields.maybe("if_exists")?.unwrap_or(IfExists::Replace))
@@ -122,7 +122,7 @@ impl Step {
     }
 }
 
-/// Refuses fields of a pool that none has. The crate ignores them, because what it shows of a pool has more.
+/// Refuses unknown fields of a pool. The crate ignores them, because its output for a pool has more fields.
 fn pool_is_known(definition: &Value, at: usize) -> Result<(), String> {
     let Some(Value::Object(pool)) = definition.get("pool") else { return Ok(()) };
     let known = ["name", "slots", "description", "sensing_slots"];
@@ -169,9 +169,9 @@ fn task(mut fields: Fields) -> Result<NewTask, String> {
         let limit = limit.as_str().try_into().map_err(|error| fields.wrong("keys", error))?;
         task = task.limit_count(limit, count);
     }
-    // What the store would refuse is refused before anything runs.
+    // A task that the store would refuse is refused before anything runs.
     task.check(Timestamp::UNIX_EPOCH).map_err(|error| fields.wrong("task", error))?;
-    // Any task may be retried: a step says when.
+    // Any task may be retried: a step decides when.
     let retry = stationmaster::backoff::RetryPolicy::fixed(Duration::ZERO).build();
     task.retry = retry.map_err(|error| error.to_string())?;
     fields.end()?;

@@ -1,4 +1,4 @@
-//! Rows with an answer of `TaskInstance.next_retry_datetime` of Airflow 2.11.2.
+//! Rows with recorded results of `TaskInstance.next_retry_datetime` of Airflow 2.11.2.
 
 use std::time::Duration;
 
@@ -44,13 +44,14 @@ impl Row {
             .cap(self.cap_s)
     }
 
-    /// What is documented to be answered where Airflow raised: the cap, and then the maximum.
+    /// Returns the documented result for rows for which Airflow raised an exception: the cap, and then the
+    /// maximum.
     fn saturated(&self) -> Duration {
         self.max_retry_delay_s.filter(|max| !max.is_zero()).map_or(self.cap_s, |max| max.min(self.cap_s))
     }
 }
 
-/// Compares with the recorded answer, once with the text of the date and once with the date.
+/// Compares with the recorded result, once with the text of the date and once with the date.
 pub(crate) fn check(row: &Value) -> Result<(), String> {
     let row = Row::deserialize(row).map_err(|error| error.to_string())?;
     let end = DateTime::parse_from_rfc3339(&row.end_date).map_err(|error| format!("end_date: {error}"))?;

@@ -1,18 +1,18 @@
-//! Compares the crate with recorded answers of Apache Airflow.
+//! Compares the crate with recorded results of Apache Airflow.
 //!
 //! ```text
 //! cargo run --release --example airflow_vectors -- [--store memory|sqlite|postgres] [--policy airflow|default] FILE.jsonl…
 //! ```
 //!
-//! A file holds one JSON object per line. The fields of its first row show what kind of answers it has.
-//! Prints `N passed, M failed` and the first failures; exits with 1 if any row failed, with 2 if a file could
-//! not be read.
+//! A file contains one JSON object per line. The fields of its first row show what kind of results it contains. Prints
+//! `N passed, M failed` and the first failures. Exits with 1 if any row failed, and with 2 if a file could not be
+//! read.
 //!
-//! With `--policy default` nothing is compared: for each row of an admission file, one line tells what the crate's own
-//! default policy admits, `{"id":…,"admitted":[[…],[…],[…]]}`, as places in the row's `tis`.
+//! With `--policy default` nothing is compared. For each row of an admission file, one line shows what the crate's own
+//! default policy admits, `{"id":…,"admitted":[[…],[…],[…]]}`, as indices in the row's `tis`.
 //!
-//! `--store postgres` (feature `postgres`) uses a schema of its own in the database that `STATIONMASTER_TEST_POSTGRES` names, by
-//! default `postgres://postgres@127.0.0.1:5432/test`, and drops it at the end.
+//! `--store postgres` (feature `postgres`) uses its own schema in the database that `STATIONMASTER_TEST_POSTGRES`
+//! names, by default `postgres://postgres@127.0.0.1:5432/test`, and drops it at the end.
 
 mod admission;
 mod backoff;
@@ -38,14 +38,14 @@ enum Policy {
     Default,
 }
 
-/// What the command line asks for.
+/// The settings of the command line.
 struct Settings {
     store: Make,
     policy: Policy,
     files: Vec<String>,
 }
 
-/// A kind of file: how its rows are recognized, and how one of them is checked.
+/// A kind of file: how to recognize its rows, and how to check one of them.
 struct Kind {
     name: &'static str,
     /// Fields that a row of this kind has.
@@ -126,7 +126,7 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Prints the result of one file; answers how many rows failed.
+/// Prints the result of one file. Returns how many rows failed.
 fn compare(file: &str, settings: &Settings) -> Result<usize, String> {
     let reader = BufReader::new(File::open(file).map_err(|error| error.to_string())?);
     let mut kind = None;
@@ -157,7 +157,7 @@ fn compare(file: &str, settings: &Settings) -> Result<usize, String> {
     }
     match settings.policy {
         Policy::Airflow => println!("{}", report.join("\n")),
-        // Where answers are printed, nothing else is; what went wrong goes to the other stream.
+        // Standard output contains only results. Failures go to standard error.
         Policy::Default if failures.is_empty() => {}
         Policy::Default => eprintln!("{}", report.join("\n")),
     }

@@ -11,10 +11,10 @@ use crate::workflow::{Task, WaitFor, Workflow};
 
 const MAX_NAME: usize = 64;
 const MAX_MAP: u32 = 1_000;
-/// A task may carry 16 keys, and one of them is that of the workflow.
+/// A task may carry 16 keys, and one of them is the workflow's.
 const MAX_LIMIT_KEYS: usize = 16;
 
-/// Checks everything but the order of the tasks, which is [`order`]'s part.
+/// Checks everything except the order of the tasks, which [`order`] checks.
 pub(crate) fn check(workflow: &Workflow) -> Result<(), Trouble> {
     plain_name("the workflow", &workflow.name)?;
     if workflow.max_active_tasks == Some(0) {
@@ -142,7 +142,7 @@ fn port_of(address: &str) -> Option<u16> {
     if host.is_empty() { None } else { port.parse().ok() }
 }
 
-/// The tasks in an order in which each comes after those it waits for.
+/// Returns the tasks in an order in which each comes after those that it waits for.
 pub(crate) fn order(workflow: &Workflow) -> Result<Vec<usize>, Trouble> {
     let by_name: HashMap<&str, usize> =
         workflow.tasks.iter().enumerate().map(|(at, task)| (task.name.as_str(), at)).collect();
@@ -165,7 +165,7 @@ pub(crate) fn order(workflow: &Workflow) -> Result<Vec<usize>, Trouble> {
     Ok(order)
 }
 
-/// Every task that is left waits for another one that is left, so walking upstream must come round.
+/// Every remaining task waits for another remaining one, so walking upstream must lead to a cycle.
 fn circle<I: Iterator<Item = usize>>(
     workflow: &Workflow,
     placed: &[bool],
@@ -183,7 +183,7 @@ fn circle<I: Iterator<Item = usize>>(
     format!("tasks wait for each other in a circle, {}: remove one of these `after`", names.join(" after "))
 }
 
-/// Names become file names, so they are plainer than the library asks for.
+/// Names become file names, so they are more restricted than in the library.
 fn plain_name(what: &str, name: &str) -> Result<(), Trouble> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() || name.len() > MAX_NAME || name.starts_with(['.', '-']) || !name.chars().all(plain) {

@@ -7,10 +7,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// Runs `$1` in the process group of this shell, under a guard that kills the whole group, itself included, when standard
-/// input ends. We hold the other end of that pipe, so the system closes it when we die, however we die.
+/// Runs `$1` in the process group of this shell. A guard kills the whole group, including itself, when standard input
+/// ends. We hold the other end of that pipe, so the system closes it when we die for any reason.
 ///
-/// When `$1` ends, what it left behind in the background is asked to end, too.
+/// When `$1` ends, the background processes that it left are also asked to end.
 const GUARDED: &str = r#"
 exec 3<&0 </dev/null
 { read -r _ <&3; kill -KILL 0; } &
@@ -23,7 +23,7 @@ trap '' TERM
 exit "$code"
 "#;
 
-/// The pipe a child's life hangs on: dropping it kills the child's process group.
+/// The pipe that keeps a child alive. Dropping it kills the child's process group.
 #[derive(Debug)]
 pub(crate) struct Lifeline(#[expect(dead_code, reason = "held for its drop")] ChildStdin);
 
@@ -48,7 +48,7 @@ pub(crate) fn start(
     Ok((child, Lifeline(lifeline)))
 }
 
-/// Both output streams of a child into one file.
+/// Returns both output streams of a child, directed into one file.
 pub(crate) fn into_file(file: File) -> io::Result<(Stdio, Stdio)> {
     Ok((file.try_clone()?.into(), file.into()))
 }

@@ -7,7 +7,7 @@ use stationmaster::store::{SqliteStore, Store};
 
 use crate::trouble::Trouble;
 
-/// Which database the user means.
+/// The database that the user named.
 #[derive(Debug, Clone)]
 pub(crate) enum Database {
     File(PathBuf),
@@ -15,7 +15,7 @@ pub(crate) enum Database {
 }
 
 impl Database {
-    /// What `--db` says.
+    /// Returns the database that `--db` names.
     pub(crate) fn named(db: &Path, schema: &str) -> Self {
         match db.to_str() {
             Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
@@ -25,7 +25,7 @@ impl Database {
         }
     }
 
-    /// Opens it; makes its tables if need be.
+    /// Opens it, and creates its tables if necessary.
     pub(crate) fn open(&self, work: &Path) -> Result<Arc<dyn Store>, Trouble> {
         match self {
             Self::File(file) => open_file(file, work),
@@ -35,7 +35,8 @@ impl Database {
 }
 
 fn open_file(file: &Path, work: &Path) -> Result<Arc<dyn Store>, Trouble> {
-    // The default place is ours to make. The folder of another database must be there: it may be a typing error.
+    // The default folder is ours to create. Any other folder must exist, because a missing one may be a typing
+    // error.
     if file.starts_with(work) {
         std::fs::create_dir_all(work).map_err(|error| {
             Trouble::input(format!(
@@ -62,7 +63,7 @@ fn open_postgres(url: &str, schema: &str) -> Result<Arc<dyn Store>, Trouble> {
     let options = options.map_err(|error| Trouble::input(error.to_string()))?;
     match PostgresStore::connect(url, options) {
         Ok(store) => Ok(Arc::new(store)),
-        // The URL may hold a password.
+        // The URL may contain a password.
         Err(error) => {
             Err(Trouble::input(format!("cannot use the PostgreSQL database: {error}: give another --db")))
         }

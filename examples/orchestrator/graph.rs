@@ -1,4 +1,4 @@
-//! The tasks of one run and their dependencies. Pure: states in, steps out.
+//! The tasks of one run and their dependencies. A pure function from states to steps.
 
 use std::collections::HashMap;
 
@@ -11,10 +11,10 @@ use crate::workflow::Workflow;
 /// One task instance.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Its place in [`Workflow::tasks`].
+    /// Its index in [`Workflow::tasks`].
     pub(crate) task: usize,
     pub(crate) map_index: Option<u32>,
-    /// The nodes it waits for. They have smaller places than its own.
+    /// The indices of the nodes that it waits for. They are lower than its own.
     upstream: Vec<usize>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
 }
 
-/// What becomes of a node whose time has come.
+/// What to do with a node that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Enqueue,
@@ -68,10 +68,10 @@ impl Graph {
         Ok(Self { nodes })
     }
 
-    /// The steps that follow from these states, for nodes that the store does not know yet (`None`).
+    /// Returns the steps that follow from these states, for nodes that the store does not know yet (`None`).
     ///
-    /// A node waits until all its upstream nodes have ended. It depends on the states alone, so it may be asked at any time
-    /// and any number of times, also after a crash.
+    /// A node waits until all its upstream nodes have ended. The result depends only on the states, so this may be
+    /// called at any time and any number of times, also after a crash.
     pub(crate) fn steps(&self, states: &[Option<TaskState>]) -> Vec<(usize, Step)> {
         let mut states = states.to_vec();
         let mut steps = Vec::new();

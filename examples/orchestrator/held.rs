@@ -1,4 +1,4 @@
-//! The leases this process holds, and the children that run under them.
+//! The leases of this process, and the children that run under them.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::child::Lifeline;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     TimedOut,
-    /// Somebody else may have the task by now.
+    /// Another holder may have the task by now.
     LeaseLost,
     /// This process stops.
     Stopping,
@@ -52,7 +52,7 @@ impl Held {
         inner.leases.insert(kept.lease(), Entry { _kept: kept, lifeline: None, deadline: None, cut });
     }
 
-    /// A child runs under this lease. If the lease was cut meanwhile, the child is killed at once.
+    /// Attaches a child to this lease. If the lease was cut meanwhile, the child is killed at once.
     pub(crate) fn attach(&self, lease: LeaseRef, lifeline: Lifeline, timeout: Option<Duration>) {
         if let Some(entry) = self.0.lock().leases.get_mut(&lease)
             && entry.cut.is_none()
@@ -62,12 +62,12 @@ impl Held {
         }
     }
 
-    /// Why the child under this lease was killed, if it was.
+    /// Returns why the child under this lease was killed, if it was.
     pub(crate) fn why_cut(&self, lease: LeaseRef) -> Option<Cut> {
         self.0.lock().leases.get(&lease).map_or(Some(Cut::LeaseLost), |entry| entry.cut)
     }
 
-    /// The lease has ended.
+    /// Forgets a lease that has ended.
     pub(crate) fn release(&self, lease: LeaseRef) {
         self.0.lock().leases.remove(&lease);
     }
@@ -78,7 +78,7 @@ impl Held {
         }
     }
 
-    /// Kills all children, and those that are started from now on.
+    /// Kills all children, and those that are started later.
     pub(crate) fn stop(&self) {
         let mut inner = self.0.lock();
         inner.stopping = true;
@@ -87,7 +87,7 @@ impl Held {
         }
     }
 
-    /// Kills the children that are over their time; answers how long until the next one is.
+    /// Kills the children whose time is up. Returns how long until the next one's time is up.
     pub(crate) fn cut_overdue(&self) -> Option<Duration> {
         let now = Instant::now();
         let mut next: Option<Duration> = None;

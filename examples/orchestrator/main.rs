@@ -7,9 +7,9 @@
 //! cargo run --release --example orchestrator --features postgres -- --db postgres://postgres@127.0.0.1:5432/test
 //! ```
 //!
-//! Where to read on: `workflow` is the file's shape, `graph` what follows from what, `run` the transaction that ends a
+//! Where to read on: `workflow` is the shape of the file, `graph` the dependencies, `run` the transaction that ends a
 //! task and enqueues the next, `scheduler` one step of the loop, `worker` and `child` how commands run, `sensors` and
-//! `kinds` how tasks wait, `session` how all of it is put together.
+//! `kinds` how tasks wait, `session` how these parts work together.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod check;

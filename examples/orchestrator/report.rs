@@ -1,4 +1,4 @@
-//! What is printed when a run has ended.
+//! The report that is printed when a run has ended.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -13,10 +13,10 @@ use crate::run::{NAMESPACE, Run, is_ours, short};
 use crate::screen::say;
 use crate::session::Tally;
 
-/// The runs of the last hour that are listed; the others are counted.
+/// How many runs of the last hour are listed. The others are only counted.
 const LISTED_RUNS: usize = 5;
 
-/// Prints the report; answers whether the run went well.
+/// Prints the report. Returns whether the run succeeded.
 pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: Timestamp) -> Result<bool> {
     let hour = ActiveQuery::new(now - Duration::from_secs(3600), now + Duration::from_micros(1))
         .namespace(NAMESPACE.try_into()?);
@@ -58,12 +58,12 @@ fn between(start: Timestamp, stop: Timestamp) -> Duration {
     stop.saturating_duration_since(start)
 }
 
-/// What is counted in memory does not know what a killed process did.
+/// Counts in memory do not include what a killed process did.
 fn scope(run: &Run) -> &'static str {
     if run.resumed { " (since the run was resumed)" } else { "" }
 }
 
-/// The keys under which all attempts of these tasks are in the active-run index.
+/// Returns the keys under which all attempts of these tasks are in the active-run index.
 fn attempt_keys(tasks: &[TaskRecord]) -> Result<Vec<RunKey>> {
     let mut keys = Vec::new();
     for task in tasks {

@@ -1,4 +1,4 @@
-//! One run of the workflow: begun or resumed, and carried on step by step.
+//! One run of the workflow: begun or resumed, and advanced step by step.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -86,22 +86,22 @@ impl Run {
         self.key.id.as_str()
     }
 
-    /// What the workflow file says of this task.
+    /// Returns this task as written in the workflow file.
     pub(crate) fn spec(&self, key: &TaskKey) -> Option<&Task> {
         self.nodes.get(key).map(|node| &self.workflow.tasks[self.graph.nodes[*node].task])
     }
 
-    /// Waits for other transactions that end tasks of this run, in whatever process. Called before a task is ended and
-    /// the run advanced.
+    /// Waits for other transactions, in any process, that end tasks of this run. Must be called before a task is ended
+    /// and the run advanced.
     pub(crate) fn take_turn(&self, tx: &mut Tx<'_>) -> Result<()> {
         tx.serialize(&[format!("{}/{}", self.key.namespace, self.key.id)])
     }
 
-    /// Does what follows from the present states: enqueues the tasks whose upstream succeeded, ends those whose upstream
-    /// failed or was skipped, and closes the run when nothing is left.
+    /// Does what follows from the current states: enqueues the tasks whose upstream succeeded, ends those whose
+    /// upstream failed or was skipped, and closes the run when nothing is left.
     ///
-    /// Called in the transaction that ends a task, so that no crash comes in between. It depends on the database alone:
-    /// once more does no harm.
+    /// Call it in the transaction that ends a task, so that no crash can come in between. It depends only on the
+    /// database, so repeating it does no harm.
     pub(crate) fn advance(&self, tx: &mut Tx<'_>, now: Timestamp) -> Result<()> {
         let tasks = tx.tasks(&self.keys)?;
         let mut states: Vec<Option<TaskState>> =
@@ -152,7 +152,7 @@ impl Run {
         Ok(task)
     }
 
-    /// Where the run stands, by what the store says of the run and of its tasks.
+    /// Returns the progress of the run, from its record and its tasks.
     pub(crate) fn progress(&self, run: &[Option<RunRecord>], tasks: &[Option<TaskRecord>]) -> Progress {
         let mut progress = Progress { total: self.keys.len(), ..Progress::default() };
         progress.closed = is_closed(run);
@@ -170,21 +170,21 @@ impl Run {
     }
 }
 
-/// Where a run stands.
+/// The progress of a run.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Progress {
     pub(crate) total: usize,
     pub(crate) ended: usize,
     pub(crate) running: usize,
     pub(crate) sensing: usize,
-    /// Enqueued, and not running.
+    /// Enqueued, but not running.
     pub(crate) waiting: usize,
     pub(crate) closed: bool,
-    /// [`Run::advance`] has something to do.
+    /// Whether [`Run::advance`] has something to do.
     pub(crate) may_advance: bool,
 }
 
-/// A task's name within its run.
+/// Returns a task's name within its run.
 pub(crate) fn short(key: &TaskKey) -> String {
     match key.map_index {
         Some(index) => format!("{}[{index}]", key.task),
@@ -192,7 +192,8 @@ pub(crate) fn short(key: &TaskKey) -> String {
     }
 }
 
-/// The run to be resumed, if there is one. A refusal is not an error of the transaction: nothing was written.
+/// Returns the run to resume, if there is one. A refusal is not an error of the transaction, because nothing was
+/// written.
 fn open_run(
     tx: &mut Tx<'_>,
     now: Timestamp,
@@ -223,17 +224,17 @@ fn open_run(
     Ok(Ok(Some(run)))
 }
 
-/// A run that is not there any more has ended, too.
+/// A run that no longer exists counts as closed.
 pub(crate) fn is_closed(run: &[Option<RunRecord>]) -> bool {
     run.iter().flatten().all(|run| run.stop.is_some())
 }
 
-/// Tells the runs of workflows from the attempts of their tasks, which are in the same index.
+/// Distinguishes runs of workflows from their tasks' attempts, which are in the same index.
 pub(crate) fn is_ours(run: &RunRecord) -> bool {
     run.attributes.is_some()
 }
 
-/// The first number that no run of this workflow has.
+/// Returns the key with the lowest number that no run of this workflow has.
 fn next_key(tx: &mut Tx<'_>, workflow: &str) -> Result<RunKey> {
     const PAGE: usize = 100;
     let mut first = 1;

@@ -1,4 +1,4 @@
-//! The scheduler: one step looks at the run, takes back the leases of dead workers, admits tasks, and assigns them.
+//! The scheduler. One step looks at the run, ends the leases of dead workers, admits tasks, and assigns them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,11 +16,11 @@ use crate::run::{Progress, Run, short};
 use crate::screen::Screen;
 use crate::sensors::sensor_of;
 
-/// How long leases hold, and how long upkeep waits after a start: a resumed run waits this long for the slots of a process
-/// that was killed.
+/// How long leases last, and how long upkeep waits after a start. A resumed run waits this long for the slots of a
+/// killed process.
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
 
-/// A task whose sensor ended, how, and what it said.
+/// A task whose sensor ended, how it ended, and its message.
 pub(crate) type Told = (TaskKey, &'static str, String);
 
 pub(crate) struct Scheduler<'a> {
@@ -38,7 +38,7 @@ pub(crate) struct Scheduler<'a> {
     pub(crate) poker: LoopHandle,
     pub(crate) peaks: &'a Peaks,
     pub(crate) reap_at: Option<Timestamp>,
-    /// Hands over how tasks that wait ended.
+    /// Reports how waiting tasks ended.
     pub(crate) feed: FeedReader,
     pub(crate) told: Receiver<Told>,
 }
@@ -63,7 +63,7 @@ impl Scheduler<'_> {
         Ok(Step { over: false, next_due })
     }
 
-    /// Sees where the run stands, and carries it on after sensors ended, or after a crash.
+    /// Reads the progress of the run, and advances it after sensors ended or after a crash.
     fn look(&mut self, now: Timestamp) -> Result<Progress> {
         let key = std::slice::from_ref(&self.run.key);
         self.feed.tick(now)?;
@@ -78,7 +78,7 @@ impl Scheduler<'_> {
             self.run.advance(tx, now)?;
             Ok((tx.runs(key)?, tx.tasks(&self.run.keys)?))
         })?;
-        // One line for all sensors of a task that ended alike.
+        // One line for all sensors of a task with the same end.
         let mut lines: BTreeMap<(&str, &str, &str), Vec<String>> = BTreeMap::new();
         for (key, how, detail) in &events {
             lines.entry((key.task.as_str(), *how, detail.as_str())).or_default().push(short(key));
@@ -103,8 +103,8 @@ impl Scheduler<'_> {
         Ok(self.reap_at)
     }
 
-    /// Fills the free workers; what is a sensor is handed over to the poker instead. Returns when to come again,
-    /// and why the others wait.
+    /// Fills the free workers. Sensors are handed over to the poker instead. Returns when to call again, and why the
+    /// other tasks wait.
     fn admit(&mut self, now: Timestamp) -> Result<(Option<Timestamp>, String)> {
         let free = self.workers.saturating_sub(self.busy.load(Ordering::SeqCst));
         if free == 0 {
@@ -134,7 +134,7 @@ impl Scheduler<'_> {
         Ok((Some(now), waits))
     }
 
-    /// Starts sensors and registers them. Their slots are free again in the same transaction. They need no worker.
+    /// Starts sensors and registers them. Their slots become free in the same transaction. They need no worker.
     fn hand_over(&self, now: Timestamp, tasks: &[TaskRecord]) -> Result<()> {
         let mut sensors = Vec::with_capacity(tasks.len());
         for task in tasks {
@@ -169,12 +169,12 @@ fn some(names: &[String]) -> String {
     }
 }
 
-/// The most slots of each pool that were seen in use.
+/// The most slots of each pool that were ever seen in use.
 #[derive(Debug, Default)]
 pub(crate) struct Peaks(Mutex<BTreeMap<PoolName, i64>>);
 
 impl Peaks {
-    /// Right after an admission, when usage is at its highest.
+    /// Call it right after an admission, when usage is highest.
     fn sample(&self, store: &dyn Store) -> Result<()> {
         let pools = store.read(|tx| tx.all_pools())?;
         let mut peaks = self.0.lock();

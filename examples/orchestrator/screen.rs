@@ -1,4 +1,4 @@
-//! What the user sees while a run goes on: a progress bar on a terminal, plain lines elsewhere.
+//! The output during a run: a progress bar on a terminal, plain lines elsewhere.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
@@ -13,7 +13,7 @@ use crate::run::Progress;
 pub(crate) struct Screen {
     bar: Option<ProgressBar>,
     began: Instant,
-    /// Why tasks wait, as it was printed last.
+    /// Why tasks wait, as last printed.
     waits: Mutex<String>,
 }
 
@@ -29,7 +29,7 @@ impl Screen {
         Self { bar, began: Instant::now(), waits: Mutex::default() }
     }
 
-    /// One thing happened.
+    /// Prints that one thing happened.
     pub(crate) fn line(&self, what: &str, text: impl Display) {
         let line = format!("{:7.1} s  {what:<8} {text}", self.began.elapsed().as_secs_f64());
         match &self.bar {
@@ -55,7 +55,7 @@ impl Screen {
     }
 }
 
-/// Prints a line. A reader who has left, as in `| head`, is no reason to stop a run.
+/// Prints a line. A closed output, as with `| head`, does not stop a run.
 pub(crate) fn say(line: impl Display) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

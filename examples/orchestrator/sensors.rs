@@ -1,4 +1,4 @@
-//! Sensors: how a task hands itself over.
+//! How a task becomes a sensor.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::workflow::{Task, WaitFor};
 
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
-/// A poke must not hold up the others for longer.
+/// A poke must not delay the others for longer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The sensor that this task of the run turns into.
+/// Returns the sensor that this task of the run becomes.
 ///
-/// Its context holds all that the poke needs, so that sensors with equal targets, of any task, share one poke and any
-/// process can make it.
+/// Its context contains everything that the poke needs. So sensors of any tasks with equal targets share one poke,
+/// and any process can make it.
 pub(crate) fn sensor_of(run: &Run, task: &Task, wait_for: &WaitFor, lease: LeaseRef) -> Result<NewSensor> {
     let dir = run.places.data(run.id());
     let interval = task.interval_s.unwrap_or(DEFAULT_INTERVAL);

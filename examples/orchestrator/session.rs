@@ -1,4 +1,5 @@
-//! One process at work on a run: the scheduler on this thread, the keeper, the poker and the workers on their own.
+//! One process that works on a run: the scheduler on this thread, the keeper, the poker and the workers on their
+//! own.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use crate::screen::Screen;
 use crate::trouble::Trouble;
 use crate::worker::Workers;
 
-/// A loop looks again after this long even if nothing is due and it was not woken.
+/// A loop runs again after this long even if nothing is due and it was not woken.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
-/// The database may fail this often in a row until we give up.
+/// How often in a row the database may fail until we give up.
 const PATIENCE: u32 = 10;
 
 /// How the session ended.
@@ -34,7 +35,7 @@ pub(crate) enum End {
     Interrupted,
 }
 
-/// What this process did, for the report.
+/// The work of this process, for the report.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) peaks: Peaks,
@@ -71,7 +72,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         Arc::clone(store),
         "screen".try_into().map_err(stationmaster::Error::from)?,
         move |event| {
-            // How commands end, their workers tell.
+            // Workers report how their commands end.
             let Some(reason) = event.reason else { return Ok(()) };
             let how = if reason.as_str() == "landed" { "landed" } else { event.state.as_str() };
             let detail = event.value.as_ref().or(event.message.as_ref()).cloned().unwrap_or_default();
@@ -103,7 +104,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         scope.spawn(|| keep(keeper, &keeping, &held, &screen));
         scope.spawn(|| poke(&mut poker, &poking, &scheduling, tally, &screen));
         let end = schedule(&mut scheduler, &scheduling, &screen);
-        // The children die, the workers give their leases back, and hang up when the queue's sender is dropped.
+        // The children die, and the workers give their leases back. They end when the queue's sender is dropped.
         held.stop();
         drop(scheduler);
         keeping.stop();
@@ -131,7 +132,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
 fn schedule(scheduler: &mut Scheduler<'_>, handle: &LoopHandle, screen: &Screen) -> Result<End, Trouble> {
     let mut failures = 0;
     while !handle.is_stopped() {
-        // Read first: a wake that comes during the step ends the sleep after it.
+        // Read first, so that a wake during the step ends the sleep after it.
         let seen = handle.seen();
         let pause = match scheduler.step(SystemClock.now()) {
             Ok(step) if step.over => return Ok(End::RunOver),
@@ -153,8 +154,8 @@ fn schedule(scheduler: &mut Scheduler<'_>, handle: &LoopHandle, screen: &Screen)
     Ok(End::Interrupted)
 }
 
-/// Keeps the leases, and kills the children of those that were lost. Neither a slow step of the scheduler nor a
-/// slow poke holds it up.
+/// Keeps the leases, and kills the children of those that were lost. Has its own thread, so that neither a slow
+/// step of the scheduler nor a slow poke delays it.
 fn keep(mut keeper: Keeper, handle: &LoopHandle, held: &Held, screen: &Screen) {
     drive(&mut keeper, &SystemClock, handle, LONGEST_SLEEP, |report| {
         match report {
@@ -172,7 +173,7 @@ fn keep(mut keeper: Keeper, handle: &LoopHandle, held: &Held, screen: &Screen) {
     });
 }
 
-/// Pokes have a loop of their own: a slow one must not hold up the scheduler.
+/// Pokes have their own loop, so that a slow one does not delay the scheduler.
 fn poke(poker: &mut Poker, handle: &LoopHandle, scheduler: &LoopHandle, tally: &Tally, screen: &Screen) {
     drive(poker, &SystemClock, handle, LONGEST_SLEEP, |report| {
         match report {
@@ -192,12 +193,12 @@ fn poke(poker: &mut Poker, handle: &LoopHandle, scheduler: &LoopHandle, tally: &
     }
 }
 
-/// Unique among all processes that ever worked on the database.
+/// Returns a name that is unique among all processes that ever worked on the database.
 fn name() -> String {
     format!("orchestrator-{}-{}", std::process::id(), SystemClock.now().as_micros())
 }
 
-/// The first Ctrl-C or SIGTERM stops in order, the second at once.
+/// The first Ctrl-C or SIGTERM stops the program cleanly, the second one at once.
 fn stop_on_signal(handle: &LoopHandle) -> Result<Arc<AtomicBool>, Trouble> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let (seen, handle) = (Arc::clone(&interrupted), handle.clone());

@@ -1,14 +1,14 @@
-//! Why the program stops, and with which exit code.
+//! Why the program stops, and its exit code.
 
 use std::path::Path;
 
 /// What ends the program early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
-    /// What the user gave cannot be used; nothing was run. The text says what to do.
+    /// The user's input cannot be used, and nothing was run. The text says what to do.
     #[error("{0}")]
     Input(String),
-    /// Something broke on the way.
+    /// Something failed during the run.
     #[error("{0}")]
     Broken(String),
 }
@@ -18,7 +18,7 @@ impl Trouble {
         Self::Input(text.into())
     }
 
-    /// A file or directory could not be made or written.
+    /// A file or directory could not be created or written.
     pub(crate) fn io(what: &str, path: &Path, error: &std::io::Error) -> Self {
         Self::Broken(format!("cannot {what} {}: {error}", path.display()))
     }

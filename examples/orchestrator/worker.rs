@@ -21,7 +21,7 @@ use crate::run::{Run, short};
 use crate::screen::Screen;
 use crate::workflow::Task;
 
-/// What all workers share.
+/// The state that all workers share.
 pub(crate) struct Workers<'a> {
     pub(crate) store: &'a dyn Store,
     pub(crate) run: &'a Run,
@@ -29,7 +29,7 @@ pub(crate) struct Workers<'a> {
     pub(crate) screen: &'a Screen,
     /// Wakes the scheduler.
     pub(crate) scheduler: LoopHandle,
-    /// Tasks handed to the workers and not ended yet.
+    /// The number of tasks that were handed to the workers and have not ended yet.
     pub(crate) busy: &'a AtomicUsize,
 }
 
@@ -42,7 +42,7 @@ impl Workers<'_> {
             if let Err(error) = self.attempt(&task) {
                 self.screen.line("trouble", format_args!("{}: {error}", short(&task.key)));
             }
-            // Not renewed any more: what could not be recorded is taken back by upkeep.
+            // It is no longer renewed: upkeep ends what could not be recorded.
             self.held.release(task.lease_ref());
             self.busy.fetch_sub(1, Ordering::SeqCst);
             self.scheduler.wake();
@@ -101,13 +101,14 @@ impl Workers<'_> {
         child.wait()
     }
 
-    /// Records the end of an attempt, and in the same transaction what follows from it for the run.
+    /// Records the end of an attempt, and in the same transaction its consequences for the run.
     fn end(&self, task: &TaskRecord, end: Finish, why: &str, took: &str) -> Result<()> {
         let ends = [end];
         let finished = self.persist(task, || {
             let now = SystemClock.now();
             self.store.write(|tx| {
-                // Who ends the last two tasks of a step must see each other, or neither enqueues the next.
+                // Two workers that end the last two tasks of a step must see each other, or neither enqueues
+                // the next one.
                 self.run.take_turn(tx)?;
                 let finished = tx.finish(now, &ends)?;
                 self.run.advance(tx, now)?;
@@ -124,7 +125,7 @@ impl Workers<'_> {
                 let pause = at.saturating_duration_since(SystemClock.now()).as_secs_f64();
                 self.screen.line("retry", format!("{task}: {why}; again in {pause:.1} s"));
             }
-            // The first call took effect, although its answer was lost.
+            // The first call took effect, although its result was lost.
             [Finished::Already(state)] => self.screen.line(state.as_str(), format!("{task}{took}")),
             [Finished::Ready] => self.screen.line("returned", task),
             _ => self.screen.line("stale", format!("{task}: its lease was lost, its result does not count")),
@@ -132,8 +133,9 @@ impl Workers<'_> {
         Ok(())
     }
 
-    /// Tries again while another process holds the database: as long as the lease is renewed, and a few times
-    /// when the task was cut. Safe for a commit of unknown end: starts and ends may be repeated.
+    /// Retries while another process holds the database: as long as the lease is renewed, and a few times if
+    /// the task was cut. This is safe for a commit of unknown outcome, because starts and ends may be
+    /// repeated.
     fn persist<T>(&self, task: &TaskRecord, mut write: impl FnMut() -> Result<T>) -> Result<T> {
         const TRIES: u32 = 5;
         let mut tries = 0;
@@ -158,7 +160,7 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// A task, with its attempt if that is not the first.
+/// A task, and the number of its attempt unless it is the first.
 struct Attempt<'a>(&'a TaskRecord);
 
 impl std::fmt::Display for Attempt<'_> {

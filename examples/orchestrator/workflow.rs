@@ -1,4 +1,4 @@
-//! The workflow file: its shape, and reading it.
+//! The workflow file: its shape, and how it is read.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use stationmaster::seconds;
 
 use crate::trouble::Trouble;
 
-/// A workflow as its file says it. [`crate::check`] tells whether it makes sense.
+/// A workflow as written in its file. [`crate::check`] decides whether it makes sense.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Workflow {
@@ -55,7 +55,7 @@ pub(crate) struct Task {
     /// Run by `sh -c` in the run's data directory.
     pub(crate) command: Option<String>,
     pub(crate) wait_for: Option<WaitFor>,
-    /// The tasks that must end well before this one starts.
+    /// The tasks that must succeed before this one starts.
     #[serde(default)]
     pub(crate) after: Vec<String>,
     #[serde(default = "PoolName::default_pool")]
@@ -68,31 +68,31 @@ pub(crate) struct Task {
     pub(crate) limits: Vec<String>,
     #[serde(default)]
     pub(crate) retry: RetryPolicy,
-    /// For a command, after this long it is killed and has failed. For a sensor, how long it waits.
+    /// A command is killed after this long, and has failed. A sensor waits this long.
     #[serde(default, with = "seconds::option")]
     pub(crate) timeout_s: Option<Duration>,
     /// The time between two pokes of a sensor.
     #[serde(default, with = "seconds::option")]
     pub(crate) interval_s: Option<Duration>,
-    /// A sensor that times out is skipped instead of failed.
+    /// Whether a sensor that times out is skipped instead of failed.
     #[serde(default)]
     pub(crate) soft_fail: bool,
-    /// Makes this many instances of the task. Between mapped tasks of one size instance i waits for instance i; otherwise
-    /// a task waits for all instances.
+    /// Creates this many instances of the task. Between mapped tasks of the same size, instance i waits for instance
+    /// i. Otherwise a task waits for all instances.
     pub(crate) map: Option<u32>,
 }
 
-/// What a sensor waits for.
+/// The condition that a sensor waits for.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WaitFor {
     /// A file exists; a relative path starts at the run's data directory.
     File(String),
-    /// A command exits with 0. It is run by `sh -c` in the run's data directory.
+    /// A command exits with 0. It runs by `sh -c` in the run's data directory.
     Command(String),
     /// A port accepts a connection: `host:port`.
     Tcp(String),
-    /// An instant has come.
+    /// An instant has passed.
     Time(Timestamp),
     /// The run began this long ago.
     AfterS(#[serde(with = "seconds")] Duration),
@@ -102,13 +102,13 @@ fn one() -> u32 {
     1
 }
 
-/// A workflow file that was read, and what is needed to know it again.
+/// A workflow file that was read, and the data that identifies it.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) workflow: Workflow,
     /// The absolute directory of the file.
     pub(crate) dir: PathBuf,
-    /// A hash of the text: an open run is resumed only with the definition it was begun with.
+    /// A hash of the text. An open run is resumed only with the definition that it began with.
     pub(crate) definition: String,
 }
 

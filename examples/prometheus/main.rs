@@ -1,7 +1,7 @@
 //! Exports a host's metrics to Prometheus: `cargo run --example prometheus`.
 //!
-//! It runs a few tasks and sensors with an observer, serves `GET /metrics`, scrapes itself, and checks that the page says what the
-//! run did. With `--serve` it goes on and serves the page until it is stopped.
+//! It runs a few tasks and sensors with an observer, serves `GET /metrics`, scrapes itself, and checks that the page
+//! matches the run. With `--serve` it then continues to serve the page until it is stopped.
 
 #[path = "../../tests/exposition/mod.rs"]
 mod exposition;
@@ -31,7 +31,7 @@ struct File {
 }
 
 impl Condition for File {
-    // Prometheus takes any text as a label, also this name of a kind.
+    // Prometheus accepts any text as a label, including this name of a kind.
     const KIND: &'static str = "a \"file\"\\\n";
     const EXAMPLE: &'static str = r#"{"path": "/data/in.csv"}"#;
 }
@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Six tasks: three succeed, one fails and will be retried, two wait for the same target, which is there.
+/// Runs six tasks: three succeed, one fails and will be retried, two wait for the same target, which exists.
 fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
     let observer: Arc<dyn Observer> = registry;
     let store: Arc<dyn Store> = Arc::new(ObservedStore::new(MemoryStore::new(), observer.clone()));
@@ -102,11 +102,11 @@ fn run(registry: Arc<Registry>) -> Result<(), stationmaster::Error> {
     let poker = Poker::new(store.clone(), "poker-1".try_into()?).wait_for_answers(Duration::MAX);
     let landed = |_: &PokeRequest| PokeOutcome::Landed(None);
     poker.kind(File::kind()?, landed).observed_by(observer.clone()).tick(now)?;
-    // A host that runs for long calls this for each page that is fetched.
+    // A long-running host calls this for each page that is fetched.
     store.read(|tx| metrics::capacity(tx, now, &*observer))
 }
 
-/// Serves the page to every request: enough for a scraper in the same network.
+/// Serves the page to every request. That is enough for a scraper in the same network.
 fn serve(listener: &TcpListener, registry: &Registry) {
     for stream in listener.incoming().flatten() {
         // A client that hangs up will scrape again.

@@ -6,16 +6,18 @@ use std::sync::Mutex;
 
 use stationmaster::service::{Observer, metrics};
 
-/// Values by metric name, then by the text of the labels. One lock: services call it a few times a tick.
+/// Values by metric name, then by the text of the labels. One lock is enough, because services call it only a few
+/// times per tick.
 #[derive(Default)]
 pub struct Registry(Mutex<BTreeMap<&'static str, BTreeMap<String, Value>>>);
 
 /// The value of one series.
 #[derive(Default)]
 struct Value {
-    /// Of a counter or gauge; the sum of a histogram.
+    /// The value of a counter or gauge, or the sum of a histogram.
     number: f64,
-    /// How many measurements were at or below each of the metric's bounds, but not the one before; at last those above all.
+    /// How many measurements were at or below each of the metric's bounds, but above the previous one. The last number
+    /// is of those above all bounds.
     buckets: Vec<u64>,
 }
 
@@ -32,12 +34,12 @@ impl Registry {
             // Writing to a string cannot fail.
             let _ = write!(text, "{comma}{name}=\"{}\"", Escaped(value, true));
         }
-        // A panic in here would leave a number behind, at worst.
+        // A panic here would at worst leave a number behind.
         let mut all = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         change(all.entry(metric.name).or_default().entry(text).or_default());
     }
 
-    /// All of it. Metrics that have no value yet show that they exist.
+    /// Returns the whole page. Metrics without a value are listed, too.
     pub fn render(&self) -> String {
         let all = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut text = String::new();
@@ -85,7 +87,7 @@ impl Observer for Registry {
     }
 }
 
-/// Text with the characters escaped that the format gives a meaning; quotes only inside of labels.
+/// Text in which the format's special characters are escaped. Quotes are escaped only in labels.
 struct Escaped<'a>(&'a str, bool);
 
 impl Display for Escaped<'_> {

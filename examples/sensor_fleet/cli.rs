@@ -92,13 +92,13 @@ impl Options {
         Ok(Some(options))
     }
 
-    /// How many targets the sensors have together.
+    /// Returns how many targets the sensors have in total.
     pub(crate) fn targets(&self) -> usize {
         let shared = (self.sensors as f64 * self.duplicates) as usize;
         (self.sensors - shared).max(1)
     }
 
-    /// How long the workers run.
+    /// Returns how long the workers run.
     pub(crate) fn length(&self) -> Duration {
         self.seconds.unwrap_or_else(|| self.least() + self.interval)
     }

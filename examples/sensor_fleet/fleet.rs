@@ -1,4 +1,4 @@
-//! Makes the fleet.
+//! Creates the fleet.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::cli::Options;
 /// At most this many tasks per transaction.
 const BULK: usize = 20_000;
 
-/// What a sensor waits for. Sensors with the same target share its pokes.
+/// The target of a sensor. Sensors with the same target share its pokes.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Target {
     pub(crate) n: usize,
@@ -35,7 +35,7 @@ pub(crate) fn open(path: &Path) -> stationmaster::Result<SqliteStore> {
     SqliteStore::open(path, Default::default())
 }
 
-/// Runs tasks and registers them as sensors. Answers how long the registrations took.
+/// Runs tasks and registers them as sensors. Returns how long the registrations took.
 fn register_all(options: &Options, store: Arc<SqliteStore>) -> Result<Duration, Failure> {
     let pool = PoolSpec::new("wide", Slots::Unlimited)?;
     store.write(|tx| tx.define([&pool], IfExists::Replace))?;
@@ -67,7 +67,7 @@ fn register_all(options: &Options, store: Arc<SqliteStore>) -> Result<Duration, 
     Ok(took)
 }
 
-/// Registers the fleet in a new file, and says how fast that was.
+/// Registers the fleet in a new file, and prints how fast that was.
 pub(crate) fn register(options: &Options, path: &Path) -> Result<(), Failure> {
     let took = register_all(options, Arc::new(open(path)?))?;
     let (sensors, targets) = (options.sensors, options.targets());

@@ -1,4 +1,4 @@
-//! A fleet of sensors on a SQLite file, and processes that poke it.
+//! A fleet of sensors on a SQLite file, and processes that poll it.
 //!
 //! ```text
 //! cargo run --release --example sensor_fleet
@@ -6,11 +6,13 @@
 //! cargo run --release --example sensor_fleet -- --sensors 20000 --poke-ms 100 --interval 180 --workers 1 --seconds 420
 //! ```
 //!
-//! The first ends after a few seconds. `--help` lists the options. All targets are looked at once when the sensors have registered;
-//! figures are those of the time after that round, in which every group is looked at once per interval, at its own instant.
+//! The first command ends after a few seconds. `--help` lists the options. All targets are poked at once when the
+//! sensors have registered. The figures are for the time after that round, in which every group is poked once per
+//! interval, at its own instant.
 //!
-//! With `--kill-one` a worker process is killed half-way. What counts as the takeover is the time until every group that it had
-//! poked last was poked by another one; it must not exceed the lease and one interval. Exits with 1 if it does.
+//! With `--kill-one` a worker process is killed half-way. The takeover lasts until another worker has poked every
+//! group that the killed one had poked last. It must not take longer than the lease and one interval. Exits with 1 if
+//! it does.
 
 mod cli;
 mod fleet;
@@ -30,7 +32,7 @@ use worker::{Line, Orders};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What a worker said, and which one it was.
+/// A worker's number, and its report.
 type Heard = (usize, Line);
 
 fn spawn(options: &Options, path: &Path, number: usize, heard: &Sender<Heard>) -> Result<Child, Failure> {
@@ -85,7 +87,7 @@ fn host(options: &Options) -> Result<ExitCode, Failure> {
     }
     listen(&mut findings, end);
     for worker in &mut workers {
-        // A worker leaves when its standard input ends.
+        // A worker leaves its shards when its standard input ends.
         drop(worker.stdin.take());
         worker.wait()?;
     }

@@ -1,4 +1,4 @@
-//! What the host makes of the workers' lines.
+//! The host's evaluation of the workers' reports.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ struct Last {
 /// A worker that was killed.
 struct Killed {
     at: i64,
-    /// The targets that it had poked last, and are not poked again.
+    /// The targets that it had poked last, and that were not poked again yet.
     left: Vec<usize>,
-    /// When the latest of those that are was.
+    /// The latest instant at which one of the others was poked again.
     reached: i64,
 }
 
-/// A worker's last and first words on itself, after the round that is not measured.
+/// A worker's first and last report of itself, after the round that is not measured.
 #[derive(Default, Clone)]
 struct State {
     first: Option<(i64, Duration)>,
@@ -34,7 +34,7 @@ struct State {
 
 pub(crate) struct Findings<'a> {
     options: &'a Options,
-    /// From this instant on it is measured.
+    /// Measurement begins at this instant.
     from: i64,
     last: Vec<Option<Last>>,
     killed: Option<Killed>,
@@ -103,7 +103,7 @@ impl<'a> Findings<'a> {
         let Some(last) = self.last.get_mut(target) else { return };
         if at >= self.from {
             self.late.push(late.unsigned_abs());
-            // From the due time before to this one.
+            // From the previous due time to this one.
             let steps = last.map_or(1, |last| (at - late - last.at + interval / 2) / interval);
             let taken_over = last.is_some_and(|last| last.worker != worker);
             self.passed_over += usize::from(steps > 1 && !taken_over);
@@ -118,7 +118,7 @@ impl<'a> Findings<'a> {
         }
     }
 
-    /// This worker dies now.
+    /// Notes that this worker is killed now.
     pub(crate) fn killed(&mut self, worker: usize) {
         let its = |last: &Option<Last>| last.is_some_and(|last| last.worker == worker);
         let left: Vec<usize> = (0..self.last.len()).filter(|target| its(&self.last[*target])).collect();
@@ -127,7 +127,7 @@ impl<'a> Findings<'a> {
         self.killed = Some(Killed { at, left, reached: at });
     }
 
-    /// Prints everything. Answers false if a takeover took too long.
+    /// Prints everything. Returns false if a takeover took too long.
     pub(crate) fn print(mut self) -> bool {
         let options = self.options;
         let intervals = (options.length() - options.interval).as_secs_f64() / options.interval.as_secs_f64();

@@ -1,4 +1,4 @@
-//! A worker process: pokes, and tells the host of it line by line.
+//! A worker process: pokes, and reports to the host line by line.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -30,18 +30,18 @@ pub(crate) struct Orders {
     pub(crate) options: Options,
 }
 
-/// What a worker says. Times are microseconds.
+/// A worker's report. Times are in microseconds.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Line {
-    /// A target was poked at this instant, so long after it was due.
+    /// A target was poked at this instant, this long after it was due.
     Poke { target: usize, at: i64, late: i64 },
-    /// A tick in which something was poked, loaded or written.
+    /// A tick that poked, loaded or wrote something.
     Tick { took: u64, poked: usize, saved: usize, loaded: usize, writes: usize },
-    /// How it is now and then.
+    /// The worker's state, reported from time to time.
     State { at: i64, sensors: usize, cpu: Option<Duration>, resident: Option<f64> },
 }
 
-/// Counts the transactions that write.
+/// Counts write transactions.
 #[derive(Debug)]
 struct Counted {
     store: SqliteStore,
@@ -63,17 +63,17 @@ impl Store for Counted {
     }
 }
 
-/// Lines that wait for the end of the tick.
+/// Lines to print at the end of the tick.
 type Lines = Arc<Mutex<Vec<Line>>>;
 
 fn take(lines: &Lines) -> Vec<Line> {
     std::mem::take(&mut lines.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Looks at a target that never lands.
+/// Pokes a target that never lands.
 fn poke(request: &PokeRequest, options: &Options, lines: &Lines) -> PokeOutcome {
     let at = SystemClock.now();
-    // A target is due on a grid of the interval that is shifted by its fingerprint.
+    // A target is due on a grid of the interval, shifted by its fingerprint.
     let interval = options.interval.as_micros() as i64;
     let shift = (request.fingerprint().0 % interval.unsigned_abs()) as i64;
     let late = (at.as_micros() - shift).rem_euclid(interval);

@@ -1,10 +1,10 @@
-//! What is to happen when. Of equal instants, what was put in first comes first.
+//! The calendar of events. Events at the same instant are in order of insertion.
 
 use std::collections::BTreeMap;
 
 use stationmaster::Timestamp;
 
-/// How long after `earlier` it is at `at`, in seconds.
+/// Returns the seconds from `earlier` to `at`.
 pub(crate) fn seconds_since(earlier: Timestamp, at: Timestamp) -> f64 {
     at.saturating_duration_since(earlier).as_secs_f64()
 }
@@ -31,7 +31,7 @@ impl<E> Calendar<E> {
         self.entries.keys().next().map(|(at, _)| *at)
     }
 
-    /// The next event that is due.
+    /// Removes and returns the next due event.
     pub(crate) fn take(&mut self, now: Timestamp) -> Option<E> {
         let (key, _) = self.entries.first_key_value().filter(|((at, _), _)| *at <= now)?;
         let key = *key;

@@ -1,4 +1,4 @@
-//! Whether a workload makes sense. Each refusal says what to correct.
+//! Checks whether a workload makes sense. Each refusal says what to correct.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use stationmaster::pool::Slots;
 use crate::trouble::Trouble;
 use crate::workload::{Starts, Task, Workflow, Workload};
 
-/// Longer ones are typing errors.
+/// Longer ones must be typing errors.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
 pub(crate) fn check(workload: &Workload) -> Result<(), Trouble> {

@@ -1,7 +1,7 @@
 //! Cron expressions: minute, hour, day of month, month, day of week; in UTC.
 //!
-//! A field is `*`, a number, a range `8-18`, each with a step if wanted (`*/15`, `8-18/2`), or a list of these with commas.
-//! Sunday is 0 or 7. If both days are restricted, either is enough, as in Vixie's cron.
+//! A field is `*`, a number, a range `8-18`, each with an optional step (`*/15`, `8-18/2`), or a list of these with
+//! commas. Sunday is 0 or 7. If both days are restricted, either one suffices, as in Vixie's cron.
 
 use chrono::{DateTime, Datelike, Duration, Timelike, Utc};
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Cron {
     text: String,
-    /// A bit for each number that a field allows.
+    /// One bit for each number that a field allows.
     fields: [u64; 5],
-    /// Both days are restricted.
+    /// Whether both days are restricted.
     either_day: bool,
 }
 
@@ -73,7 +73,7 @@ fn field(word: &str, first: u32, last: u32) -> Option<u64> {
 }
 
 impl Cron {
-    /// The instants in `[begin, end)`, in order.
+    /// Returns the instants in `[begin, end)`, in order.
     pub(crate) fn instants(&self, begin: DateTime<Utc>, end: DateTime<Utc>) -> Vec<DateTime<Utc>> {
         let into_minute = begin.timestamp_micros().rem_euclid(60_000_000);
         let first = begin + Duration::microseconds((60_000_000 - into_minute) % 60_000_000);

@@ -1,4 +1,4 @@
-//! The workload that is simulated when none is given: a company of 200 workflows, made from the seed.
+//! The default workload: a company of 200 workflows, generated from the seed.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Most take about `p50`, some three times that, few ten times.
+/// Most take about `p50`, some three times as long, few ten times.
 fn usual(p50: u64) -> Spread {
     let at = |percent: u64| Some(Duration::from_millis(p50 * percent * 10));
     Spread { min: at(30), p50: secs(p50), p90: at(200), p99: at(500), max: at(1_000) }
@@ -68,7 +68,7 @@ pub(crate) fn workload(seed: u64) -> Result<Workload, Trouble> {
 fn workflow(dice: Dice, n: u64) -> Result<Workflow> {
     let pick = |below: u64, what: &str| dice.below(below, what, "workflow", n);
     let minute = pick(60, "minute");
-    // Many begin on the hour, as people like to write them.
+    // Many begin on the hour, as is common.
     let on_the_hour = if pick(3, "on the hour") > 0 { 0 } else { minute };
     let (what, starts, target) = match pick(10, "rhythm") {
         0 => {

@@ -1,4 +1,4 @@
-//! The host's part: runs of workflows, and which tasks follow from which.
+//! The host's part: runs of workflows, and the dependencies between tasks.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use stationmaster::{NewTask, Result, TaskKey, TaskState, Timestamp};
 
 use crate::workload::{Task, Workload};
 
-/// The tenant of all tasks here.
+/// The namespace of all tasks here.
 pub(crate) const NAMESPACE: &str = "day";
 
 /// A task of a run.
@@ -23,7 +23,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Run {
     workflow: usize,
-    /// The instant it was scheduled for, which is also that of its start.
+    /// The instant for which it was scheduled, and at which it starts.
     pub(crate) date: Timestamp,
     pub(crate) key: RunKey,
     tasks: Vec<Progress>,
@@ -66,7 +66,7 @@ impl<'a> Runs<'a> {
         &self.workload.workflows[self.runs[place.run].workflow].tasks[place.task]
     }
 
-    /// All keys that were enqueued, by run and task.
+    /// Returns all keys that were enqueued, by run and task.
     pub(crate) fn keys(&self) -> Vec<TaskKey> {
         let mut keys: Vec<(&TaskKey, &Place)> = self.places.iter().collect();
         keys.sort_by_key(|(_, place)| (place.run, place.task));
@@ -77,8 +77,8 @@ impl<'a> Runs<'a> {
         self.runs[place.run].tasks[place.task] = Progress::Ended(state);
     }
 
-    /// Carries a run on: the tasks whose upstream tasks have all ended well are to be enqueued; those with one that did not end
-    /// well end like it.
+    /// Advances a run. Returns the tasks to enqueue, whose upstream tasks have all succeeded. A task with an upstream
+    /// task that did not succeed ends like it.
     pub(crate) fn advance(&mut self, run: usize) -> Result<Vec<NewTask>> {
         let (workload, at) = (self.workload, run);
         let run = &mut self.runs[at];
@@ -106,7 +106,7 @@ impl<'a> Runs<'a> {
         Ok(ready)
     }
 
-    /// How all its tasks ended; none while one has not.
+    /// Returns how all its tasks ended, or `None` if one has not.
     pub(crate) fn ended(&self, run: usize) -> Option<TaskState> {
         let mut worst = TaskState::Success;
         for progress in &self.runs[run].tasks {

@@ -1,4 +1,4 @@
-//! What sensors wait for: when an instance of a target lands, and the poke that looks whether it has.
+//! The targets of sensors: when an instance of a target lands, and the poke that checks it.
 
 use chrono::DateTime;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ impl Landings {
         Self { dice, targets: targets.to_vec() }
     }
 
-    /// The instance for a run of this date.
+    /// Returns the instance for a run of this date.
     pub(crate) fn instance(&self, target: &str, date: Timestamp) -> Option<Instance> {
         let every = i64::try_from(self.find(target)?.every_s.as_micros()).unwrap_or(i64::MAX);
         let date = date.as_micros();
@@ -43,7 +43,7 @@ impl Landings {
         Some(Instance { target: target.to_owned(), period })
     }
 
-    /// When it lands.
+    /// Returns when it lands.
     pub(crate) fn lands_at(&self, instance: &Instance) -> Option<Timestamp> {
         let target = self.find(&instance.target)?;
         let roll = self.dice.roll("lands", &target.name, instance.period.as_micros().unsigned_abs());
@@ -56,7 +56,7 @@ impl Landings {
 }
 
 impl Landings {
-    /// Runs on a thread of the poker, and asks no clock: the tick's instant comes with the request.
+    /// Runs on a thread of the poker, and reads no clock: the request contains the tick's instant.
     pub(crate) fn poke(&self, request: &PokeRequest) -> PokeOutcome {
         match Instance::read(&request.context).map(|instance| self.lands_at(&instance)) {
             Ok(Some(at)) if at <= request.now => PokeOutcome::Landed(Some(DateTime::from(at).to_rfc3339())),

@@ -1,5 +1,5 @@
-//! The books: what each pool was used for, who waited for it, and why. Kept apart from the store's counters, and compared with
-//! them.
+//! The simulation's own accounts: how each pool was used, who waited for it, and why. They are kept apart from the
+//! store's counters, and compared with them.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use stationmaster::Timestamp;
 use stationmaster::id::PoolName;
 use stationmaster::pool::{PoolSpec, Slots};
 
-/// The books of one pool.
+/// The account of one pool.
 #[derive(Debug, Clone)]
 pub(crate) struct Account {
     pub(crate) slots: Slots,
     pub(crate) tasks: usize,
     held: i64,
     pub(crate) peak: i64,
-    /// Slots times microseconds, within the hours asked for.
+    /// Slots times microseconds, within the simulated hours.
     slot_micros: i128,
     /// How long each attempt waited for admission, in microseconds.
     pub(crate) waits: Vec<i64>,
@@ -26,7 +26,7 @@ pub(crate) struct Account {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Deferred {
     now: u64,
-    /// The most at once.
+    /// The most tasks at once.
     pub(crate) most: u64,
     /// Tasks times microseconds.
     pub(crate) task_micros: i128,
@@ -37,7 +37,7 @@ pub(crate) struct Ledger {
     pub(crate) accounts: BTreeMap<PoolName, Account>,
     last: Timestamp,
     begin: Timestamp,
-    /// The end of the hours asked for.
+    /// The end of the simulated hours.
     end: Timestamp,
     pub(crate) violations: Vec<String>,
 }
@@ -57,7 +57,7 @@ impl Ledger {
         Self { accounts, last: begin, begin, end, violations: Vec::new() }
     }
 
-    /// Time passes: what is held and who waits stays as it is until `now`.
+    /// Advances the time. The held slots and waiting tasks stay unchanged until `now`.
     pub(crate) fn pass(&mut self, now: Timestamp) {
         let micros = |until: Timestamp| i128::from(until.as_micros() - self.last.as_micros());
         let (whole, within) = (micros(now), micros(now.min(self.end)).max(0));
@@ -88,14 +88,14 @@ impl Ledger {
         }
     }
 
-    /// Starts a new count of who waits, as a tick begins.
+    /// Begins a new count of waiting tasks, at the beginning of a tick.
     pub(crate) fn all_are_admitted(&mut self) {
         for deferred in self.accounts.values_mut().flat_map(|account| account.deferred.values_mut()) {
             deferred.now = 0;
         }
     }
 
-    /// The tick left this many tasks of a pool waiting, for this kind of reason.
+    /// Records that the tick left this many tasks of a pool waiting, for this kind of reason.
     pub(crate) fn waits(&mut self, pool: &PoolName, reason: &'static str, tasks: u64) {
         if let Some(account) = self.accounts.get_mut(pool) {
             let deferred = account.deferred.entry(reason).or_default();
@@ -104,7 +104,7 @@ impl Ledger {
         }
     }
 
-    /// Compares what the store says is used of a pool with these books, and with its size.
+    /// Compares the store's used slots of a pool with this account, and with the pool's size.
     pub(crate) fn compare(&mut self, now: Timestamp, name: &PoolName, used: i64) {
         let Some(account) = self.accounts.get_mut(name) else { return };
         account.peak = account.peak.max(account.held);
@@ -124,13 +124,13 @@ impl Ledger {
 }
 
 impl Account {
-    /// Slots in use on average.
+    /// Returns the average number of slots in use.
     pub(crate) fn mean(&self, ledger: &Ledger) -> f64 {
         let micros = ledger.end.as_micros() - ledger.begin.as_micros();
         self.slot_micros as f64 / micros as f64
     }
 
-    /// The wait that this percentage of the attempts did not exceed, in microseconds: the smallest for which that holds.
+    /// Returns the smallest wait that at least this percentage of the attempts did not exceed, in microseconds.
     pub(crate) fn percentile(&self, percentage: f64) -> i64 {
         let mut waits = self.waits.clone();
         waits.sort_unstable();

@@ -1,17 +1,19 @@
-//! A day of 200 workflows in seconds: how a host tests its own scheduling with a clock that it moves itself, and plans capacity.
+//! A day of 200 workflows in seconds: how a host tests its scheduling with a clock that it moves itself, and plans
+//! capacity.
 //!
 //! ```text
 //! cargo run --release --example simulate_a_day                                    # a day made from seed 1
 //! cargo run --release --example simulate_a_day -- --workload mine.json --target-wait 30s --percentile 95
 //! ```
 //!
-//! The services are those of production: [`Admitter`](stationmaster::service::Admitter), [`Upkeep`](stationmaster::service::Upkeep),
-//! [`Poker`](stationmaster::service::Poker) and the verbs of a transaction, over a [`MemoryStore`](stationmaster::store::MemoryStore).
-//! What is simulated is the host around them: workers that take time, fail and crash, targets that land, and the clock. The same
-//! seed makes the same day, to the last line of its trace.
+//! The services are those of production: [`Admitter`](stationmaster::service::Admitter),
+//! [`Upkeep`](stationmaster::service::Upkeep), [`Poker`](stationmaster::service::Poker) and the verbs of a
+//! transaction, over a [`MemoryStore`](stationmaster::store::MemoryStore). Only the host around them is simulated:
+//! workers that take time, fail and crash, targets that land, and the clock. The same seed gives the same day, to the
+//! last line of its trace.
 //!
-//! Where to read on: `day` is the simulation, `workload` the file's shape, `spread` how chance follows from the seed, `landing` a
-//! poke without a clock, `verify` what must hold at the end, `plan` the planner.
+//! Where to read on: `day` is the simulation, `workload` the shape of the file, `spread` how random numbers follow
+//! from the seed, `landing` a poke without a clock, `verify` what must hold at the end, `plan` the planner.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod calendar;

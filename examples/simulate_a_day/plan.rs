@@ -1,13 +1,14 @@
-//! The planner: the smallest size of each pool with which its tasks would not have waited longer than they may.
+//! The planner finds the smallest size of each pool with which its tasks would not have waited for too long.
 //!
-//! It finds sizes by simulating the same day with them, pool after pool, by bisection: of one pool the size changes, the others
-//! stay as the plan has them so far. When every pool had its turn, all get another one, because a wider pool sends more work to
-//! the next one, until a whole round changes nothing. So the sizes of a settled plan meet the target *together*, and with one
-//! slot less in any one pool, the others as planned, that pool misses it; both were simulated.
+//! It simulates the same day with different sizes, one pool after the other, by bisection: the size of one pool
+//! changes, and the others stay as planned so far. After every pool had its turn, another round follows, because a
+//! wider pool sends more work to the next one. The plan is settled when a whole round changes nothing. Its sizes then
+//! meet the target *together*. With one slot less in any single pool, that pool misses the target. Both were
+//! simulated.
 //!
-//! Assumed: the same runs, durations, failures, landings and crashes, which do not depend on sizes; the same
-//! workers and limits. Waiting that no slot would shorten (limits, workers without a free place) is
-//! recognized: with unlimited slots the pool misses the target, too, and keeps its size.
+//! It assumes the same runs, durations, failures, landings and crashes, which do not depend on sizes, and the same
+//! workers and limits. It recognizes waiting that no slot would shorten (limits, workers without a free place): with
+//! unlimited slots the pool also misses the target. Such a pool keeps its size.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -34,7 +35,7 @@ pub(crate) struct Goal {
 #[derive(Debug, Serialize)]
 pub(crate) struct Plan {
     pub(crate) goal: Goal,
-    /// A whole round changed nothing.
+    /// Whether a whole round changed nothing.
     pub(crate) settled: bool,
     /// How many days were simulated for it.
     pub(crate) days: usize,
@@ -45,15 +46,16 @@ pub(crate) struct Plan {
 pub(crate) struct Planned {
     pub(crate) name: PoolName,
     pub(crate) slots: Slots,
-    /// The size that meets the goal; none if no size does.
+    /// The size that meets the goal. `None` if no size does.
     pub(crate) size: Option<u32>,
-    /// The percentile of waits now, with all planned sizes, and with one slot less here. None if a task needs every slot of it.
+    /// The percentile of waits now, with all planned sizes, and with one slot less here. The last is `None` if a task
+    /// needs every slot of it.
     pub(crate) wait_now_s: f64,
     pub(crate) wait_then_s: f64,
     pub(crate) wait_with_one_less_s: Option<f64>,
 }
 
-/// What a day tells the planner of a pool.
+/// A pool's result of one day.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     /// The percentile of waits, in microseconds.
@@ -68,7 +70,7 @@ struct Planner<'a> {
     seed: u64,
     hours: u32,
     goal: Goal,
-    /// By sizes: a day is simulated once.
+    /// The results by sizes, so that a day is simulated only once.
     days: HashMap<Sizes, Vec<Told>>,
 }
 
@@ -113,17 +115,17 @@ pub(crate) fn plan(workload: &Workload, seed: u64, hours: u32, goal: Goal) -> Re
 }
 
 impl Planner<'_> {
-    /// The smallest size of one pool that meets the goal with the others as they are; none if no size does.
+    /// Returns the smallest size of one pool that meets the goal with the others unchanged. `None` if no size does.
     fn smallest(&mut self, sizes: &Sizes, at: usize) -> Result<Option<u32>, Trouble> {
         let least = self.needs(at);
-        // After the first round it is mostly the size that the plan has.
+        // After the first round it is usually the planned size.
         if let Some(size) = sizes[at].total().filter(|size| *size > least) {
             let (planned, one_less) = (self.with(sizes, at, size)?, self.with(sizes, at, size - 1)?);
             if self.meets(planned) && !self.meets(one_less) {
                 return Ok(Some(size));
             }
         }
-        // With as many slots as were ever used of unlimited ones, the day is the same.
+        // With as many slots as were ever in use when unlimited, the day is the same.
         let unlimited = self.day(&replaced(sizes, at, Slots::Unlimited))?[at];
         if !self.meets(unlimited) {
             return Ok(None);
@@ -141,7 +143,7 @@ impl Planner<'_> {
         in_seconds(told.wait) <= self.goal.wait_s
     }
 
-    /// The most slots that a task needs of this pool: with fewer it would never run.
+    /// Returns the most slots of this pool that a task needs: with fewer it would never run.
     fn needs(&self, at: usize) -> u32 {
         let pool = &self.workload.pools[at].name;
         let tasks = self.workload.workflows.iter().flat_map(|workflow| &workflow.tasks);
@@ -179,7 +181,7 @@ fn replaced(sizes: &Sizes, at: usize, slots: Slots) -> Sizes {
     sizes
 }
 
-/// The planned sizes by pool, for the command line.
+/// The planned sizes by pool, in the form of the command line.
 impl Plan {
     pub(crate) fn options(&self) -> String {
         let sizes: BTreeMap<&PoolName, u32> =

@@ -34,7 +34,7 @@ pub(crate) struct PoolReport {
     pub(crate) wait_p50_s: f64,
     pub(crate) wait_p99_s: f64,
     pub(crate) wait_max_s: f64,
-    /// By the reason that ticks gave.
+    /// By the reason that ticks reported.
     pub(crate) deferred: BTreeMap<&'static str, DeferredReport>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct PoolReport {
 pub(crate) struct DeferredReport {
     /// The most tasks at once.
     pub(crate) most: u64,
-    /// The time that they waited for this reason, added up.
+    /// The sum of the time that they waited for this reason.
     pub(crate) task_hours: f64,
 }
 

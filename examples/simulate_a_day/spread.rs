@@ -1,8 +1,7 @@
-//! Chance: numbers that follow from the seed and from what they are for, and from nothing else.
+//! Random numbers that depend only on the seed and their purpose.
 //!
-//! Nothing is drawn from a stream, so what one task does moves no other task's numbers: a day simulated with another pool size
-//! is the same day, with the same durations, failures and landings. All of it is arithmetic of whole numbers, equal on every
-//! machine.
+//! Nothing is drawn from a stream, so one task does not affect another task's numbers: a day simulated with another
+//! pool size has the same durations, failures and landings. It uses only integer arithmetic, equal on every machine.
 
 use std::hash::Hasher;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use stationmaster::seconds;
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    /// A number of 64 bits for this purpose of this thing, the `n`-th time.
+    /// Returns a 64-bit number for the `n`-th use of this purpose by this thing.
     pub(crate) fn roll(self, what: &str, of: &str, n: u64) -> u64 {
         let mut hasher = SipHasher24::new_with_keys(self.0, u64::from_le_bytes(*b"simulate"));
         for text in [what, of] {
@@ -27,22 +26,23 @@ impl Dice {
         hasher.finish()
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     pub(crate) fn happens(self, probability: f64, what: &str, of: &str, n: u64) -> bool {
-        // 2^64 is exact, so the product is rounded once, and the same everywhere.
+        // 2^64 is exact, so the product is rounded once, in the same way everywhere.
         let bound = (probability * 18_446_744_073_709_551_616.0) as u128;
         u128::from(self.roll(what, of, n)) < bound
     }
 
-    /// A number from `0` to `below - 1`.
+    /// Returns a number from `0` to `below - 1`.
     pub(crate) fn below(self, below: u64, what: &str, of: &str, n: u64) -> u64 {
         ((u128::from(self.roll(what, of, n)) * u128::from(below)) >> 64) as u64
     }
 }
 
-/// A distribution of durations, by what is known of most: the median and some percentiles, straight lines between them.
+/// A distribution of durations, given by its median and some percentiles, and linear between them.
 ///
-/// Only `p50` is required: what is left out is as its neighbour on the side of the median, so `{"p50": 60}` is always a minute.
+/// Only `p50` is required. An omitted percentile equals its neighbour on the side of the median, so `{"p50": 60}` is
+/// always a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spread {
@@ -80,7 +80,7 @@ impl Spread {
         self.knots()[4].1
     }
 
-    /// The value at this place among all 64-bit numbers.
+    /// Returns the value at this position among all 64-bit numbers.
     pub(crate) fn at(&self, roll: u64) -> Duration {
         let (knots, place) = (self.knots(), u128::from(roll));
         let upper = knots.iter().position(|(knot, _)| *knot > place).unwrap_or(4).max(1);

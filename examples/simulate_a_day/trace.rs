@@ -1,4 +1,4 @@
-//! The trace: a line for everything that happens, and a hash of all lines. Two days are the same day if their hashes are equal.
+//! The trace: a line for every event, and a hash of all lines. Two days are equal if their hashes are.
 
 use std::fmt::Arguments;
 use std::fs::File;
@@ -28,7 +28,7 @@ impl Trace {
         Ok(Self { begin, hasher: SipHasher24::new(), file, line: Vec::new() })
     }
 
-    /// Notes what happens at an instant. The line begins with the seconds since the beginning.
+    /// Writes an event at an instant. The line begins with the seconds since the beginning.
     pub(crate) fn note(&mut self, now: Timestamp, what: Arguments<'_>) -> Result<(), Trouble> {
         let micros = now.as_micros() - self.begin.as_micros();
         self.line.clear();
@@ -40,7 +40,7 @@ impl Trace {
         Ok(())
     }
 
-    /// The hash of all lines.
+    /// Returns the hash of all lines.
     pub(crate) fn finish(mut self) -> Result<u64, Trouble> {
         if let Some(file) = &mut self.file {
             file.flush()?;

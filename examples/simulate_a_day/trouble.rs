@@ -1,11 +1,11 @@
-//! Why the program stops before it has an answer.
+//! Why the program stops without a result.
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
-    /// What the user gave cannot be used. The text says what to do.
+    /// The user's input cannot be used. The text says what to do.
     #[error("{0}")]
     Input(String),
-    /// Something broke on the way.
+    /// Something failed during the run.
     #[error(transparent)]
     Broken(#[from] Box<dyn std::error::Error + Send + Sync>),
 }

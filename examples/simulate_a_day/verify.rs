@@ -1,4 +1,4 @@
-//! What must hold at the end of every day, whatever was simulated. Each sentence is checked against what the store says.
+//! What must hold at the end of every day, whatever was simulated. Each sentence is checked against the store.
 
 use stationmaster::TaskRecord;
 use stationmaster::run::ActiveQuery;
@@ -9,7 +9,7 @@ use crate::trouble::Trouble;
 /// How many tasks are read at once.
 const PAGE: usize = 10_000;
 
-/// What is checked. The first six are looked at all day long, by the simulation and its ledger.
+/// The checks. The simulation and its ledger check the first six all day long.
 pub(crate) const CHECKS: [&str; 12] = [
     "no pool was above its slots when tasks were admitted",
     "a pool's counter was the sum of what its tasks held",
@@ -25,7 +25,7 @@ pub(crate) const CHECKS: [&str; 12] = [
     "what tasks waited is what ticks had reasons for, to the microsecond",
 ];
 
-/// What does not hold.
+/// Returns the checks that do not hold.
 pub(crate) fn violations(day: &Outcome) -> Result<Vec<String>, Trouble> {
     let mut found = day.ledger.violations.clone();
     let mut expect = |holds: bool, what: String| {

@@ -1,4 +1,4 @@
-//! A worker process: an admitter and a keeper of its own, and the tasks it works on.
+//! A worker process: its own admitter and keeper, and the tasks that it works on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::workload::Workers;
 
 #[derive(Debug)]
 pub(crate) struct Worker {
-    /// The process; none while it is down.
+    /// The process. `None` while it is down.
     pub(crate) process: Option<Process>,
-    /// How many processes there were.
+    /// How many processes it has had.
     pub(crate) lives: u32,
     number: usize,
 }
@@ -33,7 +33,8 @@ impl Worker {
         Self { process: None, lives: 0, number }
     }
 
-    /// Starts a process, under a name that no process had before: leases of the one before it may still be live.
+    /// Starts a process, under a name that no process had before, because leases of the previous one may still
+    /// be live.
     pub(crate) fn start(&mut self, store: &Arc<dyn Store>, workers: Workers) -> Result<&Process> {
         self.lives += 1;
         let name = format!("worker-{}.{}", self.number, self.lives);

@@ -1,6 +1,7 @@
-//! The workload file: what is scheduled, on what, and how the day goes.
+//! The workload file: what is scheduled, on which workers, and how the day goes.
 //!
-//! One JSON object; unknown fields are refused; fields in `_s` are seconds. `examples/workloads/night.json` has all of them.
+//! One JSON object. Unknown fields are refused. Fields in `_s` are seconds. `examples/workloads/night.json` uses all
+//! of them.
 //!
 //! | field | |
 //! |---|---|
@@ -25,7 +26,7 @@
 //! | `retry` | never | a [`RetryPolicy`] |
 //! | `lease_loss` | `{"requeue": {"at_most": 3}}` | when its worker crashes: that does not count as a failed attempt, up to 3 times; `"fail"` does |
 //!
-//! A task with `takes_s` works, one with `wait_for` waits, one with both waits and then works.
+//! A task with `takes_s` works. One with `wait_for` waits. One with both waits and then works.
 
 use std::path::Path;
 use std::time::Duration;
@@ -72,7 +73,7 @@ pub(crate) struct Workers {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Crash {
-    /// From 1.
+    /// Counted from 1.
     pub(crate) worker: usize,
     #[serde(with = "seconds")]
     pub(crate) at_s: Duration,
@@ -152,7 +153,7 @@ pub(crate) struct WaitFor {
     pub(crate) interval_s: Duration,
     #[serde(with = "seconds")]
     pub(crate) timeout_s: Duration,
-    /// A sensor that times out is skipped instead of failed.
+    /// Whether a sensor that times out is skipped instead of failed.
     #[serde(default)]
     pub(crate) soft_fail: bool,
 }
@@ -162,7 +163,7 @@ fn one() -> u32 {
 }
 
 impl Starts {
-    /// The instants in `[begin, end)`, in order.
+    /// Returns the instants in `[begin, end)`, in order.
     pub(crate) fn instants(&self, begin: Timestamp, end: Timestamp) -> Vec<Timestamp> {
         match self {
             Self::Cron(cron) => {
@@ -193,7 +194,7 @@ impl Workload {
             .map_err(|error| Trouble::Input(format!("cannot write {}: {error}", file.display())))
     }
 
-    /// The default pool is there in every store. Here it is listed, so that it can be sized as the others.
+    /// Every store has the default pool. Here it is added to the list, so that it can be resized like the others.
     pub(crate) fn list_the_default_pool(&mut self) {
         let default_pool = PoolSpec::default_pool();
         if self.pools.iter().all(|pool| pool.name != default_pool.name) {

@@ -1,4 +1,4 @@
-//! An empty store, by the name of its kind.
+//! Creates an empty store, given the name of its kind.
 
 #[cfg(feature = "postgres")]
 #[path = "../../tests/scratch/mod.rs"]
@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use stationmaster::store::{MemoryStore, Store};
 
-/// Makes an empty store.
+/// Creates an empty store.
 pub type Make = Box<dyn Fn() -> Result<Arc<dyn Store>, String>>;
 
-/// Returns what makes stores of this kind: `memory`, `sqlite` or `postgres`.
+/// Returns a function that creates stores of this kind: `memory`, `sqlite` or `postgres`.
 ///
-/// On PostgreSQL they share a schema in the database that `STATIONMASTER_TEST_POSTGRES` names, by default
-/// `postgres://postgres@127.0.0.1:5432/test`. Each is emptied as it is made, and the schema is dropped at the end.
+/// On PostgreSQL the stores share a schema in the database that `STATIONMASTER_TEST_POSTGRES` names, by default
+/// `postgres://postgres@127.0.0.1:5432/test`. Each store begins empty, and the schema is dropped at the end.
 pub fn make(kind: &str) -> Option<Make> {
     match kind {
         "memory" => Some(Box::new(|| Ok(Arc::new(MemoryStore::new())))),

@@ -1,4 +1,4 @@
-//! What must hold in the end, by the host's own rows and by the store.
+//! The final checks, on the host's own rows and on the store.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -10,17 +10,17 @@ use stationmaster::{TaskRecord, TaskState};
 use crate::domain::{A_SECOND, AT_ONCE, BURST, GPUS, PLACES};
 use crate::glue::{App, Result};
 
-/// What the trial saw from outside.
+/// What the trial observed from outside.
 pub(crate) struct Seen {
-    /// The numbers of the minutes in which it went on.
+    /// The numbers of the minutes during which it ran.
     pub(crate) minutes: RangeInclusive<i64>,
     pub(crate) films: i64,
-    /// Which process was killed, and an instant at which it still lived.
+    /// Which process was killed, and an instant at which it was still alive.
     pub(crate) killed: Vec<(String, i64)>,
     pub(crate) cancelled: Vec<i64>,
     /// When nothing may have been granted in queue `gpu`.
     pub(crate) paused: (i64, i64),
-    /// How many processes stopped well.
+    /// How many processes stopped cleanly.
     pub(crate) stopped: usize,
 }
 
@@ -31,7 +31,7 @@ pub(crate) async fn progress(app: &App) -> Result<i64> {
     Ok(app.client().await?.query_one(done, &[]).await?.get(0))
 }
 
-/// One attempt, by the host's rows.
+/// One attempt, from the host's rows.
 struct Attempt {
     queue: String,
     customer: Option<String>,
@@ -41,7 +41,7 @@ struct Attempt {
     ended: i64,
 }
 
-/// Prints a table of what was found. Returns true if all of it is as it must be.
+/// Prints a table of the results. Returns true if all of them are right.
 pub(crate) async fn check(app: &App, seen: &Seen) -> Result<bool> {
     let (tasks, effects, attempts) = (tasks(app).await?, effects(app).await?, attempts(app, seen).await?);
     let films: Vec<&TaskRecord> = tasks.iter().filter(|task| task.key.workflow.as_str() == "film").collect();
@@ -118,7 +118,7 @@ async fn tasks(app: &App) -> Result<Vec<TaskRecord>> {
     }
 }
 
-/// How often each effect happened.
+/// Returns how often each effect happened.
 async fn effects(app: &App) -> Result<HashMap<Names, usize>> {
     let mut effects = HashMap::new();
     for row in app.client().await?.query("SELECT workflow, run, step FROM effect", &[]).await? {
@@ -127,7 +127,7 @@ async fn effects(app: &App) -> Result<HashMap<Names, usize>> {
     Ok(effects)
 }
 
-/// Reads the attempts. One that a kill interrupted had its lease at least until that kill.
+/// Reads the attempts. An attempt that a kill interrupted had its lease at least until the kill.
 async fn attempts(app: &App, seen: &Seen) -> Result<Vec<Attempt>> {
     let rows = "SELECT queue, customer, holder, granted, began, ended FROM attempt";
     let attempt = |row: &tokio_postgres::Row| {
@@ -141,14 +141,14 @@ async fn attempts(app: &App, seen: &Seen) -> Result<Vec<Attempt>> {
     Ok(app.client().await?.query(rows, &[]).await?.iter().map(attempt).collect())
 }
 
-/// Returns how many attempts of one group were under way at the same instant at most.
+/// Returns the most attempts of one group that were in progress at the same instant.
 fn most_at_once<'a, G: Ord>(attempts: impl Iterator<Item = (G, &'a Attempt)>) -> usize {
     let mut groups: BTreeMap<G, Vec<(i64, i64)>> = BTreeMap::new();
     for (group, attempt) in attempts {
         groups.entry(group).or_default().extend([(attempt.began, 1), (attempt.ended, -1)]);
     }
     let most = |mut steps: Vec<(i64, i64)>| {
-        steps.sort_unstable(); // of one instant, ends come first
+        steps.sort_unstable(); // at one instant, ends come first
         let sums = steps.iter().scan(0, |sum, (_, step)| {
             *sum += step;
             Some(*sum)
@@ -158,9 +158,9 @@ fn most_at_once<'a, G: Ord>(attempts: impl Iterator<Item = (G, &'a Attempt)>) ->
     groups.into_values().map(most).max().unwrap_or(0).try_into().unwrap_or(0)
 }
 
-/// Returns how many starts came earlier than the rate allows: in any window of length t there are at most a burst, and
-/// what comes back in t. The processes read the database's clock with an error of up to half a round trip, which is long
-/// while they all start. Half the time of one start is allowed for that.
+/// Returns how many starts came earlier than the rate allows: a window of length t may contain at most a burst, and
+/// what the rate adds in t. The processes read the database's clock with an error of up to half a round trip, which is
+/// long while they all start. Half the time of one start is allowed for that.
 fn above_rate<'a>(attempts: impl Iterator<Item = &'a Attempt>) -> usize {
     let mut customers: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     for attempt in attempts {
@@ -180,7 +180,7 @@ fn above_rate<'a>(attempts: impl Iterator<Item = &'a Attempt>) -> usize {
     customers.into_values().map(above).sum()
 }
 
-/// What is found, beside what must be.
+/// The results, each with the required value.
 #[derive(Default)]
 struct Table(Vec<(&'static str, String, String, bool)>);
 

@@ -1,4 +1,4 @@
-//! The domain: films, what is done with them, and the rows in which it leaves its traces.
+//! The domain: films, the work on them, and the rows that record it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use tokio_postgres::{GenericClient, Transaction};
 
 use crate::glue::{App, Result};
 
-/// The host's own tables. Nothing in them keeps an effect from happening twice: the leases do.
+/// The host's own tables. The leases alone prevent an effect from happening twice; nothing in these tables does.
 pub(crate) const TABLES: &str = "
     CREATE TABLE film (
         id BIGINT PRIMARY KEY, customer TEXT NOT NULL, region TEXT NOT NULL, cancelled BOOLEAN NOT NULL DEFAULT false);
@@ -32,11 +32,11 @@ pub(crate) const TABLES: &str = "
         granted BIGINT NOT NULL, began BIGINT NOT NULL, ended BIGINT)";
 
 pub(crate) const LEASE: Duration = Duration::from_secs(4);
-/// Of each worker.
+/// Places of each worker.
 pub(crate) const PLACES: usize = 3;
-/// Of all workers together.
+/// GPUs of all workers together.
 pub(crate) const GPUS: u32 = 4;
-/// Renderings of one customer: at once, per second, and without a pause at first.
+/// Renderings of one customer: concurrent ones, starts per second, and the burst.
 pub(crate) const AT_ONCE: u32 = 2;
 pub(crate) const A_SECOND: u32 = 2;
 pub(crate) const BURST: u32 = 4;
@@ -63,7 +63,7 @@ impl Film {
         })
     }
 
-    /// The name under which transactions that decide about this film take turns.
+    /// Returns the name that serializes transactions that decide about this film.
     pub(crate) fn turn(&self) -> [String; 1] {
         [format!("film {}", self.id)]
     }
@@ -73,8 +73,8 @@ impl Film {
     }
 }
 
-/// Creates what is not there yet. Each process does that when it starts, and leaves what an operator has
-/// changed since.
+/// Creates what does not exist yet. Each process does that when it starts, and keeps what an operator has changed
+/// since.
 pub(crate) fn define(app: &App) -> Result<()> {
     let gpus = PoolSpec::new("gpus", Slots::Limited(GPUS))?;
     let rate = Rate::new(A_SECOND, Duration::from_secs(1))?.burst(BURST)?;
@@ -86,7 +86,7 @@ pub(crate) fn define(app: &App) -> Result<()> {
     Ok(())
 }
 
-/// Enqueues the bill of each minute. Any number of processes may do that: its key is there once.
+/// Enqueues the bill of each minute. Any number of processes may do that, because its key exists only once.
 pub(crate) async fn schedule(app: Arc<App>) {
     let mut seconds = interval(Duration::from_secs(1));
     loop {
@@ -102,7 +102,7 @@ pub(crate) async fn schedule(app: Arc<App>) {
     }
 }
 
-/// The number of the minute that an instant is in.
+/// Returns the number of the minute that contains an instant.
 pub(crate) fn minute(now: Timestamp) -> i64 {
     now.as_micros().div_euclid(60_000_000)
 }
@@ -111,7 +111,7 @@ pub(crate) fn handlers(worker: Worker, app: Arc<App>, runtime: &Handle) -> Worke
     worker.handler_async(runtime, move |attempt| work(app.clone(), attempt))
 }
 
-/// One attempt, whose instants are noted for the trial.
+/// Runs one attempt, and notes its instants for the trial.
 async fn work(app: Arc<App>, attempt: Attempt) -> Result<Outcome> {
     began(&app, &attempt).await?;
     let outcome = match attempt.task().key.task.as_str() {
@@ -138,7 +138,7 @@ async fn make(app: &App, attempt: &Attempt) -> Result<Outcome> {
     }
 }
 
-/// What a film waits for before it is published. All films of a region share one look at it.
+/// What a film waits for before it is published. All films of a region share one poke.
 #[derive(Serialize, Deserialize)]
 struct RegionOpen {
     region: String,
@@ -149,7 +149,7 @@ impl Condition for RegionOpen {
     const EXAMPLE: &'static str = r#"{"region": "eu"}"#;
 }
 
-/// Publishes a film, once its region is open. Until then it waits without a worker.
+/// Publishes a film when its region is open. Until then it waits without a worker.
 async fn publish(app: &App, attempt: &Attempt) -> Result<Outcome> {
     if attempt.landed().is_some() {
         return end(app, attempt, None).await;
@@ -188,14 +188,14 @@ async fn is_open(app: &App, region: &str) -> Result<bool> {
     Ok(client.query_opt("SELECT 1 FROM region WHERE name = $1", &[&region]).await?.is_some())
 }
 
-/// Ends an attempt with its effect. If their transaction meets a deadlock, or loses its connection, it is
-/// made again.
+/// Ends an attempt together with its effect. If the transaction meets a deadlock, or loses its connection, it is
+/// repeated.
 async fn end(app: &App, attempt: &Attempt, made: Option<Film>) -> Result<Outcome> {
     attempt.end_by(|| effect(app, attempt, made.clone())).await?;
     Ok(().into())
 }
 
-/// Of a film's first two steps the second has it published.
+/// The second of a film's first two steps enqueues its publication.
 async fn effect(app: &App, attempt: &Attempt, made: Option<Film>) -> stationmaster::Result<()> {
     let mut client = app.client().await?;
     let transaction = client.transaction().await?;
@@ -204,14 +204,14 @@ async fn effect(app: &App, attempt: &Attempt, made: Option<Film>) -> stationmast
     transaction.execute("INSERT INTO effect VALUES ($1, $2, $3)", &[&workflow, &run, &step]).await?;
     ended(&transaction, attempt).await?;
     let made = match made {
-        // A cancellation has to wait.
+        // A concurrent cancellation has to wait.
         Some(film) => (!is_cancelled(&transaction, film.id).await?).then_some(film),
         None => None,
     };
     let (now, finish) = (app.store.clock().now(), [Finish::success(attempt.lease())]);
     postgres::tx(&transaction, &app.schema, move |tx| {
         let Some(film) = made else { return tx.finish(now, &finish)?.fenced().map(drop) };
-        // Otherwise neither of two that end at once would see the other.
+        // Otherwise neither of two concurrent ends would see the other.
         tx.serialize(&film.turn())?;
         tx.finish(now, &finish)?.fenced()?;
         let steps = [film.task("cut")?.key, film.task("render")?.key];
@@ -230,7 +230,8 @@ async fn is_cancelled(transaction: &Transaction<'_>, id: i64) -> stationmaster::
     Ok(row.get(0))
 }
 
-/// Notes for the trial that an attempt began. All processes have one system clock, because they are on one machine.
+/// Notes for the trial that an attempt began. All processes share one system clock, because they are on one
+/// machine.
 async fn began(app: &App, attempt: &Attempt) -> Result<()> {
     let task = attempt.task();
     let customer = task.lane.limits.first().map(|key| key.as_str().to_owned());

@@ -1,5 +1,5 @@
-//! What any such host writes: the store, connections for transactions with its own rows, the services, and a
-//! clean stop.
+//! The code that any such host writes: the store, connections for transactions with its own rows, the services, and
+//! a clean stop.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{domain, web};
 
 pub(crate) type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// What each process has.
+/// The state of each process.
 pub(crate) struct App {
     pub(crate) store: Arc<PostgresStore>,
     pub(crate) jobs: AsyncStore, // the same store, awaited
@@ -26,7 +26,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Opens the store. The host's own tables are in the schema of this name, the store's in one beside it.
+    /// Opens the store. The host's own tables are in the schema of this name, the store's in another one next to it.
     pub(crate) fn open(url: &str, name: &str) -> Result<Arc<Self>> {
         let schema = Schema::new(format!("{name}_jobs"))?;
         let store = Arc::new(PostgresStore::connect(url, PostgresOptions::new().schema(schema.clone()))?);
@@ -37,7 +37,7 @@ impl App {
     }
 
     /// Returns a free connection for the host's own rows, or waits for the first one. A pool such as deadpool's does
-    /// more: it has each caller wait for whichever becomes free.
+    /// more: each caller gets the first one that becomes free.
     pub(crate) async fn client(&self) -> stationmaster::Result<MappedMutexGuard<'_, Client>> {
         let free = self.clients.iter().find_map(|client| client.try_lock().ok());
         let mut place = if let Some(free) = free { free } else { self.clients[0].lock().await };
@@ -74,7 +74,7 @@ pub(crate) fn process(app: Arc<App>, port: u16, role: &str, name: &str, stop: Lo
     Ok(poker.join().map_err(|_| "the poker panicked")?.leave()?)
 }
 
-/// Runs a service on a thread of its own until the handle is stopped.
+/// Runs a service on its own thread until the handle is stopped.
 fn tend<S: Service + Send + 'static>(mut service: S, handle: LoopHandle, app: &App) -> JoinHandle<S> {
     let clock = app.store.clock();
     thread::spawn(move || {

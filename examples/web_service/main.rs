@@ -1,23 +1,23 @@
 //! A web service with workers, in five processes on one PostgreSQL database: axum, the host's own tables, and stationmaster.
 //!
-//! A customer uploads a film over HTTP. It is cut on a `cpu` worker and rendered on a `gpu` worker, both at once. When both are
-//! done it is published, as soon as its region is open. A customer may render 2 films at once, and start 2 a second after the
-//! first 4. Once a minute a bill is written.
+//! A customer uploads a film over HTTP. It is cut on a `cpu` worker and rendered on a `gpu` worker, concurrently. When
+//! both are done it is published, as soon as its region is open. A customer may render 2 films at once, and start 2
+//! per second after the first 4. Once a minute a bill is written.
 //!
 //! ```sh
 //! cargo run --release --all-features --example web_service   # STATIONMASTER_TEST_POSTGRES names another server
 //! ```
 //!
-//! It starts its own processes, plays customers and operator, and kills a process every few seconds. Then it checks its own rows
-//! and the store, prints a table, and succeeds only if all of it holds. If something does not hold, the tables stay, to be looked
-//! at. Each process is also a program of its own, which ends when its standard input does, or by SIGTERM:
+//! It starts its own processes, plays customers and operator, and kills a process every few seconds. Then it checks
+//! its own rows and the store, prints a table, and succeeds only if everything holds. Otherwise the tables stay, for
+//! inspection. Each process is also a program of its own, which ends when its standard input ends, or by SIGTERM:
 //! `web_service SCHEMA PORT (web|gpu|cpu) NAME`.
 //!
-//! `glue.rs` can be copied as it stands: it needs a `domain` and a `web` of yours, and from your `main` the URL of your
+//! `glue.rs` can be copied unchanged. It needs your own `domain` and `web`, and from your `main` the URL of your
 //! server and a `LoopHandle::new()`.
 //!
-//! `glue.rs` and `main.rs` are all that is neither the domain (`domain.rs`: tables, handlers; `web.rs`: routes) nor the trial
-//! (`trial.rs`, `check.rs`). This counts their lines, which are at most 90:
+//! `glue.rs` and `main.rs` are all that is neither the domain (`domain.rs`: tables, handlers; `web.rs`: routes) nor
+//! the trial (`trial.rs`, `check.rs`). This command counts their lines, which are at most 90:
 //!
 //! ```sh
 //! cat examples/web_service/{main,glue}.rs | grep -cvE '^\s*(//.*)?$'

@@ -1,4 +1,4 @@
-//! The trial: starts the processes, plays customers and operator over HTTP, kills, and has everything checked.
+//! The trial: starts the processes, plays customers and operator over HTTP, kills processes, and runs the checks.
 
 use std::io::{Read, stdin};
 use std::net::{Ipv4Addr, TcpListener};
@@ -30,7 +30,7 @@ pub(crate) fn server() -> String {
     std::env::var("STATIONMASTER_TEST_POSTGRES").unwrap_or_else(|_| SERVER.into())
 }
 
-/// Returns a handle that is stopped when the process that started this one ends, however that does.
+/// Returns a handle that is stopped when the process that started this one ends for any reason.
 pub(crate) fn stop() -> LoopHandle {
     let handle = LoopHandle::new();
     let stops = handle.clone();
@@ -41,7 +41,7 @@ pub(crate) fn stop() -> LoopHandle {
     handle
 }
 
-/// Runs the trial. The process ends as failed if something did not hold.
+/// Runs the trial. The process fails if a check failed.
 pub(crate) fn run() -> Result<()> {
     let (began, schema) = (Instant::now(), format!("web_service_{}", std::process::id()));
     let runtime = Runtime::new()?;
@@ -60,7 +60,8 @@ pub(crate) fn run() -> Result<()> {
     let customers = spawn(move || customers.upload_films());
     let operator = spawn(move || operator.operate());
     let mut next_kill = Instant::now() + 3 * SECOND;
-    // Before it is looked whether all has ended: a bill of the next minute may be enqueued right after.
+    // Set before checking whether everything has ended, because a bill of the next minute may be enqueued right
+    // after.
     let mut idle_at;
     loop {
         idle_at = SystemClock.now();
@@ -108,7 +109,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// The processes, each under the name that it keeps when it is started again.
+/// The processes, each under a name that it keeps when it is restarted.
 struct Fleet {
     schema: String,
     port: u16,
@@ -133,7 +134,7 @@ impl Fleet {
         Ok(program.stdin(Stdio::piped()).spawn()?)
     }
 
-    /// Kills a process, and starts it again. Returns its name, and an instant at which it still lived.
+    /// Kills a process, and starts it again. Returns its name, and an instant at which it was still alive.
     fn kill(&mut self, number: usize) -> Result<(String, i64)> {
         let at = SystemClock.now().as_micros();
         self.children[number].kill()?;
@@ -142,7 +143,7 @@ impl Fleet {
         Ok((PROCESSES[number].1.to_owned(), at))
     }
 
-    /// Has all of them stop. Returns how many did so well.
+    /// Stops all of them. Returns how many stopped cleanly.
     fn stop(mut self) -> Result<usize> {
         self.children.iter_mut().for_each(|child| drop(child.stdin.take()));
         let until = Instant::now() + 20 * SECOND;
@@ -158,7 +159,7 @@ impl Fleet {
     }
 }
 
-/// The web role, as its clients see it.
+/// The web role, as clients see it.
 #[derive(Clone)]
 struct Site {
     http: ureq::Agent,
@@ -172,7 +173,7 @@ impl Site {
         Self { http, url: format!("http://127.0.0.1:{port}") }
     }
 
-    /// Asks until there is an answer: the web role may just have been killed.
+    /// Repeats a request until there is a response, because the web role may have just been killed.
     fn ask(&self, method: &str, path: &str, body: &Value) -> Result<(u16, String)> {
         let (url, until) = (format!("{}{path}", self.url), Instant::now() + 30 * SECOND);
         loop {
@@ -197,14 +198,14 @@ impl Site {
         Ok(serde_json::from_str(&self.ask("GET", path, &Value::Null)?.1)?)
     }
 
-    /// Uploads all films, and changes its mind about some. Returns those that were cancelled.
+    /// Uploads all films, and cancels some. Returns those that were cancelled.
     fn upload_films(&self) -> Result<Vec<i64>> {
         let mut cancelled = Vec::new();
         for id in 1..=FILMS {
             let region = ["eu", "us", "asia"][id as usize % 3].to_owned();
             let film = Film { id, customer: format!("customer-{}", id % 5), region };
             self.ask("POST", "/films", &json!(film))?;
-            // Some while they wait, some while they are worked on, some while they wait for their region.
+            // Some while they wait, some while they are being made, some while they wait for their region.
             let unwanted = match id % 20 {
                 0 => Some(id),
                 7 => Some(id - 2),
@@ -221,7 +222,8 @@ impl Site {
         Ok(cancelled)
     }
 
-    /// Opens the regions, and pauses the GPUs in between. Returns from when to when nothing may have begun on them.
+    /// Opens the regions, and pauses the GPUs in between. Returns the interval in which nothing may have begun on
+    /// them.
     fn operate(&self) -> Result<(i64, i64)> {
         let post = |path: &str| self.ask("POST", path, &Value::Null);
         sleep(5 * SECOND);

@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 use crate::domain::Film;
 use crate::glue::App;
 
-/// Any error, as the client sees it.
+/// Any error, in the form that the client sees.
 pub(crate) struct Failed(Box<dyn std::error::Error + Send + Sync>);
 
 impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for Failed {
@@ -39,7 +39,7 @@ impl IntoResponse for Failed {
 
 type Answer<T> = Result<T, Failed>;
 
-/// Serves until `stopped`, and then ends what it has begun.
+/// Serves until `stopped`, and then completes the requests that have begun.
 pub(crate) async fn serve(
     app: Arc<App>,
     port: u16,
@@ -56,7 +56,7 @@ pub(crate) async fn serve(
     axum::serve(listener, routes).with_graceful_shutdown(stopped).await
 }
 
-/// Stores a film and its first two tasks. A client that got no answer sends it again.
+/// Stores a film and its first two tasks. A client that got no response sends it again.
 async fn upload(State(app): State<Arc<App>>, Json(film): Json<Film>) -> Answer<StatusCode> {
     let tasks = [film.task("cut")?, film.task("render")?];
     let mut client = app.client().await?;
@@ -69,7 +69,7 @@ async fn upload(State(app): State<Arc<App>>, Json(film): Json<Film>) -> Answer<S
     Ok(StatusCode::CREATED)
 }
 
-/// Stops what is done for a film, unless it was published.
+/// Cancels the work on a film, unless it was published.
 async fn cancel(State(app): State<Arc<App>>, Path(id): Path<i64>) -> Answer<(StatusCode, Json<Value>)> {
     let mut client = app.client().await?;
     let transaction = client.transaction().await?;
@@ -93,7 +93,7 @@ async fn cancel(State(app): State<Arc<App>>, Path(id): Path<i64>) -> Answer<(Sta
     Ok((StatusCode::OK, Json(json!(cancelled))))
 }
 
-/// Shows a film beside what becomes of it: the host's row and the store's view in one statement.
+/// Shows a film and its state: the host's row and the store's view in one statement.
 async fn status(State(app): State<Arc<App>>, Path(id): Path<i64>) -> Answer<Json<Value>> {
     let client = app.client().await?;
     let rows = format!(
@@ -112,14 +112,14 @@ async fn status(State(app): State<Arc<App>>, Path(id): Path<i64>) -> Answer<Json
     Ok(Json(rows.iter().map(told).collect()))
 }
 
-/// Opens a region: what is made for it may be published.
+/// Opens a region: films that are made for it may be published.
 async fn open(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<StatusCode> {
     let row = "INSERT INTO region VALUES ($1) ON CONFLICT DO NOTHING";
     app.client().await?.execute(row, &[&name]).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Pauses a queue, or resumes it. What runs goes on.
+/// Pauses or resumes a queue. Running tasks continue.
 async fn steer(
     State(app): State<Arc<App>>,
     Path((name, verb)): Path<(String, String)>,
@@ -133,7 +133,7 @@ async fn steer(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Tells an operator how many tasks are in which state, what runs where, and why the next tasks wait.
+/// Shows an operator how many tasks are in which state, what runs where, and why the next tasks wait.
 async fn ops(State(app): State<Arc<App>>) -> Answer<Json<Value>> {
     let now = app.store.clock().now();
     let page = app.jobs.read(move |tx| {

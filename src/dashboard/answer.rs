@@ -11,7 +11,7 @@ const HEADERS: [(header::HeaderName, &str); 6] = [
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // `no-referrer` would make browsers hide the origin of our own forms from us.
+    // With `no-referrer`, browsers would hide the origin of our own forms from us.
     (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
     (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),

@@ -1,4 +1,4 @@
-//! Recently computed pages, for further requests for the same page.
+//! Caches recently computed pages.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -24,7 +24,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Returns a page that is at most `age` old, or else computes it. Requests for the same page meanwhile wait for it.
+    /// Returns a page that is at most `age` old, or computes it. Requests for the same page wait for that.
     pub(super) async fn get(
         &self,
         address: String,
@@ -34,7 +34,7 @@ impl Cache {
         let slot = {
             let mut slots = self.slots.lock();
             let now = Instant::now();
-            // A slot with waiters is kept: a second one would compute the same page at the same time.
+            // A slot with waiters is kept: a second slot would compute the same page concurrently.
             slots.retain(|_, (until, slot)| now < *until || Arc::strong_count(slot) > 1);
             Arc::clone(&slots.entry(address).or_insert_with(|| (now + age, Slot::default())).1)
         };
@@ -49,7 +49,7 @@ impl Cache {
         rendered
     }
 
-    /// Forgets everything, because the store was changed.
+    /// Forgets all pages, because the store was changed.
     pub(super) fn clear(&self) {
         self.slots.lock().clear();
     }

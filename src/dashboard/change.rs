@@ -1,4 +1,4 @@
-//! Carrying out what a form asks for, logging it and showing the result.
+//! Carries out what a form requests, logs it and shows the result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use super::trouble::Trouble;
 use super::{Change, Dashboard};
 use crate::admission::{Drain, Subject};
 
-/// A form has a few names of at most 512 bytes, three times as long when they are escaped, and perhaps the numbers of
-/// the tasks of a page.
+/// A form has a few names of at most 512 bytes, three times as long when escaped, and perhaps the numbers of a page's
+/// tasks.
 const MOST_BYTES: usize = 32 * 1_024;
 
-/// The longest grace that a form gives.
+/// The longest grace that a form can set.
 const MOST_GRACE: u64 = 7 * 86_400;
 
-/// What happened to one task or subject.
+/// The result for one task or subject.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) subject: String,
@@ -55,9 +55,9 @@ async fn do_it(app: &Arc<App>, request: Request) -> Result<(Order, Vec<Outcome>)
     app.blocking(move || {
         let order = Order::of(&params)?;
         let done = order.apply(&shared.board, &who);
-        // Also after a failure: it may have been committed.
+        // Also after a failure, because it may have been committed.
         shared.cache.clear();
-        // Here, because the requester may be gone by now.
+        // Logged here, because the requester may be gone by now.
         let told = |subject, result| {
             tell(&shared.board, &Change { who: who.clone(), verb: order.verb(), subject, result });
         };
@@ -87,7 +87,7 @@ fn tell(board: &Dashboard, change: &Change) {
     }
 }
 
-/// What a form asks for.
+/// The request of a form.
 enum Order {
     Tasks(Verb, Tasks),
     Pause(Subject),
@@ -132,7 +132,7 @@ impl Order {
         }
     }
 
-    /// Returns the place of the page from which it came.
+    /// Returns the address of the page that it came from.
     fn back(&self) -> String {
         match self {
             Self::Tasks(_, tasks) => tasks.back(),
@@ -142,7 +142,7 @@ impl Order {
         }
     }
 
-    /// Names what it is about.
+    /// Returns the names of the subjects.
     fn subjects(&self) -> Vec<String> {
         match self {
             Self::Tasks(_, Tasks::One(key)) => vec![format!("task {key}")],
@@ -151,7 +151,7 @@ impl Order {
         }
     }
 
-    /// Does it, and returns what happened to each.
+    /// Carries it out, and returns the result for each subject.
     fn apply(&self, board: &Dashboard, who: &str) -> Result<Vec<Outcome>, Trouble> {
         let store = board.store.as_ref();
         let (subject, is_done, result) = match self {
@@ -159,12 +159,12 @@ impl Order {
             Self::Pause(subject) => {
                 let subjects = std::slice::from_ref(subject);
                 let done = store.write(|tx| tx.pause(subjects))?;
-                // After the commit: a pause waits for the ticks before it, so this sees what they granted.
+                // After the commit. A pause waits for the ticks before it, so this sees what they granted.
                 let drains = store.read(|tx| tx.drain(subjects));
                 let is_new = done.first() == Some(&true);
                 let was = if is_new { "paused" } else { "was paused before" };
                 let result = match drains.as_deref().map(<[Drain]>::first) {
-                    // It is paused anyway, and who did that is logged.
+                    // The pause is in force anyway, and who paused it is logged.
                     Err(_) => format!("{was}; what of it runs could not be read"),
                     Ok(Some(Drain::Draining { leases: 1 })) => format!("{was}; 1 lease goes on"),
                     Ok(Some(Drain::Draining { leases })) => format!("{was}; {leases} leases go on"),

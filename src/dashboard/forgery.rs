@@ -1,8 +1,8 @@
-//! Whether a request that changes something was sent from a page of ours.
+//! Checks whether a request that changes something was sent from one of our pages.
 //!
-//! Three things are required. The browser says that the request comes from the same site, if it says anything. It sends
-//! the cookie that came with the page, which other sites cannot read, and which is not sent along with their requests.
-//! And the form has the mark of that cookie, which only this process can make.
+//! Three things are required. If the browser says where the request comes from, it must be the same site. It must send
+//! the cookie that came with the page, which other sites cannot read, and which is not sent with their requests. And
+//! the form must contain the mark of that cookie, which only this process can compute.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -11,7 +11,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 const COOKIE: &str = "stationmaster_form";
 
-/// What only this process knows.
+/// A secret that only this process knows.
 #[derive(Debug)]
 pub(super) struct Secret {
     keys: (u64, u64),
@@ -30,7 +30,7 @@ impl Secret {
         Self { keys: (random(), random()), place: format!("{:016x}{:016x}", random(), random()) }
     }
 
-    /// Returns the placeholder for the reader's mark in a rendered page. No text of a task contains it.
+    /// Returns the placeholder for the reader's mark in a rendered page. No text of a task contains this placeholder.
     pub(super) fn place(&self) -> &str {
         &self.place
     }
@@ -43,7 +43,7 @@ impl Secret {
         format!("{:016x}{:016x}", hash.h1, hash.h2)
     }
 
-    /// Returns why the request is refused, or `None` if it comes from a page of ours.
+    /// Returns why the request is refused, or `None` if it comes from one of our pages.
     pub(super) fn refuses(&self, headers: &HeaderMap, mark: Option<&str>) -> Option<&'static str> {
         if !is_same_site(headers) {
             return Some("The request came from another site.");
@@ -77,13 +77,13 @@ fn is_same_site(headers: &HeaderMap) -> bool {
     if let Some(site) = text("sec-fetch-site") {
         return site == "same-origin";
     }
-    // A browser that says nothing else says at least this, except for what it sent of its own accord.
+    // A browser that does not send that header sends at least this one, except with requests of its own accord.
     let Some(origin) = text("origin") else { return true };
     let host = origin.split_once("://").map(|(_, host)| host);
     host.is_some() && host == text("host")
 }
 
-/// Compares in a time that does not depend on where they differ.
+/// Compares in a time that does not depend on where the two differ.
 fn is_equal(left: &[u8], right: &[u8]) -> bool {
     let differs = left.iter().zip(right).fold(0, |differs, (left, right)| differs | (left ^ right));
     left.len() == right.len() && std::hint::black_box(differs) == 0

@@ -1,4 +1,4 @@
-//! What a person pastes to find a task: its number, or its key in a form that the pages or the program show.
+//! Parses what a person pastes to find a task: its number, or its key in a form that the pages or the program show.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::trouble::Trouble;
 use crate::id::TaskKey;
 use crate::lease::TaskId;
 
-/// A task, as a person names it.
+/// A task as a person names it.
 #[derive(Debug, PartialEq)]
 pub(super) enum Named {
     Number(TaskId),
@@ -28,7 +28,7 @@ impl Named {
     }
 }
 
-/// Returns the key as it can be pasted again, even if names hold a `/`.
+/// Returns the key in a form that can be pasted again, even if names contain a `/`.
 pub(super) fn typed(key: &TaskKey) -> String {
     let names = [key.namespace.as_str(), key.workflow.as_str(), key.run.as_str(), key.task.as_str()];
     let mut parts: Vec<Value> = names.into_iter().map(Value::from).collect();
@@ -43,7 +43,8 @@ fn other() -> Trouble {
     )
 }
 
-/// Reads an array of names with perhaps an index, or an object. `None` if it is not JSON: a namespace may begin alike.
+/// Reads an array of names with an optional index, or an object. `None` if it is not JSON: a namespace may begin like
+/// JSON.
 fn of_json(text: &str) -> Result<Option<TaskKey>, Trouble> {
     let Ok(value) = serde_json::from_str::<Value>(text) else { return Ok(None) };
     let Some(parts) = value.as_array() else {

@@ -5,8 +5,9 @@
 //! sensors and attributes of runs are hidden until [`Dashboard::show_payloads`]. A host should admit only
 //! known users, because the pages show the names of all tasks.
 //!
-//! Pages are HTML and load nothing from other sites. They can be read without JavaScript; with it they stay up to date.
-//! A page that many people keep open is computed at most once a second, and at most four threads call the store.
+//! Pages are HTML and load nothing from other sites. They can be read without JavaScript. With JavaScript they stay up
+//! to date. A page that many people keep open is computed at most once a second, and at most four threads call the
+//! store.
 //!
 //! # Examples
 //!
@@ -117,9 +118,9 @@ impl Dashboard {
         self
     }
 
-    /// Lets users whom `who` names cancel, retry and delete tasks, and pause and resume queues, pools and limits. `who`
-    /// is called with the request for the change, after the host's own authentication; it returns `None` for users who
-    /// may only look.
+    /// Lets users whom `who` names cancel, retry and delete tasks, and pause and resume queues, pools and limits.
+    /// `who` is called with the request for the change, after the host's own authentication. It returns `None` for
+    /// users who may not change anything.
     ///
     /// A change needs a form of these pages in the same browser, and a request from the same site.
     pub fn allow_changes(mut self, who: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
@@ -140,7 +141,7 @@ impl Dashboard {
         self
     }
 
-    /// Returns the router. Mount it with `nest_service`, or serve it as it is. If it is mounted with `nest`, axum does
+    /// Returns the router. Mount it with `nest_service`, or serve it directly. If it is mounted with `nest`, axum does
     /// not route its own path with a trailing slash to it.
     pub fn router(self) -> axum::Router {
         routes::router(self)

@@ -8,7 +8,7 @@ use super::trouble::Trouble;
 use crate::error::Invalid;
 use crate::id::TaskKey;
 
-/// Names and values, as they were sent.
+/// Names and values as they were sent.
 #[derive(Debug, Default)]
 pub(super) struct Params(Vec<(String, String)>);
 
@@ -34,7 +34,7 @@ impl Params {
         self.get(name).map(parse).transpose()
     }
 
-    /// Returns the task that is named in full.
+    /// Returns the task whose key is given in full.
     pub(super) fn task(&self) -> Result<TaskKey, Trouble> {
         let need = |name: &str| {
             self.get(name).ok_or_else(|| {

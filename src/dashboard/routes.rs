@@ -18,10 +18,10 @@ use super::params::Params;
 use super::trouble::Trouble;
 use super::{Dashboard, change};
 
-/// How many pages are computed at once. A host's own work on the store goes on beside them.
+/// How many pages are computed at once. It leaves the store available for the host's own work.
 const AT_ONCE: usize = 4;
 
-/// What all requests share.
+/// The state that all requests share.
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) board: Dashboard,
@@ -103,7 +103,7 @@ async fn look(app: Arc<App>, view: View, age: Duration, request: Request) -> Res
 }
 
 impl App {
-    /// Returns who sent the request, if they may change something.
+    /// Returns the user who sent the request, if that user may change something.
     pub(super) fn who(&self, parts: &Parts) -> Option<String> {
         self.board.who.as_ref().and_then(|who| who(parts))
     }
@@ -128,11 +128,11 @@ impl App {
         &self,
         work: impl FnOnce() -> Result<T, Trouble> + Send + 'static,
     ) -> Result<T, Trouble> {
-        // The semaphore is never closed, and the work does not panic; neither is worth a panic here.
+        // The semaphore is never closed, and the work does not panic, but neither is worth a panic here.
         let failed = || Trouble::new(StatusCode::INTERNAL_SERVER_ERROR, "The page could not be computed.");
         let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| failed())?;
         let work = move || {
-            // A reader that goes away does not end the work, so the turn stays with it.
+            // Even if the reader goes away, the work continues, so it keeps the turn.
             let _turn = turn;
             work()
         };

@@ -1,4 +1,4 @@
-//! Changing tasks: one that is named, or those that were selected in a list.
+//! Changes tasks: one that is named, or those selected in a list.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::store::{Store, Tx};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-/// What is done with tasks.
+/// What to do with tasks.
 pub(super) enum Verb {
     /// With this grace, for this reason.
     Cancel(Duration, Option<String>),
@@ -32,14 +32,14 @@ impl Verb {
     }
 }
 
-/// The tasks that a form names.
+/// The tasks in a form.
 pub(super) enum Tasks {
     One(TaskKey),
-    /// Those of these numbers, of the list at this address.
+    /// The tasks with these numbers, from the list at this address.
     Selected(Vec<TaskId>, String),
 }
 
-/// What was done about a task, and the words for it.
+/// Whether a task was changed, and a text about it.
 type Done = (bool, String);
 
 impl Tasks {
@@ -57,11 +57,11 @@ impl Tasks {
         }
     }
 
-    /// Returns the page from which the form came.
+    /// Returns the address of the page that the form came from.
     pub(super) fn back(&self) -> String {
         match self {
             Self::One(key) => task_link(key),
-            // The form may say anything, but a link leads to the list and nowhere else.
+            // The form may contain anything, but the link may only lead to the list.
             Self::Selected(_, list) => match list.split_once('?') {
                 Some(("tasks", filters)) => format!("tasks?{filters}"),
                 _ => "tasks".into(),
@@ -69,7 +69,7 @@ impl Tasks {
         }
     }
 
-    /// Does it in one transaction, and returns what became of each.
+    /// Changes the tasks in one transaction, and returns the result of each.
     pub(super) fn apply(
         &self,
         store: &dyn Store,

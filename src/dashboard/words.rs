@@ -7,19 +7,18 @@ use chrono::{DateTime, Utc};
 
 use crate::time::Timestamp;
 
-/// Returns the text with every character that is not plainly visible written as an escape: `\n`, `\u{202e}`. The
-/// templates escape what HTML interprets; this is about names that look like other names.
+/// Returns the text with every character that is not plainly visible escaped: `\n`, `\u{202e}`. The templates escape
+/// HTML. This escapes characters that make one name look like another.
 pub(super) fn visible(text: impl Display) -> String {
     escaped(&text.to_string(), |_| false)
 }
 
-/// Returns a text of several lines like [`visible`], with its lines.
+/// Works like [`visible`] for a text of several lines, and keeps the lines.
 pub(super) fn visible_lines(text: &str) -> String {
     escaped(text, |char| matches!(char, '\n' | '\t'))
 }
 
-/// Returns JSON in which every character that is not plainly visible is written as an escape. It is the same JSON to a
-/// parser.
+/// Returns JSON with every character that is not plainly visible escaped. A parser reads the same JSON.
 pub(super) fn visible_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for char in json.chars() {
@@ -36,7 +35,7 @@ fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
         match char {
-            // Escaped in Rust's literals only.
+            // Rust's literals escape these, but a page needs no escape.
             '"' | '\'' | '\\' => shown.push(char),
             char if stays(char) => shown.push(char),
             _ => shown.extend(char.escape_debug()),

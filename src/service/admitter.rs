@@ -54,7 +54,7 @@ const LOOKS_AFTER: u32 = 3;
 #[derive(Debug)]
 pub struct Admitter {
     store: Arc<dyn Store>,
-    /// The same store for the keeper, whose renewals are not marked as a service's.
+    /// The same store for the keeper. Its renewals are not marked as a service's.
     plain: Arc<dyn Store>,
     holder: Holder,
     budget: usize,
@@ -64,14 +64,14 @@ pub struct Admitter {
     serves: Option<BTreeSet<QueueName>>,
     started: bool,
     emitter: Emitter,
-    /// Random: distinguishes it from others with its name, wherever they run.
+    /// A random number that distinguishes it from others with its name, wherever they run.
     incarnation: u64,
     ticks: u64,
     /// The latest request that the store may remember. The next one replaces it in the store.
     last: Option<RequestId>,
     /// How many ticks in a row found nothing to do.
     idle_ticks: u32,
-    /// What wakes it.
+    /// The tasks that it looks for, to be woken for them.
     wish: Option<Arc<TaskWish>>,
 }
 
@@ -118,11 +118,11 @@ impl Admitter {
     }
 
     /// Admits at most `free` tasks, and no more than its budget. `free` is the number of free places in the executor.
-    /// Call it with 0 while there are none, so that others can see that it still serves its queues.
+    /// While there are none, call it with 0, so that others can see that it still serves its queues.
     ///
-    /// After a tick that granted nothing although tasks wait, or after three that found none, it first looks in a
-    /// read transaction. So it delays no writer while there is nothing to do. An admitter that has just run out of tasks
-    /// does not look first, because the next wake is most likely for a task that it can grant.
+    /// After a tick that granted nothing although tasks wait, or after three that found none, it first looks in a read
+    /// transaction. So it delays no writer while there is nothing to do. An admitter that has just run out of tasks
+    /// does not look first: the next wake is probably for a task that it can grant.
     ///
     /// If the outcome of the commit is unknown, it asks the store. It returns an error that
     /// [`is_indeterminate`](crate::Error::is_indeterminate) only if the store cannot tell either.
@@ -172,7 +172,7 @@ impl Admitter {
         Keeper::new(self.plain.clone(), self.lease).emitting(self.emitter.clone())
     }
 
-    /// Admits within a budget. Counts in `runs` how often it decided.
+    /// Admits within a budget. Adds to `runs` how often it decided.
     fn admit_within(&mut self, budget: usize, now: Timestamp, runs: &mut usize) -> Result<Admission> {
         let request = self.request(now)?;
         let mut order = AdmitRequest::new(self.holder.clone(), request, budget, self.lease)
@@ -199,7 +199,7 @@ impl Admitter {
                 }
                 self.idle_ticks = match admission.is_idle() {
                     true if admission.refusals.is_empty() => idle_ticks.saturating_add(1),
-                    // What does not fit will most likely still not fit.
+                    // Tasks that did not fit will most likely still not fit.
                     true => LOOKS_AFTER,
                     false => 0,
                 };
@@ -213,15 +213,15 @@ impl Admitter {
     /// Finds out what happened to a tick whose commit had an unknown outcome.
     fn settle(&mut self, now: Timestamp, request: &AdmitRequest, unknown: Error) -> Result<Admission> {
         let query = SurveyQuery::new().request(request.request.clone());
-        // In a write transaction, because it waits for a commit that may still be under way.
+        // In a write transaction, because it waits for a commit that may still be in progress.
         let survey = self.store.write(|tx| tx.raw().survey(&query).map_err(Error::from));
         if !matches!(&survey, Ok(survey) if survey.granted.is_none()) {
-            // The store has recorded it, certainly or perhaps. If it has not, the row of the previous tick is
-            // left to be forgotten by age.
+            // The store has recorded it, certainly or perhaps. If it has not, the row of the previous tick is deleted
+            // by age.
             self.last = Some(request.request.clone());
         }
         match survey.map_err(|_| unknown)?.granted {
-            // The lost result may have contained more: the next tick returns it.
+            // The lost result may have contained more tasks. The next tick returns them.
             Some(_) => {
                 let admission = self.store.write(|tx| tx.admit(now, request))?;
                 Ok(Admission { next_due: Some(now), ..admission })
@@ -230,9 +230,9 @@ impl Admitter {
         }
     }
 
-    /// Returns a unique name for the next tick. It differs even from that of another admitter with the same
-    /// holder name, in another container, that ticks at the same instant. The process id distinguishes a
-    /// process from its forks.
+    /// Returns a unique name for the next tick. It differs even from the names of another admitter with the same
+    /// holder name, in another container, that ticks at the same instant. The process id distinguishes a process from
+    /// its forks.
     fn request(&mut self, now: Timestamp) -> Result<RequestId> {
         self.ticks += 1;
         let holder = self.holder.as_str();
@@ -251,8 +251,8 @@ impl Service for Admitter {
         handle.wants_tasks(self.wish.insert(Arc::new(TaskWish::new(self.serves.as_ref()))));
     }
 
-    /// Runs [`Self::admit`] with the whole budget. The next tick is due at once if the budget was spent, and
-    /// otherwise at the latest when the queues that it serves must be announced again.
+    /// Runs [`Self::admit`] with the whole budget. The next tick is due at once if the budget was used up. Otherwise
+    /// it is due at the latest when the queues that it serves must be announced again.
     fn tick(&mut self, now: Timestamp) -> Result<Admission> {
         let mut admission = self.admit(now, usize::MAX)?;
         admission.next_due = admission.next_due.into_iter().chain(admission.tells_at).min();
@@ -283,12 +283,12 @@ impl Report for Admission {
     }
 }
 
-/// An admission, with what its metrics also need.
+/// An admission, and what its metrics need in addition.
 struct Admitted<'a> {
     /// `None` if it failed.
     admission: Option<&'a Admission>,
     now: Timestamp,
-    /// How often it decided again because another writer came in between.
+    /// How often it had to decide again because of another writer.
     conflicts: usize,
 }
 
@@ -332,11 +332,11 @@ mod tests {
     use crate::testing::RawStoreExt;
     use parking_lot::Mutex;
 
-    /// What becomes of a transaction that writes.
+    /// How a write transaction ends.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum End {
         Plain,
-        /// Committed, and the response is lost.
+        /// Committed, but the response is lost.
         Unknown,
         /// Not committed, and the response is lost.
         UnknownAndUndone,
@@ -375,8 +375,8 @@ mod tests {
         use End::{Plain, Refused, Unknown, UnknownAndUndone};
         let store = Arc::new(Fickle { inner: MemoryStore::new(), ends: Mutex::default() });
         let mut admitter = Admitter::new(store.clone(), Holder::new("h").unwrap());
-        // Whether the tick has something to grant, what becomes of its transactions, and how many of the
-        // requests so far the store remembers afterwards.
+        // Whether the tick has something to grant, how its transactions end, and how many of the requests the store
+        // then remembers.
         let ticks: [(bool, &[End], usize); 10] = [
             (true, &[], 1),
             (true, &[], 1),
@@ -386,7 +386,7 @@ mod tests {
             (true, &[UnknownAndUndone], 1),
             (true, &[Unknown, Refused], 1),
             (true, &[], 1),
-            // No one can know that the previous one is still there, so it is forgotten by age.
+            // It is unknown whether the previous one still exists, so it is deleted by age.
             (true, &[UnknownAndUndone, Refused], 1),
             (true, &[Plain], 2),
         ];

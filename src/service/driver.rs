@@ -81,26 +81,26 @@ pub(super) struct Inner {
 #[derive(Debug, Default)]
 pub(super) struct State {
     stopped: bool,
-    /// Counts the calls of `wake`.
+    /// The number of calls of `wake`.
     wakes: u64,
-    /// Counts those of them that are about cancelled tasks.
+    /// How many of these calls concern cancelled tasks.
     cancels: u64,
-    /// Counts those of them that are about tasks which became ready, and nothing else.
+    /// How many of these calls concern only tasks that became ready.
     ready: u64,
     /// Futures that wait for a change.
     pub(super) waiters: Waiters,
-    /// The handles that are woken for cancels, too. They may be dropped, and may name this one.
+    /// Handles to wake for cancels, too. They may have been dropped, and may include this one.
     for_cancels: Vec<Weak<Inner>>,
-    /// What its services look for, as far as is known.
+    /// The changes that its services look for, as far as known.
     pub(super) wanted: Option<Wanted>,
-    /// What its admitters look for.
+    /// The tasks that its admitters look for.
     pub(super) wishes: Vec<Arc<TaskWish>>,
-    /// How often one of them reported that.
+    /// How often one of its services reported what it looks for.
     pub(super) told_wants: u64,
 }
 
 impl State {
-    /// Returns true if a loop that has seen this many wakes should look again. For `None`, returns true if it should
+    /// Returns true if a loop that has seen this many wakes should look again. With `None`, returns true if it should
     /// end.
     pub(super) fn calls(&self, seen: Option<u64>) -> bool {
         self.stopped || seen.is_some_and(|seen| seen != self.wakes)
@@ -118,14 +118,14 @@ impl LoopHandle {
         self.change(|state| state.stopped = true);
     }
 
-    /// Makes all loops of this handle tick at once, because there may be work. A loop that was woken for nothing
-    /// before ticks up to 16 milliseconds later: see [`drive`].
+    /// Makes all loops of this handle tick at once, because there may be work. After wakes that turned out spurious, a
+    /// loop ticks up to 16 milliseconds later: see [`drive`].
     pub fn wake(&self) {
         self.change(|state| state.wakes = state.wakes.wrapping_add(1));
     }
 
-    /// Wakes all loops as [`Self::wake`] does, because tasks became ready but no capacity came back. A loop that was
-    /// woken for nothing before, because no task had room, ticks up to 64 milliseconds later. When capacity comes back,
+    /// Wakes all loops like [`Self::wake`], because tasks became ready but no capacity was returned. After wakes that
+    /// were spurious because no task had room, a loop ticks up to 64 milliseconds later. When capacity is returned,
     /// call [`Self::wake`].
     pub fn wake_for_ready(&self) {
         self.change(|state| {
@@ -134,10 +134,9 @@ impl LoopHandle {
         });
     }
 
-    /// Wakes all loops as [`Self::wake`] does, because someone cancelled a task that has a lease. A worker or a keeper
-    /// among them renews its leases at once, and so learns whether the task is one of its own. A
-    /// [`WakingStore`](super::WakingStore) calls this for what its own process cancels, and
-    /// `store::postgres::Change::cancels` reports all others.
+    /// Wakes all loops like [`Self::wake`], because a task with a lease was cancelled. A worker or a keeper among them
+    /// renews its leases at once, and so learns whether the task is its own. A [`WakingStore`](super::WakingStore)
+    /// calls this for cancels by its own process. `store::postgres::Change::cancels` reports all others.
     pub fn wake_for_cancel(&self) {
         self.change(|state| {
             state.wakes = state.wakes.wrapping_add(1);
@@ -147,7 +146,7 @@ impl LoopHandle {
         others.iter().filter_map(Weak::upgrade).for_each(|other| Self(other).wake());
     }
 
-    /// Wakes the loops of another handle, too, whenever this one is woken for a cancel. Give it the handle of
+    /// Also wakes the loops of `other` whenever this handle is woken for a cancel. Pass the handle of
     /// [`Upkeep`](super::Upkeep): it then ends a cancelled lease at its deadline, and sleeps through everything else
     /// that wakes a worker.
     pub fn wakes_for_cancels(&self, other: &Self) {
@@ -194,8 +193,8 @@ impl LoopHandle {
         self.0.changed.wait_while_for(&mut state, idle, length);
     }
 
-    /// Works like [`Self::wait_since`], but during the first part of the time no wake ends the sleep, and during the
-    /// next part wakes for ready tasks do not.
+    /// Works like [`Self::wait_since`], but no wake ends the sleep during the time `all`, and no wake for ready tasks
+    /// during `for_ready`.
     fn sleep_since(&self, (seen, ready): (u64, u64), [all, for_ready]: [Duration; 2], length: Duration) {
         let mut state = self.0.state.lock();
         let (changed, mut slept) = (&self.0.changed, Duration::ZERO);
@@ -258,15 +257,15 @@ impl LoopHandle {
 /// milliseconds later, and up to 64 after a wake [for ready tasks](LoopHandle::wake_for_ready). Many loops
 /// that wait for the same thing then cost each other less.
 ///
-/// After an error the loop continues, unless `each` breaks. It first pauses for 10 milliseconds, and twice as
-/// long after each further error in a row, at most five seconds and at most `longest`. So after a long
-/// failure of the store all loops are back within seconds.
+/// After an error the loop continues, unless `each` breaks. It first pauses for 10 milliseconds. After each further
+/// error in a row, the pause doubles, up to five seconds and up to `longest`. So after a long failure of the store all
+/// loops are back within seconds.
 ///
 /// It sleeps in real time, whatever `clock` says. With a [`crate::clock::ManualClock`], call `tick` instead.
 ///
 /// # Which `longest`
 ///
-/// Only work that another process brings without waking this handle waits for `longest`.
+/// `longest` delays only work that another process brings without waking this handle.
 ///
 /// | service | `longest` |
 /// |---|---|
@@ -319,14 +318,14 @@ pub fn drive<S: Service>(
     }
 }
 
-/// Pokers that could not renew wait for each other for a third of a lease. Each must try again within that.
+/// Pokers that could not renew wait for each other for a third of a lease. Each must try again within that time.
 const LONGEST_AFTER_AN_ERROR: Duration = Duration::from_secs(5);
 
-/// If many loops are woken for what only one of them can take, each finds nothing most of the time. Looking this much
-/// later costs the others less.
+/// If many loops are woken for work that only one of them can take, most find nothing. Looking this much later costs
+/// the others less.
 const LONGEST_AFTER_NOTHING: Duration = Duration::from_millis(16);
 
-/// The same for tasks that became ready, many of which may be for a full pool.
+/// The same for tasks that became ready, many of which may need a full pool.
 const LONGEST_FOR_READY: Duration = Duration::from_millis(64);
 
 /// How long a loop sleeps, given the results of its last ticks.
@@ -334,7 +333,7 @@ const LONGEST_FOR_READY: Duration = Duration::from_millis(64);
 pub(crate) struct Pace {
     seen: u64,
     failures: u32,
-    /// How many ticks in a row were woken for nothing.
+    /// How many woken ticks in a row found nothing.
     idle_ticks: u32,
 }
 
@@ -352,7 +351,7 @@ impl Pace {
         report.as_ref().ok().and_then(Report::next_due)
     }
 
-    /// Returns for how long wakes do not end the sleep.
+    /// Returns how long wakes do not end the sleep.
     pub(crate) fn ignores_wakes_for(&self) -> Duration {
         self.ignores_ready_for().min(LONGEST_AFTER_NOTHING)
     }
@@ -365,7 +364,7 @@ impl Pace {
         }
     }
 
-    /// Returns how long the loop sleeps after its tick at this instant: after failures in a row, or until it is due.
+    /// Returns how long the loop sleeps after its tick at this instant: a pause after failures, or until it is due.
     pub(crate) fn pause(
         &self,
         due: Option<Timestamp>,

@@ -1,4 +1,4 @@
-//! Reads the feed of ends for a named consumer.
+//! Reads the feed of task events for a named consumer.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -23,10 +23,10 @@ use crate::store::Store;
 use crate::store::serving::for_service;
 use crate::time::Timestamp;
 
-/// How many events are read at once. Few, since their texts may be long.
+/// How many events are read at once. Not many, because their texts may be long.
 const PAGE: usize = 64;
 
-/// The pauses before a refused event is delivered again: from the first, doubling, to the second.
+/// The first pause before a refused event is delivered again, and the longest one. The pause doubles each time.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Passes the events of tasks to a handler, for a named consumer: see `docs/feed.md`.
@@ -38,7 +38,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 ///
 /// * *At least once.* The consumer's cursor moves after its handler accepted an event. If the process dies in between,
 ///   the event is delivered again. Its [`seq`](TaskEvent::seq) is unique in the store forever.
-/// * *In order.* A handler gets the events in the order of their numbers, and those of one task in the order in which
+/// * *In order.* A handler gets the events in the order of their numbers. Events of one task are in the order in which
 ///   they happened. An event that it refuses is delivered again, after a second, then after longer pauses up to a
 ///   minute. Later events wait.
 /// * *Consumers are independent.* Each has its own cursor. Two readers with the same name take turns.
@@ -98,7 +98,7 @@ pub struct FeedReport {
     pub refused: Option<(TaskEvent, String)>,
     /// Whether this reader has the turn. `false` while another one with its name reads.
     pub has_turn: bool,
-    /// When the next tick is due: at once if there may be more events.
+    /// When the next tick is due. It is due at once if there may be more events.
     pub next_due: Option<Timestamp>,
 }
 
@@ -161,7 +161,7 @@ impl FeedReader {
         /// The cursor moves once per tick. So a larger limit makes fewer transactions, but more events are delivered
         /// again after a crash. No more than 64 events are in memory at a time.
         limit: usize;
-        /// Sets how often it looks for new events, with one read of the store each time. Default: one second.
+        /// Sets how often it looks for new events, each time with one read of the store. Default: one second.
         refresh_every: Duration;
         /// Sets the length of its turn: a lease on the consumer's name, which each tick renews. Other readers with that
         /// name read nothing until it ends. It must be longer than the handler needs for one event, otherwise another
@@ -171,8 +171,8 @@ impl FeedReader {
         observed_by(observer: Arc<dyn Observer>) { emitter = observer.into() }
     }
 
-    /// Returns the report of a tick that has nothing to write. Either another reader has the turn, or this
-    /// one has it for long enough and has read everything.
+    /// Returns the report of a tick that has nothing to write: another reader has the turn, or this one has it for
+    /// long enough and has read everything.
     fn rests(&self, now: Timestamp) -> Result<Option<FeedReport>> {
         let follow = now + self.refresh_every;
         let (mine, last) = self.store.read(|tx| {
@@ -193,7 +193,7 @@ impl FeedReader {
         self.store.write(|tx| {
             let raw = tx.writes()?;
             let was = raw.hold_consumer(&self.name)?;
-            // The last number is read first: each event up to it is found by the next read, or is gone.
+            // The last number is read first, so the next read finds every event up to it that still exists.
             let last = raw.feed_last()?;
             let first = if was.is_some() { None } else { raw.feed(0, 1)?.into_iter().next() };
             let begin = first.map_or(last, |first| first.seq - 1);
@@ -223,7 +223,7 @@ impl FeedReader {
         }
     }
 
-    /// Moves the cursor, unless another reader has taken the turn: then that one delivers the events again.
+    /// Moves the cursor, unless another reader has taken the turn. That reader then delivers the events again.
     fn accept(&self, done: &Consumer) -> Result<bool> {
         self.store.write(|tx| {
             let raw = tx.writes()?;
@@ -235,8 +235,8 @@ impl FeedReader {
         })
     }
 
-    /// Passes events to the handler, page by page, until the limit or half a turn is reached, one is refused, or none
-    /// is left. Returns whether there may be more.
+    /// Passes events to the handler, page by page. Stops at the limit, after half a turn, after a refusal, or when
+    /// none is left. Returns whether there may be more.
     fn give_all(
         &mut self,
         called: Instant,
@@ -247,7 +247,7 @@ impl FeedReader {
         loop {
             let is_full = events.len() == self.page(report.accepted);
             for event in events {
-                // Before the turn ends, so that no other reader has begun with these events.
+                // Stops before the turn ends, so that no other reader has begun with these events.
                 if report.accepted > 0 && called.elapsed() >= self.turn / 2 {
                     return Ok(true);
                 }
@@ -269,12 +269,12 @@ impl FeedReader {
     }
 
     fn read(&mut self, now: Timestamp) -> Result<FeedReport> {
-        // A clock that was set back must not make it wait longer than the longest pause.
+        // After a clock was set back, it must not wait longer than the longest pause.
         if let Some(at) = self.again_at.filter(|at| now < *at && *at <= now + PAUSES.1) {
             return Ok(FeedReport { has_turn: true, next_due: Some(at), ..FeedReport::default() });
         }
         let unnumbered = latest_changes(&*self.store)?.unnumbered;
-        // Another process is numbering the events right now.
+        // Another process is numbering events right now.
         let follow = now + if unnumbered { self.refresh_every / 16 } else { self.refresh_every };
         if let Some(rests) = self.rests(now)? {
             let next_due = rests.next_due.map(|due| if rests.has_turn { due.min(follow) } else { due });
@@ -297,7 +297,7 @@ impl FeedReader {
         let more = self.give_all(called, &mut mine, events, &mut report);
         mine.lost = mine.lost.saturating_add(report.lost);
         mine.until = now + called.elapsed() + self.turn;
-        // Including what was accepted before a read failed.
+        // Also stores the cursor of events that were accepted before a read failed.
         if mine.cursor != began.cursor {
             report.has_turn = self.accept(&mine)?;
         }

@@ -18,21 +18,22 @@ use crate::id::TaskKey;
 use crate::sensor::{PokeOutcome, SensorRecord};
 use crate::time::Timestamp;
 
-/// The ending of a file that is put aside. No log has a name like that: names are escaped, templates with a
-/// `~` are refused, and a name that was cut ends in a longer hash.
+/// The ending of a rotated file. No log has such a name: names are escaped, templates with a `~` are refused, and a
+/// name that was cut ends in a longer hash.
 const ASIDE: &str = "~1";
 
-/// The longest file or directory name, in bytes: common file systems accept 255, of which a file put aside needs two.
+/// The longest file or directory name, in bytes. Common file systems accept 255, and a rotated file needs two of
+/// them.
 const LONGEST_NAME: usize = 255 - ASIDE.len();
 
-/// The most bytes of an attempt's log, unless the host says otherwise.
+/// The default for the most bytes of an attempt's log.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// The most bytes of a context, and of an outcome, that are logged.
+/// The most bytes of a context, and of an outcome, in the log.
 const LONGEST_TEXT: usize = 2_048;
 
-/// Writes the life of each sensor to the log file of its attempt: that it registered, each poke, who took it over,
-/// outages, and how it ended. [`Self::reader`] reads it, together with what the store knows.
+/// Writes the life of each sensor to the log file of its attempt: its registration, each poke, changes of its worker,
+/// outages, and its end. [`Self::reader`] reads it together with the store's data.
 ///
 /// Each line opens the file, appends to it and closes it, so thousands of sensors hold no open file.
 /// Directories are created as needed. Failures are counted ([`Self::failures`]) and do not affect the
@@ -40,15 +41,16 @@ const LONGEST_TEXT: usize = 2_048;
 ///
 /// # Paths
 ///
-/// A template is a relative path with `/` between its parts and these placeholders: `{namespace}`,
-/// `{workflow}`, `{run}`, `{task}`, `{map_index}`, `{attempt}`. A part that names `{map_index}` is left out
-/// for tasks that are not mapped, so the last part, the file's name, must not name it. A log cannot lie
-/// outside the root, whatever names tasks have. Bytes of names other than letters, digits and `_ - . + = @ :
-/// ,` are written as `%` and two hexadecimal digits (on Windows `:` too). The names `.` and `..` are escaped,
-/// too. In a part longer than 253 bytes, a hash of the whole part replaces the end. So different names have
-/// different paths on case-sensitive file systems, except in a part with several placeholders:
-/// `{workflow}-{task}` cannot tell `a-b` and `c` from `a` and `b-c`. Give each placeholder its own part, with
-/// a text that distinguishes the parts, as [`Self::AIRFLOW`] does.
+/// A template is a relative path with `/` between its parts and these placeholders: `{namespace}`, `{workflow}`,
+/// `{run}`, `{task}`, `{map_index}`, `{attempt}`. A part that contains `{map_index}` is omitted for tasks that are
+/// not mapped, so the last part, the file's name, must not contain it. A log cannot be outside the root, whatever
+/// names tasks have. Bytes of names other than letters, digits and `_ - . + = @ : ,` are written as `%` and two
+/// hexadecimal digits (on Windows `:` too). The names `.` and `..` are escaped, too. In a part longer than 253 bytes,
+/// a hash of the whole part replaces the end.
+///
+/// So different names have different paths on case-sensitive file systems, except in a part with several
+/// placeholders: `{workflow}-{task}` cannot tell `a-b` and `c` from `a` and `b-c`. Give each placeholder its own
+/// part, with a text that distinguishes the parts, as [`Self::AIRFLOW`] does.
 ///
 /// # Examples
 ///
@@ -199,14 +201,14 @@ fn refused(why: String) -> Invalid {
     Invalid::Template { why }
 }
 
-/// Returns the error for braces that hold no known name or do not close.
+/// Returns the error for braces that contain no known name or are not closed.
 fn no_placeholder(name: &str) -> Invalid {
     refused(format!(
         "{{{name}}} is no placeholder: use {{namespace}}, {{workflow}}, {{run}}, {{task}}, {{map_index}} or {{attempt}}"
     ))
 }
 
-/// Escapes everything in a name that could mean something to a file system.
+/// Escapes every byte of a name that could have a meaning to a file system.
 fn safe(name: &str) -> String {
     let plain = |byte: u8| {
         byte.is_ascii_alphanumeric()
@@ -224,8 +226,8 @@ fn safe(name: &str) -> String {
     text
 }
 
-/// Returns a part of a path that is neither the directory itself nor its parent, and not too long. Escaped
-/// names are ASCII, but the template's own text need not be.
+/// Returns a part of a path that is neither `.` nor `..`, and not too long. Escaped names are ASCII, but the
+/// template's own text need not be.
 fn bounded(name: String) -> String {
     match name.as_str() {
         "." => return "%2E".to_owned(),
@@ -293,8 +295,8 @@ fn clip(text: &str) -> String {
     shown
 }
 
-/// Appends a line. A file that it would make longer than this is put aside first, in place of the one that was put
-/// aside before. Two processes that do so at once may drop what one of them put aside.
+/// Appends a line. If that would make the file longer than `most`, the file is rotated first, in place of an earlier
+/// rotated file. If two processes do this at once, one rotated file may be lost.
 fn append(path: &Path, line: &str, most: u64) -> io::Result<()> {
     let mut open = OpenOptions::new();
     let open = open.create(true).append(true);
@@ -313,7 +315,7 @@ fn append(path: &Path, line: &str, most: u64) -> io::Result<()> {
     file.write_all(format!("{line}\n").as_bytes())
 }
 
-/// Returns where the earlier half of a log is.
+/// Returns the path of a log's rotated file.
 fn rotated(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ASIDE);

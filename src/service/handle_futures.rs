@@ -10,14 +10,14 @@ use super::driver::LoopHandle;
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     wakers: BTreeMap<u64, Waker>,
-    /// Those for which only a stop counts. A wake leaves them alone, because a busy loop is woken often.
+    /// Futures for which only a stop counts. Wakes leave them alone, because a busy loop is woken often.
     for_stop: BTreeMap<u64, Waker>,
-    /// Counts the places that were assigned.
+    /// The number of entries that were assigned so far.
     places: u64,
 }
 
 impl Waiters {
-    /// Takes the wakers out that a wake concerns, or all after a stop. A future that still waits returns to its place.
+    /// Removes the wakers that a wake concerns, or all after a stop. A future that still waits registers again.
     pub(super) fn take(&mut self, is_stopped: bool) -> impl Iterator<Item = Waker> + use<> {
         let for_stop = if is_stopped { std::mem::take(&mut self.for_stop) } else { BTreeMap::new() };
         std::mem::take(&mut self.wakers).into_values().chain(for_stop.into_values())
@@ -28,7 +28,7 @@ impl Waiters {
     }
 }
 
-/// A future that is ready when the handle calls.
+/// A future that becomes ready when the handle is woken or stopped.
 #[derive(Debug)]
 pub(super) struct Change {
     handle: LoopHandle,
@@ -119,7 +119,7 @@ mod tests {
         assert!([Some(0), None].iter().all(|seen| handle.state().waiters.of(*seen).is_empty()));
     }
 
-    /// As of a task whose last trace is its waker: what it held goes with it.
+    /// Like a task that only its waker refers to: dropping the waker drops what it held.
     struct Holds(LoopHandle, Arc<AtomicUsize>);
 
     impl Wake for Holds {

@@ -8,8 +8,8 @@ use crate::store::{Store, StoreInfo, Tx, TxMode};
 /// holder of a lease to stop.
 ///
 /// Wrap it around the store that all parts of a process use. The admitter's loop then learns at once what the other
-/// parts do, and a worker or a keeper learns at once which of its tasks were cancelled. What other processes do, they
-/// learn at their next tick. On PostgreSQL, `LoopHandle::listen` reports that at once, too.
+/// parts do. A worker or a keeper learns at once which of its tasks were cancelled. They learn of other processes'
+/// changes at their next tick. On PostgreSQL, `LoopHandle::listen` reports those at once, too.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! What wakes a loop.
+//! The changes that wake a loop.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use super::driver::{LoopHandle, Service};
 use crate::core::admission::queue_mask::QueueMask;
 use crate::id::{PoolName, QueueName};
 
-/// Kinds of changes for which the services behind a handle look.
+/// The kinds of changes that the services of a handle look for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted(u8);
 
 impl Wanted {
-    /// Slots or limits came back. Which tasks became ready matters to each [`TaskWish`].
+    /// Slots or limits were returned. Each [`TaskWish`] decides separately about ready tasks.
     const CAPACITY: Self = Self(1);
     /// Holders of leases were asked to stop.
     pub(super) const CANCELS: Self = Self(2);
@@ -40,7 +40,7 @@ impl Wanted {
     }
 }
 
-/// The ready tasks for which one admitter looks.
+/// The ready tasks that one admitter looks for.
 #[derive(Debug, Default)]
 pub(super) struct TaskWish {
     #[cfg_attr(
@@ -48,7 +48,7 @@ pub(super) struct TaskWish {
         expect(dead_code, reason = "only PostgreSQL says where tasks became ready")
     )]
     queues: QueueMask,
-    /// The pools without an open slot. Nothing that becomes ready there can run before capacity comes back.
+    /// Pools without an open slot. No task that becomes ready there can run before capacity is returned.
     full: Mutex<Vec<PoolName>>,
 }
 
@@ -57,8 +57,8 @@ impl TaskWish {
         Self { queues: QueueMask::serving(serves), full: Mutex::default() }
     }
 
-    /// Notes which pools are full, as an admitter has seen them. It begins each look with none: what becomes ready
-    /// during the look may have been too late for it, and slots may have come back before.
+    /// Notes which pools an admitter found full. It begins each look with none: a task that becomes ready during the
+    /// look may be too late for it, and slots may have been returned before.
     pub(super) fn full(&self, pools: Vec<PoolName>) {
         *self.full.lock() = pools;
     }
@@ -70,14 +70,14 @@ impl TaskWish {
 }
 
 impl LoopHandle {
-    /// Notes what a service of this handle looks for. If that is not known, the handle is woken for everything.
+    /// Notes what a service of this handle looks for. If that is unknown, every change wakes the handle.
     pub(super) fn wants(&self, more: Wanted) {
         let mut state = self.state();
         state.wanted = Some(state.wanted.map_or(more, |wanted| wanted.and(more)));
         state.told_wants = state.told_wants.wrapping_add(1);
     }
 
-    /// Notes the ready tasks for which an admitter of this handle looks.
+    /// Notes which ready tasks an admitter of this handle looks for.
     pub(super) fn wants_tasks(&self, wish: &Arc<TaskWish>) {
         self.wants(Wanted::CAPACITY);
         let mut state = self.state();
@@ -85,7 +85,7 @@ impl LoopHandle {
         state.wishes.push(Arc::clone(wish));
     }
 
-    /// Gives the handle to a service. Without `wants`, it may look for anything.
+    /// Gives the handle to a service. If the service does not report what it looks for, it may look for anything.
     pub(crate) fn wakes<S: Service>(&self, service: &mut S) {
         let told = self.state().told_wants;
         service.woken_by(self);
@@ -95,11 +95,11 @@ impl LoopHandle {
     }
 
     /// Wakes the loops of this handle after each commit, here or on another machine, that may have brought work for
-    /// their services. For an [`Admitter`](super::Admitter) and a [`Worker`](super::Worker) that is returned capacity,
-    /// and tasks that became ready in the queues that they serve, unless the tasks' pools were full at the last look.
-    /// For a worker, a [`Keeper`](super::Keeper) and an [`Upkeep`](super::Upkeep) it is cancelled tasks, for a
-    /// [`Poker`](super::Poker) sensors, for a [`FeedReader`](super::FeedReader) events. A host's [`Service`] is woken
-    /// for all of this, and so is a handle without a service.
+    /// their services. For an [`Admitter`](super::Admitter) and a [`Worker`](super::Worker) that is returned
+    /// capacity, and tasks that became ready in the queues that they serve. Tasks whose pools were full at the last
+    /// look do not count. For a worker, a [`Keeper`](super::Keeper) and an [`Upkeep`](super::Upkeep) it is cancelled
+    /// tasks, for a [`Poker`](super::Poker) sensors, for a [`FeedReader`](super::FeedReader) events. A host's
+    /// [`Service`] is woken for all of this, and so is a handle without a service.
     ///
     /// It lasts until the result is dropped. It works like [`PostgresStore::on_change`], where you choose the
     /// changes: it shares the listening connection, a wake-up is a hint, and a loop still looks on its own

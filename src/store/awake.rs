@@ -1,8 +1,8 @@
-//! The walk over lanes that do not sleep, in the order of their first tasks.
+//! Walks over lanes that do not sleep, in the order of their first tasks.
 //!
-//! A *class* is all lanes of one queue that need the same slots of the same pools. A *group* is the lanes of a class that
-//! were last refused by the same key. A mark closes a class or a group as a whole. What does not sleep is in order on
-//! three levels: lanes in their group, groups in their class, and classes.
+//! A *class* is all lanes of one queue that need the same slots of the same pools. A *group* is the lanes of a class
+//! whose last refusal was by the same key. A mark closes a whole class or group. The entries that do not sleep are
+//! ordered on three levels: lanes within their group, groups within their class, and classes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -13,7 +13,7 @@ use crate::id::QueueName;
 /// Where the walk looks for the next entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Of<'a> {
-    /// Among the classes of a queue, or of all, that do not sleep.
+    /// Among the classes of a queue, or of all queues, that do not sleep.
     Queue(Option<&'a QueueName>),
     /// Among the groups of this class that do not sleep.
     Class(i64),
@@ -24,14 +24,14 @@ pub(super) enum Of<'a> {
 /// The number of a class, a group or a lane, and its first task that does not sleep.
 pub(super) type Entry = (OrderKey, i64);
 
-/// Lanes in order, and behind which place there are others.
+/// Lanes in order, and the place after which there are others. `None` if there are none.
 pub(super) type Page = (Vec<LaneId>, Option<OrderKey>);
 
-/// Returns the first lanes of these queues behind this place that do not sleep. `next` returns the first
-/// entry behind a place.
+/// Returns the first lanes of these queues after this place that do not sleep. `next` returns the first entry after a
+/// place.
 ///
-/// It reads the entries that do not sleep up to the last of these lanes. Behind that lane it reads only the
-/// next entry of each class and group that it has entered.
+/// Reads the entries that do not sleep up to the last of these lanes. After that lane it reads only the next entry of
+/// each class and group that it has entered.
 pub(super) fn awake<E>(
     queues: Option<&BTreeSet<QueueName>>,
     after: OrderKey,
@@ -48,7 +48,7 @@ pub(super) fn awake<E>(
     walk(&lines, heap, after, limit, next)
 }
 
-/// Returns the first lanes of one class behind this place that do not sleep.
+/// Returns the first lanes of one class after this place that do not sleep.
 pub(super) fn awake_in<E>(
     class: i64,
     after: OrderKey,
@@ -69,8 +69,8 @@ fn walk<E>(
 ) -> Result<Page, E> {
     let (mut found, mut last) = (Vec::new(), after);
     while let Some(Reverse((head, step))) = heap.pop() {
-        // Each step queues two more: `beside` is the next entry on its own level, and `within` the first
-        // entry inside it. Within a group, that is the first lane behind `after`.
+        // Each step queues two more: `beside` is the next entry on the same level, and `within` is the first entry
+        // inside it. Inside a group, that is the first lane after `after`.
         let (beside, within) = match step {
             Step::Class { line, class } => (
                 next(Of::Queue(lines[line]), head)?.map(|(head, class)| (head, Step::Class { line, class })),

@@ -1,4 +1,4 @@
-//! Whether a mark holds: what it names refuses as counted.
+//! Checks whether a mark holds: whether the pool, key or subject that it names refuses, as counted.
 
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 use std::collections::{BTreeSet, HashMap};
@@ -29,13 +29,13 @@ pub(super) enum Sleeps<'a> {
     Asleep(&'a Cause, Option<Timestamp>),
 }
 
-/// What is counted and defined.
+/// The counters and definitions that a mark is checked against.
 pub(super) trait Counted {
     /// Returns a pool.
     fn pool(&self, name: &PoolName) -> Option<&PoolRecord>;
-    /// Returns whether this is paused.
+    /// Returns whether the subject is paused.
     fn is_paused(&self, subject: &Subject) -> bool;
-    /// Returns a key with the definition that holds for it.
+    /// Returns a key with the definition that applies to it.
     fn rule(&self, key: &LimitKey) -> LimitRecord;
     /// Returns what a key owes.
     fn rate(&self, key: &LimitKey) -> Option<&RateUse>;
@@ -43,7 +43,7 @@ pub(super) trait Counted {
     fn clock(&self) -> Option<Timestamp>;
 }
 
-/// What an SQL store read of all that its marks name.
+/// The facts that an SQL store read about everything that its marks name.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) struct Facts {
     pub(super) pools: HashMap<PoolName, PoolRecord>,
@@ -80,7 +80,7 @@ impl Counted for Facts {
     }
 }
 
-/// Returns what is wrong with a mark, if anything is.
+/// Returns what is wrong with a mark, if anything.
 pub(super) fn check(counted: &impl Counted, class: &ClassKey, mark: &Sleeps<'_>) -> Option<Discrepancy> {
     let (queue, pools) = class;
     let is_wrong = || Discrepancy::Mark { mark: format!("queue {queue}, pools {pools:?}: {mark:?}") };
@@ -115,7 +115,7 @@ fn holds(counted: &impl Counted, (queue, pools): &ClassKey, mark: &Sleeps<'_>) -
     }
 }
 
-/// Whether a pool refuses what needs so much of it, however many slots are open.
+/// Returns whether a pool refuses this many slots, however many are open.
 fn refuses(counted: &impl Counted, (name, slots): &(PoolName, u32)) -> bool {
     let total = counted.pool(name).map(|pool| pool.spec.slots.total());
     let is_too_small = total.is_none_or(|total| total.is_some_and(|total| *slots > total));

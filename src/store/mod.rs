@@ -105,8 +105,8 @@ pub trait Store: Debug + Send + Sync {
 
     /// Runs `body` in one transaction: commits if it returns `Ok`, rolls back if it returns `Err` or panics.
     ///
-    /// `body` runs once per call. It must not begin another transaction of the same store on its thread. The
-    /// crate's stores return an error of kind `Backend` then; a host's store may deadlock.
+    /// `body` runs once per call. It must not begin another transaction of the same store on its thread. Otherwise the
+    /// crate's stores return an error of kind `Backend`, and a host's store may deadlock.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ pub trait Store: Debug + Send + Sync {
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()>;
 }
 
-/// How many times at most [`write`](crate::store::MemoryStore::write) runs its body again after a
+/// The most times that [`write`](crate::store::MemoryStore::write) runs its body again after a
 /// [`crate::error::StoreErrorKind::Conflict`].
 pub const CONFLICT_RETRIES: u32 = 16;
 
@@ -137,11 +137,10 @@ macro_rules! transactions {
 
             /// Runs `body` in a transaction that writes.
             ///
-            /// Runs `body` again, up to [`CONFLICT_RETRIES`](crate::store::CONFLICT_RETRIES) times, if
-            /// another writer came between its decision and its commit. The same holds if the database
-            /// aborted it in favour of another transaction (PostgreSQL's serialization failures and
-            /// deadlocks). `body` must have no other effects. Before each further run the thread sleeps,
-            /// first for 0.2 ms, then longer, up to 10 ms.
+            /// Runs `body` again, up to [`CONFLICT_RETRIES`](crate::store::CONFLICT_RETRIES) times, if another writer
+            /// came between its decision and its commit. The same holds if the database aborted it in favour of
+            /// another transaction (PostgreSQL's serialization failures and deadlocks). `body` must have no other
+            /// effects. Before each further run the thread sleeps, first for 0.2 ms, then longer, up to 10 ms.
             ///
             /// # Errors
             ///
@@ -203,7 +202,7 @@ fn pause(conflicts: u32) -> Duration {
     Duration::from_micros(200 << conflicts.min(6)).min(Duration::from_millis(10))
 }
 
-/// Returns a store's error for a thread that begins a transaction inside another one, and would deadlock.
+/// Returns the error for a thread that begins a transaction inside another one, and would deadlock.
 fn nested() -> StoreError {
     let text = "a transaction of this store is open on this thread: use it, or end it first";
     StoreError::new(StoreErrorKind::Backend, text)

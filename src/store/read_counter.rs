@@ -1,8 +1,8 @@
-//! Counts reads of the active-run index and of task lists, for tests that ask for it.
+//! Counts reads of the active-run index and of task lists, for tests that enable it.
 
 use std::cell::Cell;
 
-/// What queries for active runs and lists of tasks read.
+/// The number of reads by queries for active runs and lists of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RunReads {
@@ -16,10 +16,10 @@ thread_local! {
     static READS: Cell<Option<RunReads>> = const { Cell::new(None) };
 }
 
-/// Runs the body, and returns what its queries on this thread read of the active-run index of the crate's
-/// stores, and how many tasks its lists read. Counting is off outside the body. Inside, it costs the SQL
-/// stores a second statement per query for runs. PostgreSQL counts only the rows that it returns, since the
-/// server filters out the others itself.
+/// Runs the body, and returns what its queries on this thread read: from the active-run index of the crate's
+/// stores, and tasks for lists. Counting is off outside the body. Inside, it costs the SQL stores a second
+/// statement per query for runs. PostgreSQL counts only the rows that it returns, because the server filters
+/// out the others.
 pub fn count_run_reads<T>(body: impl FnOnce() -> T) -> (T, RunReads) {
     READS.set(Some(RunReads::default()));
     let answer = body();

@@ -1,7 +1,7 @@
 //! Marks the transactions of the crate's own services, for a store that reserves a connection for them.
 //!
-//! A service has an `Arc<dyn Store>`, perhaps one that a host wrapped around another. So the mark goes with
-//! the thread, and not through the trait.
+//! A service has an `Arc<dyn Store>`, perhaps one that a host wrapped around another store. So the mark is
+//! kept per thread, and not passed through the trait.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Serving {
     }
 }
 
-/// The mark as it was before, which it becomes again.
+/// The previous value of the mark, which is restored on drop.
 struct Before(bool);
 
 impl Drop for Before {

@@ -1,4 +1,4 @@
-//! The handles that a body receives: one type to read with, one to write with.
+//! The handles that a body receives: one for reading, and one for writing.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -420,7 +420,7 @@ impl Tx<'_> {
 
     pub(crate) fn delete_tasks(&mut self, tasks: &[(LeaseRef, TaskState)]) -> StoreResult<Vec<bool>> {
         let results = self.raw().delete_if(tasks)?;
-        // Tasks behind one that waited may be admitted now: a policy may have kept slots free for it.
+        // Tasks behind the leaving task may be admitted now: a policy may have kept slots free for it.
         let waited =
             tasks.iter().zip(&results).any(|((_, from), gone)| *gone && *from == TaskState::Scheduled);
         self.effects.wakes_admission |= waited;

@@ -65,7 +65,7 @@ where
     S::Report: Send,
 {
     let before = service.undelivered().await;
-    // Its report does not include what came after that step began, so no sleep follows.
+    // Its report does not include later changes, so no sleep follows.
     if before.as_ref().is_some_and(|report| report.as_ref().is_err_and(is_of_runtime)) {
         return before.map_or(Ok(()), |report| report.map(drop));
     }
@@ -88,13 +88,13 @@ where
         let pause = pace.pause(due, now, clock, longest);
         let ignored = pace.ignores_wakes_for().min(pause);
         let _ = timeout(ignored, handle.stopped()).await;
-        // Whether the time is up or the handle was woken, it is time to look.
+        // Whether the time is up or the handle was woken, the next step is due.
         let _ = timeout(pause - ignored, handle.woken_since(seen)).await;
     }
     Ok(())
 }
 
-/// Returns true if no later tick can succeed either.
+/// Returns true if no later tick can succeed.
 fn is_of_runtime(error: &Error) -> bool {
     matches!(error, Error::NoRuntime | Error::RuntimeShutDown)
 }

@@ -12,7 +12,7 @@
 //! # What runs where
 //!
 //! Nothing blocks the runtime. Everything here runs on the host's runtime. (A `PostgresStore` also has small runtimes
-//! of its own, one for each connection in use and one for the thread that listens, so it works without any other.)
+//! of its own: one for each connection in use and one for the thread that listens. So it needs no other.)
 //!
 //! * *Transactions and ticks* block: on files, on locks, on a database. They run on the runtime's blocking
 //!   threads ([`spawn_blocking`](::tokio::task::spawn_blocking)), which it creates as needed: one for each
@@ -31,10 +31,10 @@
 //!
 //! Every future may be dropped at any await. Nothing is lost, and no slot leaks:
 //!
-//! * *A transaction either runs to its end or never begins.* A call that waits for a place when its future is
-//!   dropped is never made. The caller does not know which happened, so it queries the store or repeats the
-//!   call. A verb is idempotent, or fenced by the lease's epoch, so it has no second effect. The exception is
-//!   `clear`: a task that ended again meanwhile runs once more.
+//! * *A transaction either runs to its end or never begins.* If a call waits for a place when its future is dropped,
+//!   it is never made. The caller does not know which happened, so it queries the store or repeats the call. A verb
+//!   is idempotent, or fenced by the lease's epoch, so it has no second effect. The exception is `clear`: a task that
+//!   ended again meanwhile runs once more.
 //! * *A tick runs to its end*, and its report waits for the next call. What an admitter granted to a dropped
 //!   call is returned by its next call. If the admitter is dropped, too, the grants are given back. See
 //!   [`AsyncService`].

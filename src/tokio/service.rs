@@ -14,13 +14,15 @@ use crate::ops::Admission;
 use crate::service::{Admitter, LoopHandle, Service};
 use crate::time::Timestamp;
 
-/// A service for tasks of a tokio runtime. Its ticks run on the runtime's blocking threads, one at a time.
+/// A service for use in tasks of a tokio runtime. Its ticks run on the runtime's blocking threads, one at a
+/// time.
 ///
 /// # Guarantees
 ///
 /// * *A tick that has begun runs to its end, and its report is not lost.* If the future that waits for it is
-///   dropped, the next call of [`Self::tick`] (or [`Self::admit`], or [`drive`](super::drive)) returns that
-///   tick's report instead of starting another. [`Self::undelivered`] returns only such a report.
+///   dropped, the next call returns that tick's report instead of starting another. This holds for
+///   [`Self::tick`], [`Self::admit`] and [`drive`](super::drive). [`Self::undelivered`] returns only such a
+///   report.
 /// * *A report that will never be read is undone* ([`Service::undelivered`]). When the `AsyncService` is
 ///   dropped, grants of an [`Admitter`] that no one received are given back, at once or when the running tick
 ///   has ended. If the store fails at that point, the leases expire.
@@ -54,7 +56,7 @@ where
     desk: Option<Arc<Desk<S>>>,
     /// The tick that runs, or whose report was not taken yet.
     running: Option<Step>,
-    /// What wakes the service's loop, passed to it with the next tick.
+    /// The handle that wakes the service's loop. It is passed to the service with the next tick.
     handle: Option<LoopHandle>,
 }
 
@@ -64,7 +66,7 @@ enum Step {
     Ended(Result<(), JoinError>),
 }
 
-/// The service, and the report of its last tick until it is taken. The last owner to drop it undoes the
+/// The service, and its last tick's report until that is taken. Dropping the last reference undoes the
 /// report.
 struct Desk<S: Service> {
     service: Mutex<S>,
@@ -78,7 +80,7 @@ impl<S: Service> Drop for Desk<S> {
     fn drop(&mut self) {
         if let Some((now, Ok(report))) = self.report.get_mut().take() {
             let service = self.service.get_mut();
-            // Leases that cannot be given back expire, and no one is left to receive the error.
+            // Leases that cannot be given back expire, and no caller is left to receive the error.
             let _ = catch_unwind(AssertUnwindSafe(|| service.undelivered(now, report)));
         }
     }
@@ -126,7 +128,7 @@ where
         work: impl FnOnce(&mut S) -> T + Send + 'static,
     ) -> Result<T> {
         let (runtime, desk) = (current()?, self.desk.clone().ok_or(Error::RuntimeShutDown)?);
-        // The lock alone keeps no order: of two threads with work, the second may take it first.
+        // The lock alone keeps no order: if two threads have work, the second may take it first.
         self.settle().await;
         joined(runtime.spawn_blocking(move || work(&mut desk.service.lock())).await)
     }

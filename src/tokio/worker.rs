@@ -142,9 +142,9 @@ impl Attempt {
     /// Each call of `transaction` begins a transaction, [finishes](Tx::finish) or [registers](Tx::register)
     /// the task under [`Self::lease`], checks the result with [`fenced`](crate::ops::Fenced::fenced), and
     /// commits. It is called again if its error [is retryable](crate::Error::is_retryable), or if the outcome
-    /// of its commit [is unknown](crate::Error::is_indeterminate), after pauses that double up to a second.
-    /// It stops when the lease is lost. So the transaction takes effect once, and neither a deadlock nor a
-    /// lost connection costs the task an attempt.
+    /// of its commit [is unknown](crate::Error::is_indeterminate). The pauses before that double up to a
+    /// second. It stops when the lease is lost. So the transaction takes effect once, and neither a deadlock
+    /// nor a lost connection costs the task an attempt.
     ///
     /// On PostgreSQL, `?` turns errors of tokio-postgres into [`Error`](crate::Error), with the same
     /// distinction. Other errors of the host end the call: wrap them with
@@ -199,13 +199,13 @@ where
     let (runtime, handler) = (runtime.clone(), Arc::new(handler));
     Handler::Spawn(Arc::new(move |attempt: Attempt, done| {
         let (handler, cut) = (Arc::clone(&handler), Box::pin(attempt.until_cut()));
-        // The host's function is called by the task, so that its panic is the attempt's.
+        // The task calls the host's function, so a panic in it fails the attempt.
         let work = Box::pin(async move { handler(attempt).await.into() });
         runtime.spawn(CutOff { work: Some(work), cut, done: Some(done) });
     }))
 }
 
-/// One attempt: the host's future, until it is cut off.
+/// One attempt's future, until it is cut off.
 struct CutOff {
     work: Option<Pin<Box<dyn Future<Output = Outcome> + Send>>>,
     cut: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -234,10 +234,10 @@ impl Future for CutOff {
 }
 
 impl CutOff {
-    /// Passes on the outcome once the host's future is gone, with everything that it held.
+    /// Passes on the outcome after the host's future was dropped, with everything that it held.
     fn ends(&mut self, outcome: Outcome) {
         let work = self.work.take();
-        // The panic hook has printed it, and the outcome stands.
+        // The panic hook has printed it, and the outcome is not affected.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
         if let Some(done) = self.done.take() {
             done.with(outcome);

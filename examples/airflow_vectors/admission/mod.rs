@@ -1,5 +1,5 @@
-//! Rows with answers of `SchedulerJobRunner._executable_task_instances_to_queued` and `Pool.slots_stats` of Airflow
-//! 2.11.2, three successive calls each.
+//! Rows with recorded results of `SchedulerJobRunner._executable_task_instances_to_queued` and `Pool.slots_stats`
+//! of Airflow 2.11.2, for three successive calls each.
 
 mod row;
 mod scene;
@@ -17,7 +17,7 @@ use self::scene::Scene;
 /// Calls per row.
 const CALLS: usize = 3;
 
-/// Compares Airflow's window, in an empty store, with the recorded answers.
+/// Compares Airflow's window, in an empty store, with the recorded results.
 pub(crate) fn check(row: &Value, store: &Arc<dyn Store>) -> Result<(), String> {
     let row = Row::read(row)?;
     let mut scene = Scene::set_up(store, &row)?;
@@ -53,14 +53,14 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, recorded: &T, got: &T) -> Re
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Answer {
     pub(crate) id: Value,
-    /// Places in `tis`, in order of admission, for each tick.
+    /// Indices in `tis`, in order of admission, for each tick.
     pub(crate) admitted: Vec<Vec<usize>>,
 }
 
-/// What three ticks of the crate's own default policy admit in an empty store. `None` for a row with a
+/// Returns what three ticks of the crate's own default policy admit in an empty store. `None` for a row with a
 /// missing DAG.
 ///
-/// The budget of each tick is `executor_slots`; `max_tis` means nothing here.
+/// The budget of each tick is `executor_slots`. `max_tis` is ignored.
 pub(crate) fn by_default_policy(row: &Value, store: &Arc<dyn Store>) -> Result<Option<Answer>, String> {
     let id = row.get("id").cloned().unwrap_or_default();
     let row = Row::read(row)?;

@@ -1,4 +1,4 @@
-//! A row: the complete state of a scheduler, and what it answered to three successive calls.
+//! A row: the complete state of a scheduler, and its results for three successive calls.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use stationmaster::Timestamp;
 #[derive(Deserialize)]
 pub(crate) struct Row {
     pub(crate) max_tis: usize,
-    /// `None` is unlimited. Offered again to each call.
+    /// `None` is unlimited. Available again in each call.
     pub(crate) executor_slots: Option<usize>,
     pub(crate) pools: Vec<Pool>,
     pub(crate) dags: Vec<Dag>,
     pub(crate) runs: Vec<Run>,
     ti_columns: Vec<String>,
     pub(crate) tis: Vec<Ti>,
-    /// None stands for infinity.
+    /// `None` is infinity.
     pub(crate) pool_stats: BTreeMap<String, BTreeMap<String, Option<i64>>>,
-    /// Places in `tis`, in order of admission, for each call.
+    /// Indices in `tis`, in order of admission, for each call.
     pub(crate) admitted: Vec<Vec<usize>>,
-    /// Places in `tis` of what the calls set to failed, sorted.
+    /// Indices in `tis` of the instances that the calls set to failed, sorted.
     pub(crate) failed: Vec<usize>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Dag {
     pub(crate) dag_id: String,
     pub(crate) paused: bool,
     pub(crate) max_active_tasks: u32,
-    /// It has limits on tasks, and its stored definition is gone.
+    /// Whether its stored definition is gone, although it has limits on tasks.
     pub(crate) missing: bool,
     pub(crate) tasks: Vec<Task>,
 }
@@ -100,7 +100,8 @@ impl Row {
         found.ok_or_else(|| format!("there is no run {} of {}", ti.run_id, ti.dag_id))
     }
 
-    /// Whether the scheduler may admit it at all: it is scheduled, its run is running and no backfill, its DAG not paused.
+    /// Returns whether the scheduler may admit it at all: it is scheduled, its run is running and no backfill, and its
+    /// DAG is not paused.
     pub(crate) fn is_candidate(&self, ti: &Ti) -> Result<bool, String> {
         let run = self.run(ti)?;
         let paused = self.dags.iter().any(|dag| dag.dag_id == ti.dag_id && dag.paused);

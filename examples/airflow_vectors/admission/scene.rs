@@ -1,4 +1,4 @@
-//! A row in a store, set up by the operations that a host would have called.
+//! Sets a row up in a store, by the operations that a host would have called.
 //!
 //! | in the row | in the store |
 //! |---|---|
@@ -28,17 +28,17 @@ use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, T
 
 use super::row::{Row, Ti};
 
-/// The holder of every lease; nothing expires while a row is checked.
+/// The length of every lease: nothing expires while a row is checked.
 const LEASE: Duration = Duration::from_secs(1_000_000_000);
-/// Holds what is leased in pools that do not exist.
+/// Holds the leased instances of pools that do not exist.
 const GONE: &str = "gone";
 
 pub(crate) struct Scene<'a> {
     store: &'a Arc<dyn Store>,
     row: &'a Row,
-    /// Scheduled instances that were not admitted or failed yet and are in the store.
+    /// Scheduled instances in the store that were neither admitted nor failed yet.
     waiting: BTreeSet<usize>,
-    /// Scheduled instances that the host keeps to itself.
+    /// Scheduled instances that the host holds back.
     held_back: BTreeSet<usize>,
     calls: i64,
 }
@@ -55,7 +55,7 @@ impl Condition for Anything {
 /// Airflow's name for a number of a pool, and the number; `None` is infinity.
 type Statistic = (&'static str, Option<i64>);
 
-/// Which of the instances become what in the store.
+/// What each of the instances becomes in the store.
 #[derive(Default)]
 struct Parts {
     leased: Vec<usize>,
@@ -75,12 +75,12 @@ fn pool_name(name: &str) -> Result<PoolName> {
     Ok(PoolName::new(format!("airflow:{name}"))?)
 }
 
-/// Some task of a DAG: it has the DAG's limit.
+/// Returns the key of some task of a DAG, which has the DAG's limit.
 fn any_task(dag_id: &str) -> Result<TaskKey> {
     TaskKey::new("airflow", dag_id, "any", "any")
 }
 
-/// The place in `tis` that a task carries as its payload.
+/// Returns the index in `tis` that a task carries as its payload.
 fn place(task: &TaskRecord) -> usize {
     task.payload.parse().unwrap_or(usize::MAX)
 }
@@ -137,7 +137,7 @@ impl<'a> Scene<'a> {
         pools.collect()
     }
 
-    /// Admits, starts and registers what is to be under way.
+    /// Admits, starts and registers the instances that should be in progress.
     fn lease(&self, parts: &Parts) -> Result<()> {
         let mut pools = self.pools(|_| Slots::Unlimited)?;
         pools.push(PoolSpec::new(GONE, Slots::Unlimited)?);
@@ -173,7 +173,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Sizes the pools, defines the limits, and enqueues what waits.
+    /// Sizes the pools, defines the limits, and enqueues the waiting instances.
     fn bound(&self) -> Result<()> {
         let size = |slots: i64| u32::try_from(slots).map_or(Slots::Unlimited, Slots::Limited);
         let mut pools = self.pools(size)?;
@@ -205,7 +205,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// The statistics of a pool, with what the host holds back counted as scheduled.
+    /// Returns the statistics of a pool. Instances that the host holds back count as scheduled.
     pub(crate) fn stats(&self, name: &str) -> Result<Option<[Statistic; 6]>> {
         let stats = self.store.read(|tx| tx.pool_stats(&[pool_name(name)?]))?.pop().flatten();
         let held_back = self.held_back.iter().map(|at| &self.row.tis[*at]).filter(|ti| ti.pool == name);
@@ -227,7 +227,7 @@ impl<'a> Scene<'a> {
         Ok(admitter.budget(usize::MAX).lease(LEASE).policy(policy))
     }
 
-    /// One call, by Airflow's rules.
+    /// Makes one call by Airflow's rules.
     pub(crate) fn call_as_airflow(&mut self) -> Result<(Vec<usize>, Vec<&'a str>)> {
         let missing = self.row.dags.iter().filter(|dag| dag.missing);
         let missing = missing.map(|dag| Ok(limits::workflow(&any_task(&dag.dag_id)?)?));
@@ -235,7 +235,8 @@ impl<'a> Scene<'a> {
         self.call(Policy::AirflowWindow(window))
     }
 
-    /// One tick. Returns the indices of what it admitted, and the DAGs that it found without a definition.
+    /// Runs one tick. Returns the indices of what it admitted, and the DAGs that it found without a
+    /// definition.
     pub(crate) fn call(&mut self, policy: Policy) -> Result<(Vec<usize>, Vec<&'a str>)> {
         self.calls += 1;
         let budget = self.row.executor_slots.unwrap_or(usize::MAX);
@@ -253,7 +254,8 @@ impl<'a> Scene<'a> {
         Ok((admitted, gone))
     }
 
-    /// Fails all scheduled instances of these DAGs, also those that the host holds back; answers their places.
+    /// Fails all scheduled instances of these DAGs, including those that the host holds back. Returns their
+    /// indices.
     pub(crate) fn fail(&mut self, dags: &[&str]) -> Result<Vec<usize>> {
         let mut failed = Vec::new();
         for (at, ti) in self.row.tis.iter().enumerate() {

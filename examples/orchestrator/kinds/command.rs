@@ -1,4 +1,4 @@
-//! A command exits with 0.
+//! A sensor kind: a command exits with 0.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -24,24 +24,24 @@ use super::process::{self, Exit};
 /// | takes longer than its timeout, 5 seconds by default | killed, and unreachable |
 /// | exits with anything else | not yet |
 ///
-/// The command has the environment of the poker's process and its own variables, no input, and its output is
-/// thrown away.
+/// The command has the environment of the poker's process and its own variables, and no input. Its output is
+/// discarded.
 ///
-/// It runs in a process group of its own, under a guard, which is a shell (`/bin/sh`). The whole group is
-/// killed when the command's time is up, and also when the poker's process dies, however it dies. When the
-/// command ends, the processes that it left in the background are asked to end; they may ignore that. What
-/// makes a session or a group of its own is out of reach.
+/// It runs in its own process group, under a guard, which is a shell (`/bin/sh`). The whole group is killed
+/// when the command's time is up, and also when the poker's process dies for any reason. When the command
+/// ends, the processes that it left in the background are asked to end, which they may ignore. A process that
+/// creates its own session or group is out of reach.
 ///
-/// Where the system gives orphans to the poker's process, as it does to the first process of a container,
-/// those of the group are waited for, so that no zombies are left. For those that are out of reach, run the
+/// If the system gives orphans to the poker's process, it waits for those of the group, so that no zombies
+/// are left. The first process of a container gets orphans. For orphans that are out of reach, run the
 /// container with an init (`docker run --init`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CommandSucceeds {
-    /// A program, which is searched in the command's `PATH`, and its arguments.
+    /// A program, which is searched for in the command's `PATH`, and its arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     argv: Vec<String>,
-    /// What a shell runs, if there is no `argv`.
+    /// A text for a shell to run, if there is no `argv`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shell: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ pub(crate) struct CommandSucceeds {
     env: BTreeMap<String, String>,
     #[serde(default = "five_seconds", rename = "timeout_s", with = "seconds")]
     timeout: Duration,
-    /// The exit codes that say that it never will succeed.
+    /// The exit codes that mean that it will never succeed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     fails_on: BTreeSet<i32>,
 }
@@ -72,7 +72,7 @@ impl CommandSucceeds {
         }
     }
 
-    /// Sets its working directory. Default: that of the poker's process.
+    /// Sets its working directory. Default: the poker's.
     #[must_use]
     pub(crate) fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
@@ -86,7 +86,7 @@ impl CommandSucceeds {
         self
     }
 
-    /// Sets how long it may take. Keep it below the poke timeout, which gives up on the poke but cannot kill
+    /// Sets how long it may take. Keep it below the poke timeout, because a poke that is given up cannot kill
     /// the command.
     #[must_use]
     pub(crate) fn timeout(mut self, length: Duration) -> Self {
@@ -94,7 +94,7 @@ impl CommandSucceeds {
         self
     }
 
-    /// The words to run, or what is wrong with the context.
+    /// Returns the words to run, or what is wrong with the context.
     fn words(&self) -> Result<Vec<&str>, String> {
         let words: Vec<&str> = match (self.argv.as_slice(), self.shell.as_deref()) {
             (argv @ [program, ..], None) if !program.is_empty() => argv.iter().map(String::as_str).collect(),
@@ -126,7 +126,7 @@ impl CommandSucceeds {
             Ok(Exit::Code(code @ (126 | 127))) => PokeOutcome::Unreachable(format!(
                 "exit code {code}: no such command on this machine, or no program"
             )),
-            // A shell tells of a signal by a code above 128.
+            // A shell reports a signal as a code above 128.
             Ok(Exit::Code(code @ 129..=192)) => killed(code - 128),
             Ok(Exit::Code(_)) => PokeOutcome::NotYet,
             Ok(Exit::Signal(signal)) => killed(signal),

@@ -1,7 +1,7 @@
-//! Kinds of sensors of our own: a command exits with 0, a port accepts connections.
+//! Our own kinds of sensors: a command exits with 0, a port accepts connections.
 //!
-//! A `command_succeeds` sensor runs what its context says, as the user of the poker's process: only for those
-//! whose sensors may do that.
+//! A `command_succeeds` sensor runs the command in its context as the user of the poker's process. Use it
+//! only if everyone who creates sensors may do that.
 
 mod command;
 mod orphans;
@@ -15,7 +15,7 @@ use stationmaster::service::kinds::Condition;
 pub(crate) use command::CommandSucceeds;
 pub(crate) use tcp::TcpAccepts;
 
-/// Teaches a poker the kinds of this module, under their names.
+/// Registers the kinds of this module with a poker, under their names.
 pub(crate) fn teach(poker: Poker) -> Result<Poker> {
     Ok(poker
         .kind(CommandSucceeds::kind()?, command::command_succeeds)

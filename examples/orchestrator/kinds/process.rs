@@ -1,4 +1,4 @@
-//! Runs a command for a while.
+//! Runs a command for a limited time.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -13,24 +13,24 @@ use super::orphans;
 /// How a command ended.
 pub(super) enum Exit {
     Code(i32),
-    /// The command, or its guard with it.
+    /// The command was killed, perhaps together with its guard.
     Signal(i32),
-    /// Its time was up; it was killed.
+    /// Its time was up, and it was killed.
     Overlong,
 }
 
-/// The words that run a text as a shell does.
+/// The words that make a shell run a text.
 pub(super) const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 
-/// Runs its arguments in the process group of this shell, under a guard that kills the whole group, itself
-/// included, when standard input ends. We hold the other end of that pipe, so the system closes it when we
-/// die, however we die.
+/// Runs its arguments in the process group of this shell. A guard kills the whole group, including itself,
+/// when standard input ends. We hold the other end of that pipe, so the system closes it when we die for any
+/// reason.
 ///
-/// When the command ends, what it left behind in the background is asked to end, too. A byte on standard
-/// output says that all could be started: a shell that cannot fork ends with a code that a command may have,
-/// too.
+/// When the command ends, the background processes that it left are also asked to end. A byte on standard
+/// output means that everything was started: a shell that cannot fork ends with a code that a command may
+/// have, too.
 ///
-/// It sets no variable, so that none of the command's environment is changed.
+/// It sets no variable, so that the command's environment is unchanged.
 const GUARDED: &str = r#"
 exec 3<&0 </dev/null 4>&1 >/dev/null
 { read -r _ <&3; kill -KILL 0; } 4>&- &
@@ -41,7 +41,7 @@ trap '' TERM
 exit "$1"
 "#;
 
-/// Runs these words, the first of them the program, for at most `limit`.
+/// Runs these words, beginning with the program, for at most `limit`.
 pub(super) fn run(
     words: &[&str],
     dir: Option<&Path>,
@@ -54,7 +54,7 @@ pub(super) fn run(
     }
     let child = command.envs(env).stderr(Stdio::null()).spawn();
     let child = child.map_err(|error| match dir {
-        // The system does not tell whether the program or the directory is missing.
+        // The system does not say whether the program or the directory is missing.
         Some(dir) if !dir.is_dir() => io::Error::new(error.kind(), format!("no directory {}", dir.display())),
         _ => error,
     })?;
@@ -65,7 +65,7 @@ pub(super) fn run(
 }
 
 fn command(words: &[&str]) -> Command {
-    // By its path: a command may have a `PATH` of its own.
+    // By its path, because a command may have its own `PATH`.
     let mut command = Command::new(SHELL[0]);
     command.args(["-c", GUARDED, "sh"]).args(words);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
@@ -85,7 +85,7 @@ fn wait_at_most(mut child: Child, limit: Duration) -> io::Result<Exit> {
     }
     if lifeline.is_some() {
         drop(lifeline);
-        // The guard kills them all, unless the command killed it.
+        // The guard kills the whole group, unless the command has killed the guard.
         if let Ok(Some(_)) = wait(&mut child, Duration::from_secs(1)) {
             return ended.map(|_| Exit::Overlong);
         }
@@ -96,7 +96,7 @@ fn wait_at_most(mut child: Child, limit: Duration) -> io::Result<Exit> {
     ended.map(|_| Exit::Overlong)
 }
 
-/// How it ended, if it does so within this time.
+/// Returns how it ended, or `None` if it did not end within this time.
 fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let began = Instant::now();
     let mut pause = Duration::from_millis(1);
@@ -111,8 +111,8 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// Kills the process group that this child leads. The child itself was not waited for, so the number is still
-/// its own.
+/// Kills the process group that this child leads. The child itself was not waited for, so its number cannot
+/// have been reused.
 fn kill_group(child: &Child) {
     let mut killer = Command::new(SHELL[0]);
     killer.args(["-c", "kill -KILL \"-$1\"", "sh", &child.id().to_string()]);
@@ -156,7 +156,7 @@ mod tests {
         let ended = run(&["/bin/sh", "-c", text], Some(dir.path()), &BTreeMap::new(), limit);
         assert!(matches!(ended, Ok(Exit::Overlong)));
         let pid = std::fs::read_to_string(dir.path().join("pid")).unwrap();
-        // Of a process that was killed but not yet waited for the words are empty.
+        // A process that was killed but not yet waited for has no words.
         let words = format!("/proc/{}/cmdline", pid.trim());
         while std::fs::read(&words).is_ok_and(|words| !words.is_empty()) {
             assert!(began.elapsed() < minute(), "the command lives on");

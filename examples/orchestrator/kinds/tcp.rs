@@ -1,4 +1,4 @@
-//! A port accepts connections.
+//! A sensor kind: a port accepts connections.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -11,12 +11,12 @@ use stationmaster::service::PokeRequest;
 use stationmaster::service::kinds::Condition;
 
 /// Waits until a TCP port accepts a connection, which is closed at once. It lands with the address that
-/// answered.
+/// accepted.
 ///
-/// A connection that is refused, reset or takes too long is not yet. A name that does not resolve, or none of
-/// whose addresses can be tried, is [`PokeOutcome::Unreachable`]: there is no route, or this process may not
-/// connect or has too many open files. The time is for all addresses of the name together; resolving it comes
-/// on top, and has no limit but the poke's own.
+/// A connection that is refused, reset or takes too long means "not yet". A name that does not resolve is
+/// [`PokeOutcome::Unreachable`]. So is a name of which no address can be tried: there is no route, or this
+/// process may not connect or has too many open files. The time limit covers all addresses of the name
+/// together. Resolving the name is not included, and is limited only by the poke's own deadline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TcpAccepts {
@@ -30,12 +30,12 @@ fn three_seconds() -> Duration {
 }
 
 impl TcpAccepts {
-    /// Waits for `host:port`, for three seconds a poke.
+    /// Waits for `host:port`, for up to three seconds per poke.
     pub(crate) fn new(address: impl Into<String>) -> Self {
         Self { address: address.into(), connect_timeout: three_seconds() }
     }
 
-    /// How long one poke may try to connect; at least one millisecond is used.
+    /// Sets how long one poke may try to connect. At least one millisecond is used.
     #[must_use]
     pub(crate) fn connect_timeout(mut self, length: Duration) -> Self {
         self.connect_timeout = seconds::clip(length);
@@ -73,11 +73,11 @@ impl TcpAccepts {
     }
 }
 
-/// Returns true if something listens there, and an error if that cannot be determined.
+/// Returns true if a process listens there, and an error if that cannot be determined.
 fn accepts(address: &SocketAddr, limit: Duration) -> io::Result<bool> {
     match TcpStream::connect_timeout(address, limit) {
-        // If no one listens on a port of the range that outgoing connections are given, the system may
-        // give this one that very port, and TCP connects it to itself.
+        // Connecting to an unused port of the range for outgoing connections may connect TCP to itself,
+        // because the system may assign that very port.
         Ok(stream) => Ok(stream.local_addr()? != stream.peer_addr()?),
         Err(error) => match error.kind() {
             ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::TimedOut => Ok(false),
@@ -104,8 +104,8 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// A port of the range of outgoing connections on which nothing listens. Linux gives listeners odd ones
-    /// first, and connections even ones.
+    /// Returns a port in the range of outgoing connections on which no process listens. Linux prefers odd
+    /// ports for listeners and even ones for connections.
     fn closed_port() -> u16 {
         let given = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port() & !1;
         let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();

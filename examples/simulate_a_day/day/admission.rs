@@ -1,4 +1,4 @@
-//! Who works: admission, and what a worker does with what it was granted.
+//! Admission, and what a worker does with the tasks that it was granted.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::calendar::seconds_since;
 use crate::trouble::Trouble;
 
 impl Day<'_> {
-    /// Lets workers admit, those with most free places first, until nothing more can start.
+    /// Lets workers admit, the one with the most free places first, until nothing more can start.
     pub(super) fn admit(&mut self, now: Timestamp) -> Result<(), Trouble> {
         let seen = self.news.seen();
         if self.heard == Some(seen) && self.admit_at.is_none_or(|at| at > now) {
@@ -19,7 +19,7 @@ impl Day<'_> {
             let seen = self.news.seen();
             let live = self.workers.iter_mut().enumerate();
             let live = live.filter_map(|(at, worker)| Some((at, worker.process.as_mut()?)));
-            // Of equals the first.
+            // Among equals, the first one.
             let most = live.min_by_key(|(at, process)| (usize::MAX - process.free(), *at));
             let most = most.filter(|(_, process)| process.free() > 0);
             let (worker, admission, free) = match most {
@@ -43,7 +43,7 @@ impl Day<'_> {
         }
     }
 
-    /// The store told of no news: then no task may fit that did not fit before.
+    /// Called when the store reported no news. Then no task may fit that did not fit before.
     pub(super) fn expect_nothing_fits(&mut self, now: Timestamp) -> Result<(), Trouble> {
         if self.workers.iter().filter_map(|worker| worker.process.as_ref()).all(|process| process.free() == 0)
         {
@@ -56,7 +56,7 @@ impl Day<'_> {
         Ok(())
     }
 
-    /// What a worker does with the tasks it was granted: it starts them, and hands over those that are to wait.
+    /// A worker's part after a grant: it starts the tasks, and registers those that must wait.
     pub(super) fn grant(
         &mut self,
         worker: usize,
@@ -95,7 +95,7 @@ impl Day<'_> {
         if sensors.is_empty() { Ok(()) } else { self.hand_over(&sensors, now) }
     }
 
-    /// The worker sits down to an attempt.
+    /// The worker begins an attempt.
     pub(super) fn work(&mut self, worker: usize, task: TaskRecord, now: Timestamp) {
         let (lease, name) = (task.lease_ref(), task.key.to_string());
         let takes = self.runs.place(&task.key).and_then(|place| self.runs.spec(place).takes_s);

@@ -1,4 +1,4 @@
-//! How attempts end, and what follows from it.
+//! How attempts end, and the consequences.
 
 use stationmaster::ops::{Finish, Finished};
 use stationmaster::run::{RunClose, RunStatus};

@@ -1,8 +1,8 @@
-//! The simulation: services of the crate, a host around them, and a clock that jumps to whatever is due next.
+//! The simulation: the crate's services, a host around them, and a clock that jumps to the next due instant.
 //!
-//! Nothing here waits. All work of an instant is done at that instant, in a fixed order; then the clock is set to the earliest of
-//! what the calendar holds and what the services say they are due for. Every decision (who is admitted, when a retry is due, whose
-//! lease has expired, which sensors have landed) is taken by the services of the crate, over a store of the crate.
+//! Nothing here waits. All work of an instant is done at that instant, in a fixed order. Then the clock is set to the
+//! earliest instant in the calendar or for which a service is due. The crate's services, over one of its stores, make
+//! every decision: who is admitted, when a retry is due, whose lease has expired, which sensors have landed.
 
 mod admission;
 mod ends;
@@ -35,27 +35,28 @@ use crate::trouble::Trouble;
 use crate::worker::Worker;
 use crate::workload::Workload;
 
-/// Longer than any real time that a day takes. A poker measures three of its lengths by the machine's clock: how long a tick waits for
-/// answers, how long a poke may take, and, within its lease, until when pokes may begin. With these, every tick takes up the
-/// answers to all its pokes, however busy the machine is, and what it does follows from its instant alone.
+/// Longer than the real time of any day. A poker measures three lengths by the machine's clock: how long a tick waits
+/// for outcomes, how long a poke may take, and, within its lease, until when pokes may begin. With this length, every
+/// tick processes the outcomes of all its pokes, however busy the machine is. So its result depends only on its
+/// instant.
 const PATIENCE: Duration = Duration::from_secs(3_600);
-/// How many events one tick of the feed's reader hands over.
+/// How many events one tick of the feed's reader delivers.
 const EVENTS: usize = 10_000;
 const POKER_LEASE: Duration = Duration::from_secs(12 * 3_600);
 
-/// The most times that one instant is gone through.
+/// How often one instant may be processed.
 const REPEATS: usize = 10_000;
 
 /// A day that has not ended this long after its last start never will.
 const DRAIN: Duration = Duration::from_secs(30 * 86_400);
 
-/// What the calendar holds. The rest is due when the services say so.
+/// The entries of the calendar. Everything else is due when the services say so.
 #[derive(Debug)]
 enum Event {
     RunStarts {
         workflow: usize,
     },
-    /// A worker comes to the end of an attempt, unless it crashed.
+    /// A worker reaches the end of an attempt, unless it crashed.
     WorkEnds {
         worker: usize,
         lease: LeaseRef,
@@ -82,11 +83,11 @@ pub(crate) struct Counts {
     pub(crate) landed: usize,
     pub(crate) pokes: usize,
     pub(crate) pokes_saved: usize,
-    /// Instants at which something happened.
+    /// The number of instants at which something happened.
     pub(crate) instants: usize,
 }
 
-/// What became of the day. [`crate::verify`] looks whether it may be so.
+/// The result of the day. [`crate::verify`] checks it.
 pub(crate) struct Outcome {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) now: Timestamp,
@@ -116,7 +117,7 @@ pub(crate) struct Day<'a> {
     asker: Admitter,
     upkeep: Upkeep,
     poker: Poker,
-    /// Hands over what came of sensors.
+    /// Delivers the ends of sensors.
     feed: FeedReader,
     told: Receiver<Told>,
     admit_at: Option<Timestamp>,
@@ -126,7 +127,7 @@ pub(crate) struct Day<'a> {
     /// Pools whose sensing tasks keep their slots.
     keeping: BTreeSet<&'a str>,
     orphans: BTreeSet<LeaseRef>,
-    /// Since when tasks that were lost with their worker wait again.
+    /// When tasks that were lost with their worker began to wait again.
     lost_at: BTreeMap<TaskKey, Timestamp>,
     /// The latest instant at which a sensor's landing may be seen.
     seen_by: BTreeMap<TaskKey, Timestamp>,
@@ -185,7 +186,7 @@ impl<'a> Day<'a> {
             calendar,
             workers: (1..=workload.workers.count).map(Worker::new).collect(),
             asker: asker(&store)?,
-            // Nothing holds up this world, and its clock jumps: no grace is needed.
+            // Nothing delays this world, and its clock jumps, so no grace is needed.
             upkeep: Upkeep::new(store.clone()).grace(Duration::ZERO),
             feed,
             told,
@@ -216,7 +217,7 @@ impl<'a> Day<'a> {
     pub(crate) fn run(mut self) -> Result<Outcome, Trouble> {
         let mut repeats = 0;
         while let Some(next) = self.next_instant() {
-            // A service may ask for another tick at once, but not for ever.
+            // A service may ask for another tick at once, but not forever.
             repeats = if next > self.now { 0 } else { repeats + 1 };
             if repeats > REPEATS {
                 self.ledger.violation(next, "services are due again and again, and time stands still".into());
@@ -238,7 +239,7 @@ impl<'a> Day<'a> {
         })
     }
 
-    /// The earliest of what is due; none when the day is over.
+    /// Returns the earliest due instant, or `None` when the day is over.
     fn next_instant(&self) -> Option<Timestamp> {
         let is_over = self.starts_left == 0 && self.open_runs == 0 && self.orphans.is_empty();
         let due = [self.calendar.next(), self.admit_at, self.reap_at, self.poke_at];
@@ -263,7 +264,7 @@ impl<'a> Day<'a> {
             }
             let before = self.counts.sensors;
             self.admit(now)?;
-            // Sensors that were handed over are looked at in the same instant.
+            // New sensors are polled at the same instant.
             if self.counts.sensors == before {
                 return Ok(());
             }
@@ -296,14 +297,14 @@ impl<'a> Day<'a> {
             Event::Back { worker } => {
                 let process = self.workers[worker].start(&self.store, self.workload.workers)?;
                 self.trace.note(now, format_args!("up {}", process.name))?;
-                // Its places are news that no store tells.
+                // Its free places are news that no store reports.
                 self.news.wake();
                 Ok(())
             }
         }
     }
 
-    /// The heartbeats of the workers that live.
+    /// Renews the leases of the living workers.
     fn renew(&mut self, now: Timestamp) -> Result<(), Trouble> {
         for process in self.workers.iter_mut().filter_map(|worker| worker.process.as_mut()) {
             if process.keeper.next_due().is_some_and(|at| at <= now)
@@ -320,18 +321,18 @@ impl<'a> Day<'a> {
 fn poker(store: &Arc<dyn Store>, landings: Landings) -> Result<Poker> {
     let poker = Poker::new(store.clone(), "poker".try_into()?);
     let poker = poker.wait_for_answers(PATIENCE).poke_timeout(PATIENCE).lease(POKER_LEASE);
-    // It hears of registrations, and no one else pokes, so there is nothing to share.
+    // It is woken for registrations, and there is no other poker, so nothing needs to be shared.
     let poker = poker.refresh_every(POKER_LEASE).shards(NonZeroU32::MIN).threads(1);
     Ok(poker.kind(Instance::kind()?, move |request: &PokeRequest| landings.poke(request)))
 }
 
-/// A task whose sensor ended, why, and what became of it.
+/// A task whose sensor ended, why, and its state after that.
 type Told = (TaskKey, &'static str, TaskState);
 
 fn reader(store: &Arc<dyn Store>, tell: Sender<Told>) -> Result<FeedReader> {
     let reader = FeedReader::new(store.clone(), "day".try_into()?, move |event| match event.reason {
         Some(reason) => Ok(tell.send((event.task.clone(), reason.as_str(), event.state))?),
-        // What else ended, its worker has told.
+        // The worker has already reported all other ends.
         None => Ok(()),
     });
     Ok(reader.limit(EVENTS))

@@ -1,4 +1,4 @@
-//! Who waits: tasks become sensors, the poker looks, and landed ones go on.
+//! Waiting: tasks become sensors, the poker polls, and landed tasks continue.
 
 use stationmaster::id::PoolName;
 use stationmaster::sensor::{NewSensor, OnLanded, OnMissed, Settings};
@@ -10,7 +10,7 @@ use super::Day;
 use crate::trouble::Trouble;
 
 impl Day<'_> {
-    /// One cycle of the poker, and what its ends mean to the runs.
+    /// Runs one cycle of the poker, and applies the ends to the runs.
     pub(super) fn poke(&mut self, now: Timestamp) -> Result<(), Trouble> {
         let report = self.poker.tick(now)?;
         self.poke_at = report.next_due;
@@ -33,7 +33,7 @@ impl Day<'_> {
             if let Some((pool, slots)) = self.kept_slots(&task) {
                 self.ledger.give_back(&pool, slots);
             }
-            // Otherwise it waits for slots again: landed and resumed, or to be retried.
+            // Otherwise it waits for slots again, after landing or for a retry.
             if state.is_end() {
                 self.ended(&task, state, now)?;
             }
@@ -41,13 +41,14 @@ impl Day<'_> {
         Ok(())
     }
 
-    /// What a sensing task holds, if its pool lets it.
+    /// Returns what a sensing task holds, if its pool lets it keep slots.
     pub(super) fn kept_slots(&self, key: &TaskKey) -> Option<(PoolName, u32)> {
         let spec = self.runs.spec(self.runs.place(key)?);
         self.keeping.contains(spec.pool.as_str()).then(|| (spec.pool.clone(), spec.pool_slots))
     }
 
-    /// The sensor of a task that is to wait first. A task that comes back from waiting has the landed value.
+    /// Returns the sensor of a task that must wait first. A task that comes back from waiting has the landed
+    /// value.
     pub(super) fn sensor_of(&mut self, task: &TaskRecord, now: Timestamp) -> Result<Option<NewSensor>> {
         let Some(place) = self.runs.place(&task.key) else { return Ok(None) };
         let spec = self.runs.spec(place);
@@ -80,7 +81,7 @@ impl Day<'_> {
             }
         }
         self.counts.sensors += sensors.len();
-        // As a host wakes the loop of its poker.
+        // A host would wake the loop of its poker here.
         self.poke_at = Some(now);
         Ok(())
     }

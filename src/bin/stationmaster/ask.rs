@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use crate::failure::Failure;
 
-/// Returns true if the user wants it. `--yes` says so beforehand. Without a terminal there is no one to ask.
+/// Returns true if the user agrees. `--yes` agrees in advance. Without a terminal, no user can be asked.
 pub fn is_sure(yes: bool, question: &str) -> Result<bool, Failure> {
     let mut err = io::stderr();
     if yes {

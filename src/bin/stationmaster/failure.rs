@@ -1,4 +1,4 @@
-//! Why a command ended early, and the code of the program for it.
+//! Why a command ended early, and its exit code.
 
 use std::io;
 
@@ -6,13 +6,13 @@ use stationmaster::Error;
 
 use crate::text::visible;
 
-/// What was asked for was not found, an audit found a wrong counter, or not everything was changed.
+/// Nothing was found, an audit found a wrong counter, or not everything was changed.
 pub const NOT_ALL: u8 = 1;
 
 /// A failure of a command.
 #[derive(Debug)]
 pub enum Failure {
-    /// The command cannot be run like this.
+    /// The command line is invalid.
     Usage(String),
     /// The store cannot be opened, read or written.
     Store(String),
@@ -25,13 +25,13 @@ impl Failure {
         match self {
             Self::Usage(_) => 2,
             Self::Store(_) => 3,
-            // Who reads has seen enough.
+            // The reader has closed the output because it has seen enough.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::Output(_) => 3,
         }
     }
 
-    /// Returns what to tell, if anything. Errors may quote what tasks said.
+    /// Returns the message to print, if any. Errors may quote texts of tasks.
     pub fn text(&self) -> Option<String> {
         match self {
             Self::Usage(text) | Self::Store(text) => Some(visible(text)),

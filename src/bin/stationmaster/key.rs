@@ -1,4 +1,4 @@
-//! Keys, as they are typed.
+//! Parses typed keys.
 
 use std::io::BufRead;
 
@@ -12,8 +12,8 @@ const FORMS: &str = "a task's key is NAMESPACE WORKFLOW RUN TASK [INDEX], or, if
     NAMESPACE/WORKFLOW/RUN/TASK, or as JSON '[\"prod\",\"nightly\",\"r1\",\"load\"]' or '{\"namespace\":…,\"workflow\":…,\"run\":…,\"task\":…}'; several keys \
     are given as JSON, or one a line on the input with `-`";
 
-/// Returns the keys of tasks that these arguments give: one in parts, any number as JSON, or `-` for JSON lines on
-/// the input.
+/// Returns the keys of tasks in these arguments: one in parts, any number as JSON, or with `-` JSON lines from the
+/// input.
 pub fn tasks(parts: &[String]) -> Result<Vec<TaskKey>, Failure> {
     match parts {
         [only] if only == "-" => lines(std::io::stdin().lock()),
@@ -23,7 +23,7 @@ pub fn tasks(parts: &[String]) -> Result<Vec<TaskKey>, Failure> {
             let index = index.parse().map_err(|_| refused(FORMS))?;
             Ok(vec![TaskKey::new(namespace, workflow, run, task)?.mapped(index)])
         }
-        // As tables show it, if no name holds a `/`.
+        // The form that tables show, if no name contains a `/`.
         [shown, ..] if shown.contains('/') => parts.iter().map(|shown| shown_key(shown)).collect(),
         _ => Err(refused(FORMS)),
     }
@@ -40,7 +40,7 @@ fn shown_key(text: &str) -> Result<TaskKey, Failure> {
     }
 }
 
-/// Returns the keys of runs that these arguments give.
+/// Returns the keys of runs in these arguments.
 pub fn runs(parts: &[String]) -> Result<Vec<RunKey>, Failure> {
     const FORMS: &str = "a run's key is NAMESPACE RUN, or as JSON '[\"prod\",\"nightly-1\"]' or \
         '{\"namespace\":…,\"id\":…}'";
@@ -60,7 +60,7 @@ pub fn runs(parts: &[String]) -> Result<Vec<RunKey>, Failure> {
     }
 }
 
-/// Returns the key as it can be typed.
+/// Returns the key in a form that can be typed.
 pub fn typed(key: &TaskKey) -> String {
     let TaskKey { namespace, workflow, run, task, .. } = key;
     let names = [namespace.as_str(), workflow.as_str(), run.as_str(), task.as_str()];
@@ -69,7 +69,7 @@ pub fn typed(key: &TaskKey) -> String {
     Value::from(parts).to_string()
 }
 
-/// A namespace that begins like JSON is typed as JSON.
+/// Returns true if the argument is JSON. A namespace that begins like JSON must be typed as JSON.
 fn is_json(text: &str) -> bool {
     text.starts_with(['{', '['])
 }
@@ -99,7 +99,7 @@ fn task_of(value: &Value) -> Result<TaskKey, Failure> {
             }
         }
         Value::Object(fields) => {
-            // What this program prints about a task names it in one of these fields.
+            // Lines that this program prints about a task contain its key in one of these fields.
             let inner = ["key", "task"].iter().filter_map(|name| fields.get(*name));
             match inner.into_iter().find(|value| value.is_object()) {
                 Some(key) => task_of(key),

@@ -1,5 +1,5 @@
-//! The program `stationmaster`: shows what is in a store, and changes it. `docs/operating.md` says which question is
-//! answered by which command.
+//! The program `stationmaster`: shows what is in a store, and changes it. `docs/operating.md` lists which command
+//! answers which question.
 
 mod args;
 mod ask;
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::from(NOT_ALL),
         Err(failure) => {
             if let Some(text) = failure.text() {
-                // If this cannot be written, the code still tells.
+                // If this cannot be written, the exit code still reports the failure.
                 let _ = writeln!(io::stderr(), "stationmaster: {text}");
             }
             ExitCode::from(failure.code())
@@ -81,7 +81,7 @@ fn run(cli: &Cli) -> Result<bool, Failure> {
     }
 }
 
-/// Shows it once. While someone watches, a store that fails in a way that may pass is asked again.
+/// Shows the output once. In watch mode, a store whose failure may pass is queried again.
 fn round(view: &mut show::View<'_>, opened: &Opened, style: Style, watches: bool) -> Result<bool, Failure> {
     let mut screen = Screen::new(style, opened.now());
     let found = match view.show(opened.store.as_ref(), &mut screen) {

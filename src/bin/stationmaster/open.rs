@@ -13,7 +13,7 @@ use crate::failure::Failure;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     Reads,
-    /// Reads for as long as it takes.
+    /// Reads everything, for as long as that takes.
     ReadsAll,
     Changes,
     /// Reads for several people at once.
@@ -74,7 +74,8 @@ fn postgres(_: &str, _: &Options, _: Access) -> Result<Opened, Failure> {
     Err(without("PostgreSQL", "postgres"))
 }
 
-/// Nothing is created: a typing error in the name must leave nothing behind. Who only looks does not change the file.
+/// Creates nothing, so that a mistyped name leaves nothing behind. If the command only reads, it does not change the
+/// file.
 #[cfg(feature = "sqlite")]
 fn sqlite(db: &str, options: &Options, access: Access) -> Result<Opened, Failure> {
     use stationmaster::clock::SystemClock;

@@ -1,4 +1,4 @@
-//! What a command shows: tables for people, or JSON lines for programs.
+//! The output of a command: tables for people, or JSON lines for programs.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -15,7 +15,7 @@ use crate::times::when;
 /// Fields of the crate's types that hold a host's own data.
 const HIDDEN: [&str; 4] = ["payload", "value", "context", "attributes"];
 
-/// How it is shown.
+/// How output is formatted.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     json: bool,
@@ -42,7 +42,7 @@ impl Style {
     }
 }
 
-/// A cell of a table. Its text is already visible.
+/// A cell of a table. Its text is already escaped.
 #[derive(Debug, Clone)]
 pub struct Field {
     text: String,
@@ -67,7 +67,7 @@ pub fn maybe(text: Option<impl Display>) -> Field {
     text.map_or_else(|| field(""), field)
 }
 
-/// Returns a cell of JSON, which stays what can be typed.
+/// Returns a cell of JSON, which can still be typed.
 pub fn json(json: &str) -> Field {
     Field { text: visible_json(json), tint: None, is_number: false }
 }
@@ -88,7 +88,7 @@ pub fn state(state: TaskState) -> Field {
     })
 }
 
-/// What one round of a command shows, until it is written.
+/// The output of one round of a command, until it is written.
 #[derive(Debug)]
 pub struct Screen {
     style: Style,
@@ -101,7 +101,7 @@ impl Screen {
         Self { style, now, text: String::new() }
     }
 
-    /// Returns true if programs read it.
+    /// Returns true if the output is for programs.
     pub fn is_json(&self) -> bool {
         self.style.json
     }
@@ -111,7 +111,7 @@ impl Screen {
         self.style.payload
     }
 
-    /// Returns a record as JSON, without what is hidden.
+    /// Returns a record as JSON, without hidden fields.
     pub fn record(&self, record: &impl Serialize) -> Result<Value, io::Error> {
         let mut value = serde_json::to_value(record).map_err(io::Error::other)?;
         if let (false, Value::Object(fields)) = (self.style.payload, &mut value) {
@@ -126,7 +126,7 @@ impl Screen {
         self.text.push('\n');
     }
 
-    /// Adds a table for people. Columns without any text are left out, so that the others have their room.
+    /// Adds a table for people. Columns without any text are omitted, which leaves more room for the others.
     pub fn table(&mut self, heads: &[&str], rows: impl IntoIterator<Item = Vec<Field>>) {
         let rows: Vec<Vec<Field>> = rows.into_iter().collect();
         let has_text =
@@ -141,7 +141,7 @@ impl Screen {
         self.add(&mut table);
     }
 
-    /// Adds one thing for people: a name and a value on each line. Empty values are left out.
+    /// Adds one record for people: a name and a value on each line. Empty values are omitted.
     pub fn sheet(&mut self, lines: impl IntoIterator<Item = (&'static str, Field)>) {
         let mut table = self.plain();
         for (name, value) in lines.into_iter().filter(|(_, value)| !value.text.is_empty()) {
@@ -150,7 +150,7 @@ impl Screen {
         self.add(&mut table);
     }
 
-    /// Adds a sentence for people, which programs do not read. Its text must be visible.
+    /// Adds a sentence for people, which is not in the output for programs. Its text must be visible.
     pub fn say(&mut self, sentence: &str) {
         if !self.style.json {
             self.text.push_str(sentence);
@@ -167,7 +167,7 @@ impl Screen {
         at.map_or_else(|| field(""), |at| self.when(at))
     }
 
-    /// Writes it at once, so that a screen that is shown again does not flicker.
+    /// Writes everything at once, so that a repeated screen does not flicker.
     pub fn write(self) -> io::Result<()> {
         let mut out = io::stdout().lock();
         out.write_all(self.text.as_bytes())?;

@@ -1,4 +1,4 @@
-//! Serves the pages of a store, alone, to this machine.
+//! Serves the pages of a store, by default only to this machine.
 
 use std::fs;
 use std::hint::black_box;
@@ -22,7 +22,7 @@ use crate::open::{Access, open};
 /// The name that a browser sends along with the token.
 const USER: &str = "stationmaster";
 
-/// A token that can be guessed is none.
+/// A shorter token could be guessed.
 const LEAST_TOKEN: usize = 16;
 
 #[derive(Debug, Args)]
@@ -45,9 +45,9 @@ pub struct Serve {
     pub host: Vec<String>,
 }
 
-/// Who is let in.
+/// Decides which requests are allowed.
 struct Guard {
-    /// What the header `Authorization` must be, if there is a token.
+    /// The accepted values of the header `Authorization`, if there is a token.
     answers: Option<[String; 2]>,
     hosts: Vec<String>,
 }
@@ -66,7 +66,7 @@ pub fn run(serve: &Serve, options: &Options) -> Result<bool, Failure> {
         Dashboard::new(Arc::clone(&opened.store)).clock(opened.clock).show_payloads(options.payload);
     if serve.allow_changes {
         board = board.allow_changes(|_| Some("dashboard".into())).log(|change| {
-            // If this cannot be written, the store still has it.
+            // If this cannot be written, the store still has the change.
             let _ = writeln!(std::io::stderr(), "stationmaster: {change}");
         });
     }
@@ -136,8 +136,8 @@ async fn let_in(State(guard): State<Arc<Guard>>, request: Request, next: Next) -
 }
 
 impl Guard {
-    /// A page elsewhere can make its own name lead to this machine, and then ask as if it were one of ours. It cannot
-    /// do so with an address or with `localhost`.
+    /// A page elsewhere can make its own name lead to this machine, and then send requests as if it were one of ours.
+    /// It cannot do that with an address or with `localhost`.
     fn is_known_host(&self, headers: &HeaderMap) -> bool {
         let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return false };
         let host = host.to_ascii_lowercase();
@@ -151,12 +151,12 @@ impl Guard {
     fn knows(&self, headers: &HeaderMap) -> bool {
         let Some(answers) = &self.answers else { return true };
         let sent = headers.get(header::AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
-        // Both are compared, whatever came of the first.
+        // Both are compared, whatever the result of the first.
         answers.iter().fold(false, |known, answer| known | is_equal(sent, answer.as_bytes()))
     }
 }
 
-/// Compares in a time that does not depend on where they differ.
+/// Compares in a time that does not depend on where the two differ.
 fn is_equal(sent: &[u8], secret: &[u8]) -> bool {
     let at = |index: usize| sent.get(index).copied().unwrap_or_default();
     let differs = secret.iter().enumerate().fold(0, |differs, (index, byte)| differs | (byte ^ at(index)));

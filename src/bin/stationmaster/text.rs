@@ -1,20 +1,20 @@
-//! Text that comes from tasks, as it may be shown on a terminal.
+//! Makes texts of tasks safe to show on a terminal.
 //!
-//! Names, messages and payloads are whatever a host enqueued. Control characters could move the cursor, change
-//! colours or the title, and answer questions in the user's place. Characters that reverse the direction of text or
-//! are not visible could make one name look like another. None of them is written as it is.
+//! Names, messages and payloads may contain anything. Control characters could move the cursor, change colours or
+//! the title, and answer questions in the user's place. Characters that reverse the direction of text or are
+//! invisible could make one name look like another. All of them are escaped.
 
 use std::fmt::{Display, Write};
 
-/// Returns the text with every character that is not plainly visible written as an escape: `\n`, `\u{1b}`.
+/// Returns the text with every character that is not plainly visible escaped: `\n`, `\u{1b}`.
 ///
-/// It stays on one line. Letters of all scripts, emoji and wide characters stay as they are.
+/// The result is one line. Letters of all scripts, emoji and wide characters stay unchanged.
 pub fn visible(text: impl Display) -> String {
     let text = text.to_string();
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
         match char {
-            // Escaped in Rust's literals only.
+            // Rust's literals escape these, but a terminal needs no escape.
             '"' | '\'' | '\\' => shown.push(char),
             _ => shown.extend(char.escape_debug()),
         }
@@ -22,8 +22,8 @@ pub fn visible(text: impl Display) -> String {
     shown
 }
 
-/// Returns JSON whose strings have an escape for every character that is not plainly visible. It is the same JSON
-/// to a parser.
+/// Returns JSON with every character in its strings that is not plainly visible escaped. A parser reads the same
+/// JSON.
 pub fn visible_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for char in json.chars() {

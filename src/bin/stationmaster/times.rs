@@ -1,4 +1,4 @@
-//! Instants and lengths, as they are typed and shown.
+//! Typed and shown instants and lengths.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, Utc};
 use stationmaster::Timestamp;
 
-/// An instant as it was typed: it may depend on the present.
+/// An instant as it was typed. It may be relative to the present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     Now,
@@ -63,7 +63,7 @@ impl FromStr for Moment {
     }
 }
 
-/// Returns the length that was typed as a number and a unit.
+/// Parses a length that was typed as a number and a unit.
 pub fn length_of(text: &str) -> Result<Duration, String> {
     let refused = || "a length is a number and a unit: `500ms`, `90s`, `15m`, `3h` or `2d`".to_owned();
     let unit_at = text.find(|char: char| !char.is_ascii_digit() && char != '.').ok_or_else(refused)?;

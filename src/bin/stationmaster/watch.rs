@@ -1,9 +1,9 @@
-//! Shows the same output again and again, until its reader is gone.
+//! Repeats the output until its reader is gone.
 
 use std::io;
 use std::time::Duration;
 
-/// Waits for so long, or until the terminal or the reader of the output has gone. Returns false then.
+/// Waits this long, or until the terminal or the reader of the output is gone. Returns false in that case.
 #[cfg(unix)]
 pub fn wait(length: Duration) -> bool {
     use std::time::Instant;
@@ -21,7 +21,7 @@ pub fn wait(length: Duration) -> bool {
             Ok(0) => return true,
             Ok(_) if watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) => return false,
             Err(error) if error == rustix::io::Errno::INTR => {}
-            // Not everything can be polled everywhere.
+            // Not every output can be polled on every system.
             Ok(_) | Err(_) => {
                 std::thread::sleep(left);
                 return true;
@@ -30,14 +30,14 @@ pub fn wait(length: Duration) -> bool {
     }
 }
 
-/// Waits for so long. That the reader has gone is seen when something is written.
+/// Waits this long. A closed output is noticed at the next write.
 #[cfg(not(unix))]
 pub fn wait(length: Duration) -> bool {
     std::thread::sleep(length);
     true
 }
 
-/// Returns what clears a terminal.
+/// Writes the sequence that clears a terminal.
 pub fn clear(out: &mut impl io::Write) -> io::Result<()> {
     out.write_all(b"\x1b[H\x1b[2J")
 }

@@ -1,4 +1,4 @@
-//! Who admits tasks, for which queues, and what they hold.
+//! Admitters, the queues they serve, and what they hold.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 
 const SHOWN: usize = 100;
 
-/// Of a holder: what it serves, how many leases were found, and when the first of them ends.
+/// For each holder: what it serves, how many leases were found, and when the first of them ends.
 #[derive(Default)]
 struct Row<'a> {
     serving: Option<&'a Serving>,
@@ -22,7 +22,7 @@ struct Row<'a> {
     first: Option<Timestamp>,
 }
 
-/// Those that announced what they serve, and those that hold one of these leases.
+/// Holders that announced what they serve, and those that hold one of these leases.
 pub(super) fn admitters(look: &Look<'_>, serving: &[Serving], leased: &[TaskRecord]) -> Markup {
     let mut rows: BTreeMap<&Holder, Row<'_>> = BTreeMap::new();
     for one in serving {

@@ -1,4 +1,4 @@
-//! What a person should look at: pauses, what is missing, and failures.
+//! What needs attention: pauses, missing services, and failures.
 
 use maud::{Markup, html};
 
@@ -9,12 +9,12 @@ use crate::dashboard::words::{number, visible};
 use crate::task::{TaskCount, TaskState};
 use crate::time::Timestamp;
 
-/// How many queues and pauses are named.
+/// How many queues and pauses are listed.
 const SHOWN: usize = 20;
-/// How far the failures of the last hour are counted.
+/// How far failures of the last hour are counted.
 pub(super) const FAILED: usize = 100;
 
-/// Names queues without a worker, sensors without a poker, and leases without upkeep.
+/// Lists queues without a worker, sensors without a poker, and leases without upkeep.
 pub(super) fn missing(
     look: &Look<'_>,
     queues: &[QueueRecord],
@@ -78,11 +78,11 @@ fn failed(failed: usize) -> Option<Markup> {
     Some(html! { p.notice { (link) " failed in the last hour." } })
 }
 
-/// The section for all of it, which is empty if all is well.
+/// The section for all of it. It is empty if nothing needs attention.
 pub(super) fn section(look: &Look<'_>, paused: &[Subject], missing: Vec<Markup>, of_hour: usize) -> Markup {
     let all: Vec<Markup> = pauses(look, paused).into_iter().chain(missing).chain(failed(of_hour)).collect();
     if all.is_empty() {
-        // It stays in the page, so that the script finds where to put what goes wrong later.
+        // It stays in the page, so that the script finds where to put later problems.
         return html! { div id="attention" data-live {} };
     }
     html! {

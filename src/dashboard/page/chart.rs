@@ -8,7 +8,7 @@ use crate::run::Bucket;
 
 const HEIGHT: f64 = 100.0;
 
-/// One figure of each bucket, with the same as a table.
+/// One number of each bucket, also as a table.
 pub(super) fn chart(id: &str, title: &str, buckets: &[Bucket], figure: impl Fn(&Bucket) -> f64) -> Markup {
     let figures: Vec<f64> = buckets.iter().map(&figure).collect();
     let most = figures.iter().copied().fold(0.0, f64::max);
@@ -46,7 +46,7 @@ pub(super) fn chart(id: &str, title: &str, buckets: &[Bucket], figure: impl Fn(&
 
 /// The numbers of the charts.
 pub(super) fn numbers(buckets: &[Bucket]) -> Markup {
-    // Intervals in which nothing was active have nothing to tell.
+    // Intervals without activity are omitted.
     let some = buckets.iter().rev().filter(|bucket| bucket.active + bucket.starts + bucket.stops > 0);
     let row = |bucket: &Bucket| {
         vec![

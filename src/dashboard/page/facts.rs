@@ -1,4 +1,4 @@
-//! What a task does now, what it waits for, and what it asks for.
+//! What a task does now, what it waits for, and what it needs.
 
 use maud::{Markup, html};
 
@@ -11,12 +11,12 @@ use crate::ops::{Explanation, Position};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-/// How many reasons are listed: a task has at most 8 pools, and of its limits there may be many.
+/// How many reasons are listed. A task has at most 8 pools, but may have many limits.
 const REASONS: usize = 50;
 
 fn waits(look: &Look<'_>, why: &Explanation) -> Markup {
     let first = match why {
-        // The next tick of an admitter makes it ready; one that is long overdue says that there is none.
+        // The next tick of an admitter makes it ready. If it is long overdue, no admitter runs.
         Explanation::NotBefore { due, .. } if *due <= look.now => {
             Some(html! { "a tick: it was due " (both(*due, look.now)) })
         }
@@ -42,7 +42,7 @@ fn waits(look: &Look<'_>, why: &Explanation) -> Markup {
     }
 }
 
-/// Which attempt it is, and how many its retry policy still counts.
+/// The number of the attempt, and how many attempts its retry policy still allows.
 fn attempt(task: &TaskRecord) -> Markup {
     let max = task.retry.max_attempts().map_or_else(|| "any number".to_owned(), |max| max.to_string());
     html! {
@@ -93,7 +93,7 @@ pub(super) fn now_of(look: &Look<'_>, life: &Life) -> Markup {
         let head = match () {
             () if is_of_cancel => "Why it is cancelled",
             () if is_over(task) => "Message",
-            // A grant leaves it, so that the next attempt can be judged by the one before.
+            // A grant keeps it, so that the next attempt can be compared with the previous one.
             () => "Previous message",
         };
         lines.push((head, text(message)));
@@ -108,8 +108,8 @@ fn is_over(task: &TaskRecord) -> bool {
     task.state.is_end() || task.state == TaskState::UpForRetry
 }
 
-/// The instants of the present attempt, or of the last one if that is over. A task keeps the instants of its attempts
-/// until the next ones replace them, so those of an earlier attempt are left out, or are named as such.
+/// The instants of the current attempt, or of the last one if that is over. A task keeps the instants of its attempts
+/// until the next ones replace them. Those of an earlier attempt are omitted or labelled.
 fn instants(life: &Life, now: Timestamp) -> Vec<(&'static str, Markup)> {
     let task = &life.task;
     let mut lines = vec![("Enqueued", both(task.enqueued_at, now))];
@@ -125,7 +125,7 @@ fn instants(life: &Life, now: Timestamp) -> Vec<(&'static str, Markup)> {
     push("Granted", task.queued_at);
     push("First started", task.first_started_at.filter(|first| started.is_some_and(|at| at != *first)));
     push("Started", started);
-    // The attempt's own record says when that ended: its task may have been cancelled or marked later.
+    // The attempt's own record says when it ended. Its task may have been cancelled or marked later.
     let past = life.attempts.iter().rev().find(|past| past.attempt == task.attempt).map(|past| past.ended_at);
     if is_over {
         push("Ended", task.ended_at);

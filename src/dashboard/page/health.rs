@@ -1,4 +1,4 @@
-//! Whether the store is well.
+//! The condition of the store.
 
 use maud::{Markup, html};
 

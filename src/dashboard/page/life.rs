@@ -9,7 +9,7 @@ use crate::dashboard::words::short;
 use crate::task::{PastAttempt, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-/// One stretch of a task's life, which begins where the one before it ends.
+/// One stretch of a task's life. It begins where the previous one ends.
 #[derive(Debug, PartialEq)]
 struct Stretch {
     class: &'static str,
@@ -17,7 +17,7 @@ struct Stretch {
 }
 
 const WAITED: &str = "scheduled";
-/// What the classes mean.
+/// The meanings of the classes.
 const NAMES: [(&str, &str); 5] = [
     (WAITED, "waited"),
     ("running", "runs"),
@@ -26,7 +26,7 @@ const NAMES: [(&str, &str); 5] = [
     ("failed", "ran, and ended otherwise"),
 ];
 
-/// Returns what is known of its life: a task keeps its last attempt, and records are kept of others.
+/// Returns what is known of the task's life: a task keeps its last attempt, and others may be recorded.
 fn stretches(task: &TaskRecord, attempts: &[PastAttempt], now: Timestamp) -> Vec<Stretch> {
     let (mut life, mut at) = (Vec::new(), task.enqueued_at);
     let mut go_on = |class, until: Timestamp| {
@@ -56,10 +56,10 @@ fn stretches(task: &TaskRecord, attempts: &[PastAttempt], now: Timestamp) -> Vec
     life
 }
 
-/// The narrowest stretch that can be seen, of a bar of 100.
+/// The narrowest visible stretch, in a bar of 100.
 const LEAST: f64 = 0.4;
 
-/// Its life as a bar, with the lengths in words.
+/// The task's life as a bar, with the lengths as text.
 pub(super) fn bar_of(task: &TaskRecord, attempts: &[PastAttempt], now: Timestamp) -> Markup {
     let name =
         |class: &str| NAMES.into_iter().find(|(known, _)| *known == class).map_or("", |(_, name)| name);

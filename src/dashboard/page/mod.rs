@@ -1,4 +1,4 @@
-//! The pages: what each asks of the store, and how it shows it.
+//! The pages: what each reads from the store, and how it shows it.
 
 mod admitters;
 mod attention;
@@ -31,15 +31,15 @@ use crate::time::Timestamp;
 pub(super) use parts::task_link;
 pub(super) use tasks::SHOWN as IN_LIST;
 
-/// How often a page that is kept open is asked for again, in seconds.
+/// How often an open page is refreshed, in seconds.
 const REFRESH: u32 = 3;
 
-/// What a page is made from.
+/// What a page is rendered from.
 pub(super) struct Look<'a> {
     pub(super) store: &'a dyn Store,
     pub(super) now: Timestamp,
     pub(super) params: &'a Params,
-    /// What forms carry, if this reader may change something.
+    /// The mark for forms, if this reader may change something.
     pub(super) mark: Option<&'a str>,
     pub(super) shows_payloads: bool,
 }
@@ -50,7 +50,7 @@ pub(super) struct Page {
     pub(super) status: StatusCode,
     /// The address of the page in the navigation that it belongs to.
     under: &'static str,
-    /// Whether it is asked for again and again.
+    /// Whether it is refreshed periodically.
     is_live: bool,
     /// The instant that it shows.
     as_of: Option<Timestamp>,
@@ -58,7 +58,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// A page of the store's present state, which is kept up to date.
+    /// Creates a page of the store's present state, which is kept up to date.
     fn of(look: &Look<'_>, title: impl Into<String>, under: &'static str, main: Markup) -> Self {
         let (title, as_of) = (title.into(), Some(look.now));
         Self { title, status: StatusCode::OK, under, is_live: true, as_of, main }
@@ -69,7 +69,7 @@ pub(super) type View = fn(&Look<'_>) -> Result<Page, Trouble>;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// All pages, by address, with how old what a reader sees may be.
+/// All pages, by address, and how old the shown page may be.
 pub(super) const ALL: [(&str, View, Duration); 8] = [
     ("/overview", overview::view, SECOND),
     ("/tasks", tasks::view, SECOND),
@@ -114,14 +114,14 @@ pub(super) fn whole(page: Page) -> String {
                         }
                     }
                     @if page.is_live {
-                        // The script shows what belongs to it.
+                        // The script shows the part that needs it.
                         div.live id="live" hidden {
                             span id="live-at" {}
                             button type="button" id="live-button" { "Pause updates" }
                         }
                     }
                 }
-                // Only what a reader must know is spoken: not every update.
+                // Screen readers speak only what a reader must know, not every update.
                 p.status id="live-status" role="status" aria-live="polite" {}
                 main id="main" tabindex="-1" data-refresh=[page.is_live.then_some(REFRESH)] {
                     h1 { (page.title) }
@@ -134,7 +134,7 @@ pub(super) fn whole(page: Page) -> String {
     document.into_string()
 }
 
-/// Returns the document that says why there is no page.
+/// Returns the document that explains why there is no page.
 pub(super) fn trouble(trouble: &Trouble) -> String {
     whole(Page {
         title: trouble.status.canonical_reason().unwrap_or("Something is wrong").into(),
@@ -149,7 +149,7 @@ pub(super) fn trouble(trouble: &Trouble) -> String {
     })
 }
 
-/// How many tasks of a change of many are named that it left as they are.
+/// How many unchanged tasks are listed after a change of many.
 const LEFT: usize = 20;
 
 /// Returns the page that follows a change.
@@ -167,7 +167,7 @@ pub(super) fn changed(verb: &str, outcomes: &[Outcome], back: &str) -> Page {
                     strong { (verb) " " (visible(&outcome.subject)) } ": " (visible(&outcome.result))
                 } @else {
                     strong { (verb) ": " (number(outcomes.len() - left.len())) " of " (number(outcomes.len())) " done." }
-                    // With its full stops it also reads well as one line.
+                    // With full stops, it can also be read as one line.
                     @if !left.is_empty() {
                         ul.reasons {
                             @for outcome in left.iter().take(LEFT) {

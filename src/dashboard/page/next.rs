@@ -15,7 +15,7 @@ use crate::id::QueueName;
 use crate::ops::{Admission, AdmitRequest};
 use crate::task::TaskRecord;
 
-/// How many tasks the tick may admit.
+/// The budget of the tick.
 const BUDGET: usize = 50;
 /// How many queues and reasons are shown.
 const SHOWN: usize = 50;
@@ -35,7 +35,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         Some(queue) => format!("Next in queue {}", visible(queue)),
         None => "Next in all queues".to_owned(),
     };
-    // A tick costs more than other pages, so this one is not computed again on its own.
+    // A tick costs more than other pages, so this page is not refreshed automatically.
     Ok(Page { is_live: false, ..Page::of(look, title, "overview", main) })
 }
 

@@ -66,7 +66,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     Ok(Page::of(look, "Overview", "overview", main))
 }
 
-/// How many tasks are in each state, each number a link to them, with these filters.
+/// How many tasks are in each state. Each number links to these tasks, with these filters.
 pub(super) fn states(counts: &[TaskCount], filters: &[(&str, &str)], current: Option<&str>) -> Markup {
     let to =
         |state: &'static str| link("tasks", [("state", state)].into_iter().chain(filters.iter().copied()));
@@ -127,7 +127,7 @@ fn pools_of(
     }
 }
 
-/// The shares that hold the most, and those of which the most waits.
+/// The shares that hold the most, and those with the most waiting tasks.
 fn shares_of(look: &Look<'_>, shares: &[ShareUse], paused: &HashSet<Subject>) -> Markup {
     let mut shown: Vec<&ShareUse> = shares.iter().collect();
     shown.sort_by_key(|used| Reverse((used.held, used.waiting)));
@@ -226,7 +226,7 @@ fn limits_of(
     paused: &HashSet<Subject>,
 ) -> Markup {
     let all = limits.len() + families.len();
-    // Those with the least left first.
+    // Limits with the least room come first.
     limits.sort_by_cached_key(|limit| (limit.open().unwrap_or(i64::MAX), limit.key.clone()));
     let family = |spec: &LimitSpec| {
         let is_paused = paused.contains(&spec.subject());

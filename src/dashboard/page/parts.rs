@@ -1,4 +1,4 @@
-//! What several pages show.
+//! Parts that several pages share.
 
 use maud::{Markup, html};
 
@@ -17,35 +17,35 @@ pub(in crate::dashboard) fn task_link(key: &TaskKey) -> String {
     link("task", params.iter().map(|(name, value)| (*name, value.as_str())))
 }
 
-/// A task's name, which leads to its page.
+/// A task's name, with a link to its page.
 pub(super) fn task(key: &TaskKey) -> Markup {
     let (whole, path) = (visible(key), visible(format!("{}/{}/{}/", key.namespace, key.workflow, key.run)));
     let name = whole.strip_prefix(&path).unwrap_or(&whole);
     html! { a href=(task_link(key)) { span.path { (breakable(&path)) } (breakable(name)) } }
 }
 
-/// A text of parts, which may be broken between them.
+/// A text of several parts that may be broken between them.
 fn breakable(text: &str) -> Markup {
     html! { @for (at, part) in text.split('/').enumerate() { @if at > 0 { "/" wbr; } (part) } }
 }
 
-/// Who holds leases, with a link to them.
+/// A holder of leases, with a link to these leases.
 pub(super) fn holder(name: &Holder) -> Markup {
     html! { a.name href=(link("tasks", [("state", "leased"), ("holder", name.as_str())])) { (visible(name)) } }
 }
 
-/// A text that leads to a list of tasks.
+/// A text with a link to a list of tasks.
 pub(super) fn listed(filters: &[(&str, &str)], text: impl std::fmt::Display) -> Markup {
     html! { a href=(link("tasks", filters.iter().copied())) { (text) } }
 }
 
-/// A number of tasks that leads to them, unless it is 0.
+/// A number of tasks, with a link to them unless it is 0.
 pub(super) fn counted(filters: &[(&str, &str)], count: impl std::fmt::Display) -> Markup {
     let shown = number(count);
     html! { @if shown == "0" { "0" } @else { (listed(filters, shown)) } }
 }
 
-/// Why a task waits. It leads to the tasks that hold what is missing, or to those that wait for it, too.
+/// Why a task waits. Links to the tasks that hold what is missing, or to those that also wait for it.
 pub(super) fn reason(reason: &Reason) -> Markup {
     let text = visible(reason);
     match reason {
@@ -65,7 +65,7 @@ pub(super) fn both(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(iso(at)) { (relative(at, now)) " ·" wbr; " " (absolute(at)) } }
 }
 
-/// Since when a task is in its state, or until when it waits. The instants of its earlier attempts do not count.
+/// When a task entered its state, or until when it waits. The instants of its earlier attempts are ignored.
 pub(super) fn since(task: &TaskRecord, now: Timestamp) -> Markup {
     let (word, at) = match task.state {
         _ if task.due.is_some() => ("due", task.due),
@@ -77,10 +77,10 @@ pub(super) fn since(task: &TaskRecord, now: Timestamp) -> Markup {
     html! { @match at { Some(at) => { (word) " " (when(at, now)) }, None => "–" } }
 }
 
-/// How many characters of a text are shown in a list. The task's page shows all.
+/// How many characters of a text a list shows. The task's page shows all of it.
 const IN_LIST: usize = 200;
 
-/// The begin of a text.
+/// The beginning of a text.
 pub(super) fn begin(text: &str) -> Markup {
     let more = text.chars().nth(IN_LIST).is_some();
     html! { span.message { (visible(text.chars().take(IN_LIST).collect::<String>())) @if more { "…" } } }
@@ -95,7 +95,7 @@ pub(super) fn cancelled() -> Markup {
     html! { span.tag.warn { "cancelled" } }
 }
 
-/// Until when a lease lasts.
+/// When a lease ends.
 pub(super) fn ends(lease: &Lease, now: Timestamp) -> Markup {
     html! {
         (when(lease.expires_at, now))
@@ -104,13 +104,13 @@ pub(super) fn ends(lease: &Lease, now: Timestamp) -> Markup {
     }
 }
 
-/// What the holder of a lease said about its work, and when.
+/// The note of a lease's holder about its work, and its instant.
 pub(super) fn said(lease: &Lease, now: Timestamp) -> Option<Markup> {
     let note = lease.note.as_deref()?;
     Some(html! { (text(note)) @if let Some(at) = lease.noted_at { span.note { (when(at, now)) } } })
 }
 
-/// An instant, relative in the text and absolute in the tip.
+/// An instant, relative in the text and absolute in the tooltip.
 pub(super) fn when(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(iso(at)) title=(absolute(at)) { (relative(at, now)) } }
 }
@@ -130,7 +130,7 @@ pub(super) struct Part {
     pub(super) count: i64,
 }
 
-/// A bar of parts of a total, with its numbers in words for those who do not see it.
+/// A bar of parts of a total. Its numbers are also given as text for screen readers.
 pub(super) fn bar(parts: &[Part], total: Option<i64>) -> Markup {
     let sum: i64 = parts.iter().map(|part| part.count.max(0)).sum();
     let whole = total.unwrap_or(sum).max(sum).max(1);
@@ -162,14 +162,14 @@ pub(super) fn legend(parts: &[(&str, &str)]) -> Markup {
     html! { p.legend { @for (class, name) in parts { span class={ "state " (class) } { (name) } } } }
 }
 
-/// A table of which wide parts can be scrolled, with its name.
+/// A named table whose wide parts can be scrolled.
 pub(super) fn table(caption: &str, heads: &[&str], rows: Vec<Vec<Markup>>, empty: &str) -> Markup {
     html! {
         @if rows.is_empty() {
             p.empty { (empty) }
         } @else {
             div.scroll tabindex="0" role="region" aria-label=(caption) {
-                // A phone shows a row as a card, which without its roles would be no row to a screen reader.
+                // A phone shows a row as a card. Without its role, a screen reader would not treat it as a row.
                 table role="table" {
                     caption { (caption) }
                     thead role="rowgroup" {
@@ -197,14 +197,14 @@ pub(super) fn table(caption: &str, heads: &[&str], rows: Vec<Vec<Markup>>, empty
     }
 }
 
-/// Names and what they stand for.
+/// Names and their values.
 pub(super) fn sheet(lines: Vec<(&str, Markup)>) -> Markup {
     html! {
         dl.sheet { @for (name, value) in lines { div { dt { (name) } dd { (value) } } } }
     }
 }
 
-/// A part of a page that is replaced when it changed.
+/// A part of a page that is replaced when it changes.
 pub(super) fn section(id: &str, title: &str, body: &Markup) -> Markup {
     html! {
         section id=(id) data-live aria-labelledby={ (id) "-title" } {
@@ -222,7 +222,7 @@ const GRACES: [(u64, &str); 5] = [
     (86_400, "1 day"),
 ];
 
-/// What a cancel asks for.
+/// The fields of a cancel.
 pub(super) fn cancel_fields() -> Markup {
     html! {
         div {
@@ -238,7 +238,7 @@ pub(super) fn cancel_fields() -> Markup {
     }
 }
 
-/// A button that resumes, or one that pauses after a second look, if the reader may.
+/// A button that resumes, or one that pauses after a confirmation, if the reader may do that.
 pub(super) fn pause(look: &Look<'_>, kind: &str, name: &str, is_paused: bool) -> Markup {
     let verb = if is_paused { "resume" } else { "pause" };
     let Some(mark) = look.mark else { return html! {} };

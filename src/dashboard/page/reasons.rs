@@ -13,7 +13,7 @@ use crate::store::ReadTx;
 use crate::task::{TaskCount, TaskQuery, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-/// How many ready tasks are asked why they wait.
+/// How many ready tasks are explained.
 const SAMPLE: usize = 500;
 /// How many reasons are shown.
 const SHOWN: usize = 20;
@@ -30,7 +30,8 @@ impl Sample {
     }
 }
 
-/// How many tasks wait for an instant, by the counters: no sample of them hides those that wait for something else.
+/// How many tasks wait for an instant, by the counters. If a sample contained them, they would hide tasks that wait
+/// for something else.
 fn of_instants(counts: &[TaskCount], queues: &[QueueRecord]) -> Vec<(String, u64, Markup)> {
     let later: u64 = queues.iter().map(|queue| queue.waiting.saturating_sub(queue.ready)).sum();
     let retries = counts.iter().find(|count| count.state == TaskState::UpForRetry);

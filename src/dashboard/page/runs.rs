@@ -16,9 +16,9 @@ use crate::run::{
 };
 
 const SHOWN: usize = 50;
-/// The most users who have a row.
+/// The most users with their own row.
 const USERS: usize = 20;
-/// The most runs that are read for a page.
+/// The most runs that a page reads.
 const MOST: usize = 10_000;
 
 const STATUSES: [RunStatus; 9] = [
@@ -33,14 +33,14 @@ const STATUSES: [RunStatus; 9] = [
     RunStatus::Rejected,
 ];
 
-/// The ways in which a run is started: as in an address, for people, and as a value.
+/// The start methods: the name in an address, the name for people, and the value.
 const METHODS: [(&str, &str, StartMethod); 3] = [
     ("manual", "by hand", StartMethod::Manual),
     ("scheduled", "scheduled", StartMethod::Scheduled),
     ("triggered", "triggered", StartMethod::Triggered),
 ];
 
-/// A filter that cannot be asked for keeps the form, so that it can be corrected.
+/// If a filter is invalid, the form stays, so that it can be corrected.
 pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     match found(look) {
         Err(trouble) if trouble.status.is_client_error() => {
@@ -76,7 +76,7 @@ fn found(look: &Look<'_>) -> Result<Page, Trouble> {
         (window.links(look))
         (filter(look, window.zoom()))
         (section("charts", "Over time", &charts(&window, &buckets, is_more)))
-        // Outside of what is replaced, so that it stays open.
+        // It is outside the part that is replaced, so that it stays open.
         details.numbers { summary { "The numbers as a table" }
             div id="numbers" data-live { (numbers(&buckets)) }
         }
@@ -86,7 +86,8 @@ fn found(look: &Look<'_>) -> Result<Page, Trouble> {
     Ok(Page { is_live: window.is_live, ..Page::of(look, "Active runs", "runs", main) })
 }
 
-/// Reads the runs of the window in the order of their starts, and whether there are more than it reads.
+/// Reads the runs of the window in the order of their starts. Also returns whether there are more than it
+/// reads.
 fn read(look: &Look<'_>, query: &ActiveQuery) -> Result<(Vec<RunRecord>, bool), Trouble> {
     let query = query.clone().limit(MOST + 1);
     let mut runs = look.store.read(|tx| tx.active_runs(&query))?;
@@ -107,7 +108,7 @@ fn series(
     Ok(series.finish())
 }
 
-/// The users with the most node-hours in the window. Each name leads to the user's own runs.
+/// The users with the most node-hours in the window. Each name links to the user's own runs.
 fn users(look: &Look<'_>, window: &Window, runs: &[RunRecord], is_more: bool) -> Result<Markup, Trouble> {
     if is_more {
         return Ok(html! { p.empty { "These are too many runs to be counted by user." } });
@@ -198,7 +199,7 @@ fn filter(look: &Look<'_>, zoom: Option<&str>) -> Markup {
     }
 }
 
-/// The id of a run, which leads to its task if it is that of an attempt: see
+/// The id of a run. If the run records an attempt, links to its task: see
 /// [`attempt_run_id`](crate::task::attempt_run_id).
 fn run_id(id: &str) -> Markup {
     let number = id.rsplit_once('@').map(|(_, number)| number);
@@ -225,7 +226,7 @@ fn list(look: &Look<'_>, window: &Window, runs: &[RunRecord], is_more: bool) -> 
             html! { (visible(&run.key.namespace)) "/" (run_id(run.key.id.as_str())) },
             html! {
                 @match &run.workflow {
-                    // A workflow is one of its namespace's.
+                    // A workflow belongs to its namespace.
                     Some(workflow) => a href=(window.with(look, &[
                         ("namespace", run.key.namespace.as_str()), ("workflow", workflow.as_str())])) { (visible(workflow)) },
                     None => "–",
@@ -246,7 +247,7 @@ fn list(look: &Look<'_>, window: &Window, runs: &[RunRecord], is_more: bool) -> 
         }
         row
     };
-    // The list is by start; the latest tell most.
+    // The list is ordered by start. The latest runs are the most useful.
     let rows: Vec<_> = runs.iter().rev().take(SHOWN).map(row).collect();
     let mut heads = vec!["Run", "Workflow", "Status", "Started", "Stopped", "Took", "Nodes", "How"];
     if look.shows_payloads {

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::Look;
 use crate::task::TaskState;
 
-/// The filters that are names, as they are called in an address.
+/// The filters that are names, under their names in an address.
 pub(super) const NAMES: [(&str, &str); 7] = [
     ("namespace", "Namespace"),
     ("workflow", "Workflow"),
@@ -26,13 +26,13 @@ pub(super) const SINCE: [(&str, &str, u64); 5] = [
 
 pub(super) const GROUPS: [&str; 3] = ["waiting", "leased", "ended"];
 
-/// The filters of this address, but for the state and the page.
+/// The filters of this address, without the state and the page.
 pub(super) fn kept<'a>(look: &Look<'a>) -> Vec<(&'static str, &'a str)> {
     let names = NAMES.into_iter().map(|(name, _)| name).chain(["since"]);
     names.filter_map(|name| Some((name, look.params.get(name)?))).collect()
 }
 
-/// Finds one task by what a person has of it.
+/// The form that finds one task by its number or key.
 fn one(look: &Look<'_>) -> Markup {
     html! {
         form.find method="get" action="tasks" role="search" aria-label="One task" {

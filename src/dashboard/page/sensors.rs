@@ -1,4 +1,4 @@
-//! What waits for something outside, and who looks after it.
+//! Sensors, and the workers that look after them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,7 +95,8 @@ fn kinds(worker: &PokerRow) -> String {
 
 fn sharing(all: u64, sensors: &[SensorRecord]) -> Markup {
     let mut kinds: BTreeMap<&str, Kind> = BTreeMap::new();
-    // What each would cost alone, and what those with the same target cost together: as often as the most eager asks.
+    // The cost of each alone, and the cost of those with the same target together, at the shortest of their
+    // intervals.
     let (mut alone, mut together) = (0.0, BTreeMap::<Fingerprint, f64>::new());
     for sensor in sensors {
         let hourly = 3_600.0 / sensor.settings.interval.as_secs_f64().max(0.001);
@@ -120,7 +121,7 @@ fn sharing(all: u64, sensors: &[SensorRecord]) -> Markup {
     if sensors.is_empty() {
         return html! { p.empty { "No sensor waits." } };
     }
-    // The others may wait for the same as these, which the first of a list cannot show.
+    // The others may have the same targets as these, which the first part of a list cannot show.
     let is_sample = all > sensors.len() as u64;
     html! {
         (sheet(vec![

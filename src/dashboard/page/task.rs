@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 
 /// How far the tasks before it are counted.
 const BEFORE: u64 = 1_000;
-/// How many runs of its attempts are read.
+/// How many runs of its attempts the page reads.
 const RUNS: u32 = 20;
 
 pub(super) struct Life {
@@ -36,7 +36,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     of_key(look, &look.params.task()?)
 }
 
-/// Returns the page of the task that a person named.
+/// Returns the page of the task that the user named.
 pub(super) fn named(look: &Look<'_>, text: &str) -> Result<Page, Trouble> {
     let number = match Named::of(text)? {
         Named::Key(key) => return of_key(look, &key),
@@ -98,7 +98,7 @@ fn attempts(look: &Look<'_>, attempts: &[PastAttempt]) -> Markup {
             html! { @if let Some(message) = &past.message { (text(message)) } },
         ]
     };
-    // The latest is the most useful.
+    // The latest comes first, because it is the most useful.
     let rows: Vec<_> = attempts.iter().rev().map(row).collect();
     let heads = ["Attempt", "Became", "Holder", "Began", "Took", "Ended by", "Message"];
     html! {

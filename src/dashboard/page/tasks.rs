@@ -15,10 +15,10 @@ use crate::task::{TaskQuery, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
 pub(in crate::dashboard) const SHOWN: usize = 50;
-/// How often the list goes on to fill a page, if few of the tasks that it passes match.
+/// How many steps of the list a page takes at most, if few of the tasks match.
 const STEPS: usize = 5;
 
-/// A filter that cannot be asked for keeps the form, so that it can be corrected.
+/// If a filter is invalid, the form stays, so that it can be corrected.
 pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     match found(look) {
         Err(trouble) if trouble.status.is_client_error() => {
@@ -75,7 +75,7 @@ fn query(look: &Look<'_>) -> Result<TaskQuery, Trouble> {
         query.ended_since = Some(ended_since(since, look.now)?);
     }
     query.after = params.get("after").map(str::to_owned);
-    // Asked for more, an address without a state means those that can match.
+    // An address without a state, but with other filters, means the states that can match.
     if params.get("state").is_none() {
         query.states.retain(|state| {
             (query.holder.is_none() || state.is_leased()) && (query.ended_since.is_none() || state.is_end())
@@ -106,7 +106,7 @@ fn walk(look: &Look<'_>, mut query: TaskQuery) -> Result<(Vec<TaskRecord>, Optio
     Ok((found, query.after))
 }
 
-/// Who holds a task and what they say, or why it ended as it did.
+/// Who holds a task and the holder's note, or why the task ended as it did.
 fn note(look: &Look<'_>, record: &TaskRecord) -> Markup {
     let is_told = record.state.is_end() || record.state == TaskState::UpForRetry;
     html! {
@@ -119,7 +119,8 @@ fn note(look: &Look<'_>, record: &TaskRecord) -> Markup {
     }
 }
 
-/// The state to which a link of a row narrows the list, if none is chosen: a list without one may read much.
+/// The state to which a row's link narrows the list, if none is chosen. A list without a state may have to
+/// read much.
 fn group(state: TaskState) -> &'static str {
     match state {
         TaskState::Scheduled | TaskState::UpForRetry => "waiting",
@@ -176,12 +177,12 @@ fn list(look: &Look<'_>, tasks: &[TaskRecord], next: Option<&str>) -> Markup {
     }
 }
 
-/// The list with what can be done with the selected tasks, if the reader may.
+/// The list, and if the reader may change tasks, the buttons for the selected ones.
 fn bulk(look: &Look<'_>, tasks: &[TaskRecord], list: Markup, back: &str) -> Markup {
     let Some(mark) = look.mark.filter(|_| !tasks.is_empty()) else { return list };
     html! {
         form method="post" action="change" {
-            // The first button is what the Enter key in a field presses: this one does nothing.
+            // The Enter key in a field presses the first button. This one does nothing.
             button disabled hidden {}
             input type="hidden" name="mark" value=(mark);
             input type="hidden" name="list" value={ "tasks" (back) };

@@ -1,4 +1,4 @@
-//! The window of time that a page of runs shows, and links to others.
+//! The window of time that a page of runs shows, and links to other windows.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ const ZOOM: [(&str, i64, i64); 6] = [
     ("90d", 90 * 86_400, 86_400),
 ];
 
-/// The most bars of a window that is typed.
+/// The most bars of a typed window.
 const BARS: i64 = 96;
 const DAY: i64 = 86_400;
 
-/// What stays in the address when the window changes.
+/// The parameters that stay in the address when the window changes.
 const KEPT: [&str; 5] = ["namespace", "workflow", "user", "method", "status"];
 
-/// A window in whole seconds, and how wide its bars are.
+/// A window in whole seconds, and the width of its bars.
 pub(super) struct Window {
     /// The name of a length, unless both ends were typed.
     zoom: Option<&'static str>,
@@ -49,7 +49,7 @@ impl Window {
         }
     }
 
-    /// A window of whole bars, so that they stay where they are while time goes on.
+    /// A window of whole bars, so that they do not move as time passes.
     fn zoomed(look: &Look<'_>, now: i64) -> Result<Self, Trouble> {
         let zoom = look.params.get("zoom").unwrap_or("24h");
         let (zoom, length, width) = ZOOM
@@ -60,7 +60,7 @@ impl Window {
             None => now,
             Some(until) => {
                 let until: i64 = until.parse().map_err(|_| Trouble::bad("until: a number of seconds"))?;
-                // Beyond the present there is nothing; before 1970 neither.
+                // There are no runs after the present, nor before 1970.
                 until.clamp(0, now)
             }
         };
@@ -91,7 +91,7 @@ impl Window {
         Duration::from_secs(self.width.unsigned_abs())
     }
 
-    /// What a form sends along, so that it keeps the window.
+    /// The value that a form sends along, so that the window stays.
     pub(super) fn zoom(&self) -> Option<&'static str> {
         self.zoom
     }
@@ -118,7 +118,7 @@ impl Window {
         }
     }
 
-    /// A link to the window of this length so much later.
+    /// A link to a window of this length that is moved by this much.
     fn moved(&self, look: &Look<'_>, by: i64) -> String {
         match self.zoom {
             Some(zoom) => {
@@ -139,7 +139,7 @@ impl Window {
         link("runs", kept.chain(filters.iter().copied()))
     }
 
-    /// The fields of a form in which both ends are typed.
+    /// The form fields for typing both ends.
     pub(super) fn fields(look: &Look<'_>) -> Markup {
         html! {
             @for (name, label) in [("from", "From, UTC"), ("to", "To, UTC")] {
@@ -159,7 +159,7 @@ fn to(look: &Look<'_>, window: &[(&str, &str)]) -> String {
     link("runs", window.iter().copied().chain(kept))
 }
 
-/// Reads an instant as browsers send one.
+/// Parses an instant in the format that browsers send.
 fn instant(name: &str, text: &str) -> Result<i64, Trouble> {
     let read = |form| NaiveDateTime::parse_from_str(text.trim_end_matches('Z'), form).ok();
     ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
@@ -175,7 +175,7 @@ fn instant(name: &str, text: &str) -> Result<i64, Trouble> {
 /// The last second of the year 9999.
 const LATEST: i64 = 253_402_300_799;
 
-/// Writes an instant as browsers send one.
+/// Formats an instant as browsers send it.
 fn typed(seconds: i64) -> String {
     let at = DateTime::<Utc>::from_timestamp(seconds.clamp(0, LATEST), 0).unwrap_or_default();
     at.format(if seconds % 60 == 0 { "%Y-%m-%dT%H:%M" } else { "%Y-%m-%dT%H:%M:%S" }).to_string()

@@ -1,4 +1,4 @@
-//! Reads what a log file and the store say about one attempt, as one log.
+//! Reads an attempt's log file and the store's data about it, as one log.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,12 +16,12 @@ use crate::store::{self, Store};
 const INSTANT: usize = "2026-01-01 00:00:00.000".len();
 
 impl FileLog {
-    /// Returns a reader of this attempt's whole life as a sensor. Its first call returns the last `last` lines, each
-    /// further call the lines that came since. A host that follows the log calls it every second or so.
+    /// Returns a reader of this attempt's whole life as a sensor. Its first call returns the last `last` lines. Each
+    /// further call returns the lines since then. A host that follows the log calls it every second or so.
     ///
-    /// The lines are those of the file and those that the store has ([`ReadTx::sensor_log`]), by their instants. An
-    /// event that both describe is one line. If a worker on another machine poked the sensor, its pokes are in a file
-    /// there: a line names the worker. The same line appears if rotation has dropped what the worker wrote here.
+    /// The lines come from the file and from the store ([`ReadTx::sensor_log`]), ordered by their instants. An event
+    /// that both contain is one line. If a worker on another machine poked the sensor, its pokes are in a file there,
+    /// and a line names the worker. The same line appears if rotation has dropped what the worker wrote here.
     ///
     /// # Errors
     ///
@@ -60,9 +60,9 @@ impl FileLog {
         }
     }
 
-    /// Returns all lines, by their instants.
+    /// Returns all lines, ordered by their instants.
     fn whole(&self, store: &dyn Store, task: &TaskKey, attempt: u32) -> Result<Vec<String>> {
-        // The store first: what it knows by then is in the file too, unless the file is elsewhere.
+        // The store first: what it knows by then is also in the file, unless the file is on another machine.
         let mut lives = store::read(store, |tx| sensor_lives(tx, std::slice::from_ref(task)))?;
         let Life { lines, attempt: latest, workers } = lives.pop().unwrap_or_default();
         let workers = if latest == attempt { workers } else { Vec::new() };
@@ -77,19 +77,19 @@ impl FileLog {
             .collect();
         let there: HashSet<&String> = written.iter().collect();
         let known = known.into_iter().filter(|line| !there.contains(line)).collect::<Vec<String>>();
-        // At one instant, first what the file has, then what the store adds.
+        // At the same instant, the file's lines precede the store's.
         let mut all: Vec<String> = written.into_iter().chain(known).chain(elsewhere).collect();
         all.sort_by(|a, b| a.get(..INSTANT).cmp(&b.get(..INSTANT)));
         Ok(all)
     }
 }
 
-/// Returns the lines of a log and of what was put aside of it.
+/// Returns the lines of a log and of its rotated file.
 fn written(path: &Path) -> Vec<String> {
     let mut aside = lines_of(&rotated(path));
     loop {
         let here = lines_of(path);
-        // If the log was put aside between the two, what stood in it before was not read.
+        // If the log was rotated between the two reads, its earlier lines were not read.
         let now = lines_of(&rotated(path));
         if now == aside {
             return aside.into_iter().chain(here).collect();
@@ -98,11 +98,11 @@ fn written(path: &Path) -> Vec<String> {
     }
 }
 
-/// Returns the whole lines of a file; none if there is no such file.
+/// Returns the complete lines of a file. Empty if there is no such file.
 fn lines_of(path: &Path) -> Vec<String> {
     match fs::read(path) {
         Ok(bytes) => {
-            // A line that is being written is not over yet.
+            // The last line may still be being written.
             let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             String::from_utf8_lossy(bytes.get(..whole).unwrap_or_default())
                 .lines()

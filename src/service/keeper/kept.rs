@@ -13,24 +13,24 @@ use crate::bounds::{MAX_NOTE_BYTES, clip_to};
 use crate::lease::LeaseRef;
 use crate::time::Timestamp;
 
-/// What a keeper and the holder of a lease share.
+/// The state that a keeper and the holder of a lease share.
 pub(super) struct Slot {
     pub(super) lease: LeaseRef,
     /// In microseconds.
     expires_at: AtomicI64,
-    /// Stopped when the holder is notified of the loss.
+    /// Stopped when the holder is notified of a loss.
     told: LoopHandle,
-    /// `None` once they were called.
+    /// `None` after they were called.
     calls: Mutex<Option<Vec<Call>>>,
     cancel: Mutex<Cancel>,
-    /// The holder's note that is not written yet, with its instant.
+    /// The holder's unwritten note, with its instant.
     pub(super) note: Mutex<Option<(Timestamp, String)>>,
 }
 
 type Call = Box<dyn FnOnce() + Send>;
 type CancelCall = Box<dyn FnOnce(Timestamp) + Send>;
 
-/// What a holder learns about a cancel of its task.
+/// What the holder knows about a cancel of its task.
 #[derive(Default)]
 struct Cancel {
     deadline: Option<Timestamp>,
@@ -54,17 +54,17 @@ impl Slot {
         self.expires_at.store(at.as_micros(), Ordering::Release);
     }
 
-    /// Notifies the holder. It may call the keeper from there, so no lock is held.
+    /// Notifies the holder. It may call the keeper from its callback, so no lock is held.
     pub(super) fn tell(&self) {
         self.told.stop();
         let calls = self.calls.lock().take();
         for call in calls.into_iter().flatten() {
-            // A panic in one holder's callback must not keep others from being notified. The panic hook has printed it.
+            // A panic in one holder's callback must not prevent notifying the others. The panic hook has printed it.
             let _ = catch_unwind(AssertUnwindSafe(call));
         }
     }
 
-    /// Notifies the holder that its task was cancelled. Returns false if it knew.
+    /// Notifies the holder that its task was cancelled. Returns false if it already knew.
     pub(super) fn tell_cancelled(&self, deadline: Timestamp) -> bool {
         let mut cancel = self.cancel.lock();
         let is_news = cancel.deadline.replace(deadline).is_none();
@@ -161,9 +161,9 @@ impl Kept {
     /// Notes how the work is going, as of this instant. The task's record shows it:
     /// [`Lease::note`](crate::lease::Lease).
     ///
-    /// The note is written with the next renewal, so it costs no extra call, and becomes visible up to a third of a
-    /// lease later. A newer note replaces one that was not written yet. The first [`MAX_NOTE_BYTES`] bytes are kept. A
-    /// note that is not yet written when this is dropped is lost.
+    /// The next renewal writes the note. So it costs no extra call, and becomes visible up to a third of a lease
+    /// later. A newer note replaces one that was not written yet. The first [`MAX_NOTE_BYTES`] bytes are kept. A note
+    /// that is not yet written when this is dropped is lost.
     pub fn note(&self, now: impl Into<Timestamp>, text: impl Into<String>) {
         *self.slot.note.lock() = Some((now.into(), clip_to(MAX_NOTE_BYTES, text.into())));
     }

@@ -105,10 +105,10 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Creates a keeper of leases of this length, at least one millisecond, in this store.
+    /// Creates a keeper for leases of this length, at least one millisecond, in this store.
     ///
-    /// It is for leases that a host grants with [`Tx::admit`](crate::store::Tx::admit), or found after a
-    /// restart. For those of an admitter there is [`Admitter::keeper`](super::Admitter::keeper).
+    /// Use it for leases that a host grants with [`Tx::admit`](crate::store::Tx::admit), or found after a restart. For
+    /// an admitter's leases, use [`Admitter::keeper`](super::Admitter::keeper).
     pub fn new(store: Arc<dyn Store>, lease: Duration) -> Self {
         let shared = Arc::new(Mutex::new(State::new(lease)));
         Self { store, lease, emitter: Emitter::default(), shared }

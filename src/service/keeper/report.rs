@@ -17,7 +17,7 @@ pub struct KeepReport {
     pub renewed: usize,
     /// How many leases another transaction held. The keeper tries them again soon.
     pub busy: usize,
-    /// The leases that the store said were lost, and that were not forgotten before.
+    /// The leases that the store reported as lost, and that were not forgotten before.
     pub lost: Vec<LeaseRef>,
     /// The leases whose holders were notified that their tasks were cancelled.
     pub cancelled: Vec<LeaseRef>,

@@ -1,4 +1,4 @@
-//! The leases of a keeper, which its clones and the holders share.
+//! A keeper's leases, shared by its clones and the holders.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use crate::lease::LeaseRef;
 use crate::lease::keep::LeaseSet;
 use crate::time::Timestamp;
 
-/// What a holder said about its work, and when.
+/// A holder's note about its work, and its instant.
 pub(super) type Note = (LeaseRef, Timestamp, String);
 
-/// What the clones of a keeper and its `Kept` share.
+/// The state that the clones of a keeper and its `Kept` share.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) set: LeaseSet,
-    /// What is known of the leases of the set.
+    /// The leases of the set, and what is known about each.
     entries: HashMap<LeaseRef, Entry>,
     /// When the driver will tick next, as far as is known.
     pub(super) next_tick: Option<Timestamp>,
     /// Wakes the driver.
     pub(super) driver: Option<LoopHandle>,
-    /// How many cancels the driver's handle had counted when the store was last asked, and when that was.
+    /// How many cancels the driver's handle had counted when the store was last asked.
     cancels_seen: u64,
     cancels_heeded_at: Option<Timestamp>,
 }
@@ -31,12 +31,12 @@ pub(super) struct State {
 #[derive(Debug)]
 struct Entry {
     slot: Arc<Slot>,
-    /// How many `Kept` there are of it.
+    /// How many `Kept` it has.
     handles: usize,
 }
 
 impl State {
-    /// Creates it for leases of this length.
+    /// Creates the state for leases of this length.
     pub(super) fn new(length: Duration) -> Self {
         Self {
             set: LeaseSet::new(length),
@@ -48,7 +48,7 @@ impl State {
         }
     }
 
-    /// Adds a handle of this lease. Returns the driver as well if it would tick too late for it.
+    /// Adds a handle of this lease. Also returns the driver if it would tick too late for it.
     pub(super) fn keep(&mut self, lease: LeaseRef, expires_at: Timestamp) -> (Arc<Slot>, Option<LoopHandle>) {
         if let Some(entry) = self.entries.get_mut(&lease) {
             entry.handles += 1;
@@ -64,9 +64,9 @@ impl State {
         (slot, self.driver.clone())
     }
 
-    /// Drops a handle of this lease, and the lease with the last one.
+    /// Drops a handle of this lease. Dropping the last one drops the lease.
     pub(super) fn release(&mut self, slot: &Arc<Slot>) {
-        // A lost lease may have been kept again since.
+        // A lost lease may have been added again since.
         let is_its = |entry: &&mut Entry| Arc::ptr_eq(&entry.slot, slot);
         let Some(entry) = self.entries.get_mut(&slot.lease).filter(is_its) else { return };
         entry.handles -= 1;
@@ -85,10 +85,10 @@ impl State {
         }
     }
 
-    /// Adds a lease. Returns when to ask the store for it.
+    /// Adds a lease. Returns when to renew it.
     fn insert(&mut self, lease: LeaseRef, expires_at: Timestamp) -> Timestamp {
         let due = self.set.insert(lease, expires_at);
-        // Between the grant and this call the task may have been cancelled, and all leases but this one renewed.
+        // Between the grant and this call, the task may have been cancelled and all other leases renewed.
         let granted_at = expires_at - self.set.length();
         match self.cancels_heeded_at.filter(|heeded_at| *heeded_at >= granted_at) {
             Some(_) => self.set.ask_at(lease, granted_at),
@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// Takes the notes that the holders of these leases left since the last call.
+    /// Takes the notes that the holders of these leases wrote since the last call.
     pub(super) fn take_notes(&self, asked: &[LeaseRef]) -> Vec<Note> {
         let note = |lease: &LeaseRef| {
             let (at, text) = self.slot(*lease)?.note.lock().take()?;
@@ -105,7 +105,7 @@ impl State {
         asked.iter().filter_map(note).collect()
     }
 
-    /// Puts notes back that were not written, for the next call. A newer one of the same holder stays.
+    /// Returns unwritten notes to the queue for the next call. A newer note of the same holder has precedence.
     pub(super) fn keep_notes(&self, notes: impl IntoIterator<Item = Note>) {
         for (lease, at, text) in notes {
             if let Some(slot) = self.slot(lease) {

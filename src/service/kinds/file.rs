@@ -115,7 +115,7 @@ impl FileExists {
     }
 }
 
-/// Returns true if the file was last changed this long ago or earlier. A file's time may be too far off for a
+/// Returns true if the file has been unchanged for at least this long. Its time may be outside the range of a
 /// [`Timestamp`].
 fn left_alone(modified: SystemTime, age: Duration, now: Timestamp) -> bool {
     let since_epoch = u64::try_from(now.as_micros()).ok().map(Duration::from_micros);

@@ -19,7 +19,7 @@ use crate::task::TaskState;
 ///
 /// Defaults: it lands on `success`, and fails on `failed`, `skipped` and `cancelled`. The outcome is "not
 /// yet" for a task that does not exist, or is in any other state. A state in both sets lands. An ended task
-/// no longer exists once it was forgotten.
+/// no longer exists after it was forgotten.
 ///
 /// # Examples
 ///

@@ -40,7 +40,7 @@ pub fn registered(observer: &dyn Observer, answers: &[Registered]) {
     count(observer, &REGISTERED, "answer", answers.iter().map(word));
 }
 
-/// Reports each word once, with its count, in the order of first occurrence.
+/// Reports each distinct word with its count, in order of first occurrence.
 fn count(
     observer: &dyn Observer,
     metric: &'static Metric,

@@ -20,21 +20,23 @@ const LABELS: usize = 1_000;
 
 const OTHER: &str = "other";
 
-/// Reports what pools, queues and defined limits hold and what waits there, as gauges.
+/// Reports as gauges what pools, queues and defined limits hold, and what waits for them.
 ///
-/// Call it when the numbers are needed, for example when metrics are scraped. Otherwise nothing is read, and schedulers
-/// of one store need not report the same. `now` decides whether a queue is served. The observer is called within the
-/// transaction. A name that no longer exists is no longer reported: clear the old values before the call.
+/// Call it when the numbers are needed, for example when metrics are scraped. Nothing is read at other times, and
+/// schedulers of one store need not report the same numbers. `now` decides whether a queue is served. The observer is
+/// called within the transaction. A name that no longer exists is no longer reported: clear the old values before the
+/// call.
 ///
-/// Each metric has at most 1,000 labels, the first by their bytes. The rest are summed under the label `other`. Keys of
-/// families have no label, because there may be any number of them. An unlimited pool has no
-/// [`POOL_OPEN`](super::metrics::POOL_OPEN), and a key without a maximum no [`LIMIT_MAX`](super::metrics::LIMIT_MAX).
+/// Each metric has at most 1,000 labels: the first ones in byte order. The rest are summed under the label `other`.
+/// Keys of families have no label, because their number is not bounded. An unlimited pool has no
+/// [`POOL_OPEN`](super::metrics::POOL_OPEN), and a key without a maximum has no
+/// [`LIMIT_MAX`](super::metrics::LIMIT_MAX).
 ///
 /// It costs five store calls, which read pools, queues, defined limits, pauses, and the lanes that have ready tasks.
 ///
 /// # Errors
 ///
-/// Returns [`crate::Error::Store`] if the store fails. Then nothing was reported.
+/// Returns [`crate::Error::Store`] if the store fails. In that case nothing was reported.
 ///
 /// # Examples
 ///
@@ -93,7 +95,7 @@ pub fn capacity(tx: &mut ReadTx<'_>, now: impl Into<Timestamp>, observer: &dyn O
     Ok(())
 }
 
-/// Gauges by one label, which arrive in the order of its bytes.
+/// Gauges with one label, which arrive in its byte order.
 struct Gauges<'a> {
     observer: &'a dyn Observer,
     /// For each metric, how many labels were reported, and the sum of the others.

@@ -1,8 +1,8 @@
 //! Every metric, and what an [`Observer`](super::Observer) receives for it.
 //!
 //! [`ALL`] lists them. Names and labels are part of the crate's interface. Label values are fixed words, except for
-//! `kind`, `pool`, `queue` and `limit`, which are the host's names. There may be any number of kinds of sensors; of the
-//! others, [`capacity`] reports at most 1,000.
+//! `kind`, `pool`, `queue` and `limit`, which are the host's names. The number of kinds is not bounded. Of the other
+//! three, [`capacity`] reports at most 1,000 each.
 //!
 //! | label | values |
 //! |---|---|

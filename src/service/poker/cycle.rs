@@ -15,16 +15,16 @@ use crate::service::observer::{Tick, spans};
 use crate::service::wanted::Wanted;
 use crate::time::Timestamp;
 
-/// A tick should follow within this time while pokes run and nothing would wake its loop.
+/// A tick should follow within this time while pokes run and nothing would wake the loop.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A tick checks within this time whether a poke delays others.
 const LOOK_SOON: Duration = Duration::from_millis(20);
 
-/// The most shards. Each has a row, which workers read when they renew.
+/// The most shards. Each has a row that workers read when they renew.
 const MOST_SHARDS: NonZeroU32 = NonZeroU32::MIN.saturating_add(65_535);
 
-/// The longest that a tick waits, whatever the options say.
+/// The longest wait of a tick, whatever the options say.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 impl Poker {
@@ -42,7 +42,7 @@ impl Poker {
         }
     }
 
-    /// Takes back pokes for which no sensor waits any more and that have not begun.
+    /// Takes back pokes that have not begun and for which no sensor waits any more.
     pub(super) fn withdraw(&mut self) {
         if !self.plan.has_deserted() {
             return;
@@ -53,7 +53,7 @@ impl Poker {
         withdrawn.into_iter().for_each(|group| plan.put_back(group, rules));
     }
 
-    /// Sorts overdue groups: those to poke, those that hang, and those that this worker does not serve.
+    /// Sorts overdue groups into those to poke, those that hang, and those that this worker does not serve.
     fn take_due(&mut self, now: Timestamp, report: &mut PokeReport) {
         let rules = self.rules();
         let mut passed_over: Vec<(GroupRef, Outcome)> = Vec::new();
@@ -68,8 +68,8 @@ impl Poker {
         passed_over.into_iter().for_each(|(group, why)| self.pass_over(group, why, now, report));
     }
 
-    /// Queues the groups to poke, as far as there is room for them, except those of kinds of which too many calls
-    /// hang: they count as unreachable. Returns how many jobs it queued, and how many of this tick it took back.
+    /// Queues the groups to poke, as far as there is room. Kinds with too many hung calls are left out: their groups
+    /// count as unreachable. Returns how many jobs it queued, and how many of this tick it took back.
     fn queue(&mut self, now: Timestamp, report: &mut PokeReport) -> (usize, usize) {
         let rules = self.rules();
         let (mut held_back, mut queued, mut taken_back) = (Vec::new(), 0, 0);
@@ -95,8 +95,8 @@ impl Poker {
         (queued, taken_back)
     }
 
-    /// Passes to the engine what this tick knows, and until when pokes may begin because the leases of its
-    /// shards certainly last.
+    /// Passes this tick's knowledge to the engine, and until when pokes may begin because the leases of its shards
+    /// certainly last.
     fn set_engine(&self, now: Timestamp, began: Instant) {
         let until = self.plan.held().values().map(|share| share.until).min().unwrap_or(now);
         let length = until.saturating_duration_since(now).saturating_sub(self.options.lease / 6);
@@ -105,13 +105,13 @@ impl Poker {
         self.engine.set(Setting { threads, max_hung, knew: self.plan.turn(), until });
     }
 
-    /// Has overdue groups poked, and processes their outcomes until all have arrived or
-    /// [`Self::wait_for_answers`] has passed.
+    /// Polls overdue groups, and processes their outcomes until all have arrived or [`Self::wait_for_answers`] has
+    /// passed.
     fn poke(&mut self, now: Timestamp, began: Instant, report: &mut PokeReport) {
         self.set_engine(now, began);
         let end = Instant::now() + self.options.wait_for_answers.min(LONGEST_WAIT);
         let mut collected = Collected::default();
-        // Jobs of this tick that were queued and have no outcome yet. Outcomes for earlier ticks are processed too, but
+        // Jobs of this tick that were queued and have no outcome yet. Outcomes of earlier ticks are processed too, but
         // the tick waits only for its own. So a long poke delays only the tick that began it.
         let mut open: usize = 0;
         // Queues are bounded, so overdue groups are queued as outcomes make room. The loop ends when the time
@@ -137,8 +137,8 @@ impl Poker {
             if standing.running == 0 && (!standing.may_begin(time) || standing.threads == 0) {
                 return;
             }
-            // An answer ends the sleep. A call that is to be looked at does not, and for one that has not begun yet
-            // that time is not known.
+            // An outcome ends the sleep, but the time to check a call does not. For a call that has not begun, that
+            // time is unknown.
             let soon = (standing.queued > 0).then_some(time + LOOK_SOON);
             self.engine.wait([standing.check_at, soon].into_iter().flatten().fold(end, Instant::min));
         }
@@ -157,9 +157,9 @@ impl Poker {
         }
     }
 
-    /// Returns when the next tick has something to do.
+    /// Returns when the next tick has work.
     fn due_next(&self, now: Timestamp, standing: Standing, waiting: usize) -> Option<Timestamp> {
-        // A worker whose name is taken has nothing to follow.
+        // A worker whose name is taken follows nothing.
         let follow = self.name_taken_until.is_none().then(|| now + self.options.refresh_every);
         let planned = self.plan.next_due(now, self.rules());
         let time = Instant::now();
@@ -173,7 +173,7 @@ impl Poker {
 }
 
 impl Poker {
-    /// Runs one tick, up to where it fails.
+    /// Runs one tick, up to the point where it fails.
     fn cycle(&mut self, now: Timestamp, report: &mut PokeReport) -> Result<()> {
         if self.options.lease < Duration::from_millis(10) {
             return Err(Invalid::Duration { what: "a worker's lease", expected: "at least 10 ms" }.into());

@@ -35,7 +35,8 @@ impl Poker {
         collected.returned.drain(..).for_each(|group| self.plan.returned(group));
     }
 
-    /// Notes what these pokes cost. The outcomes of a call follow one another, and only the first carries its time.
+    /// Records the cost of these pokes. The outcomes of a call are consecutive, and only the first one carries its
+    /// duration.
     fn note_costs(&mut self, answers: &[Answer]) {
         let calls = answers.chunk_by(|_, next| next.took.is_none());
         for call in calls {
@@ -45,7 +46,7 @@ impl Poker {
         }
     }
 
-    /// Handles a due group that is not poked.
+    /// Handles a due group that cannot be poked.
     pub(super) fn pass_over(
         &mut self,
         group: GroupRef,
@@ -75,8 +76,8 @@ impl Poker {
         applied.sensors
     }
 
-    /// Records the ends in the store, where the sensor still belongs to this worker. The next tick retries
-    /// what the store does not accept, and what other transactions held.
+    /// Records the ends in the store, for sensors that still belong to this worker. The next tick retries ends that
+    /// the store did not accept, and those that other transactions held.
     pub(super) fn store_ends(&mut self, now: Timestamp, report: &mut PokeReport) -> Result<()> {
         let mut last = None;
         loop {
@@ -88,7 +89,7 @@ impl Poker {
             let ended = self.store.write(|tx| end_free_sensors(tx, now, &chunk))?;
             for ((lease, ending), ended) in chunk.into_iter().zip(ended) {
                 if ended == EndedSensor::PassedOver {
-                    // As far as is known, it still waits. The next tick tries again.
+                    // As far as is known, the sensor still waits. The next tick tries again.
                     continue;
                 }
                 if ended == EndedSensor::Ended {

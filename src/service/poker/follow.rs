@@ -1,4 +1,4 @@
-//! What a poker reads from the store.
+//! Reads sensors and their changes from the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -12,34 +12,35 @@ use crate::shard::range;
 use crate::store::contract::{SensorQuery, WhichSensors};
 use crate::time::Timestamp;
 
-/// The shards of which a worker has yet to read what waits. It knows some of their sensors, or none.
+/// The shards whose waiting sensors a worker has not fully read. It knows some of their sensors, or none.
 pub(super) type Unread = BTreeMap<u32, Reading>;
 
 /// How far a worker has read a shard.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reading {
-    /// Since when no worker has served it, or those of its kinds that the worker gained. `None` if it gained
+    /// Since when no worker has served the shard, or the kinds of it that this worker gained. `None` if it gained
     /// nothing, and reads the shard again.
     pub(super) left_at: Option<Timestamp>,
-    /// The change up to which it has read what waits.
+    /// The change up to which it has read the waiting sensors.
     after: u64,
-    /// It missed changes of what it has read, and is to read that again.
+    /// It missed changes of sensors that it has read, and must read these again.
     again: bool,
 }
 
 impl Reading {
-    /// Returns what to read of a shard, or of kinds of it, that no worker has served since then.
+    /// Returns how to read a shard, or some of its kinds, that no worker has served since then.
     pub(super) fn gained(left_at: Option<Timestamp>) -> Self {
         Self { left_at, ..Self::default() }
     }
 }
 
 impl Poker {
-    /// Reads what changed in its shards, and what waits in those that are unread. Reads all its shards again if a sensor
-    /// was deleted that had changed since it last looked: it may have missed an end. Returns how many sensors it read.
+    /// Reads the changes in its shards, and the waiting sensors of unread shards. If a sensor was deleted that had
+    /// changed since the last look, an end may have been missed, so it reads all its shards again. Returns how many
+    /// sensors it read.
     ///
-    /// Each page is a separate transaction. Reading ends long before the leases do, and the next tick goes on. It follows
-    /// the changes of what was read, so a page is never read twice for them.
+    /// Each page is a separate transaction. Reading stops long before the leases end, and the next tick continues. It
+    /// follows the changes of what was read, so no page is read twice because of them.
     pub(super) fn follow(&mut self, now: Timestamp) -> Result<usize> {
         let began = Instant::now();
         let changes = latest_changes(&*self.store)?;
@@ -89,7 +90,7 @@ impl Poker {
         Ok(loaded)
     }
 
-    /// Reads a page of the sensors of these shards, and where the next one begins if there is one.
+    /// Reads a page of the sensors of these shards. Also returns where the next page begins, if there is one.
     fn page(
         &self,
         after: u64,
@@ -104,8 +105,8 @@ impl Poker {
         Ok((page, last))
     }
 
-    /// Keeps what a poker needs. Reading must end long before the leases, however slow the log is. What is left out of the
-    /// log, the store has as well.
+    /// Keeps what a poker needs. Reading must end long before the leases, however slow the log is. The store also has
+    /// what is left out of the log.
     fn learn(&mut self, page: Vec<SensorRecord>, began: Instant, now: Timestamp) {
         let (rules, whole) = (self.rules(), self.log.is_some());
         for sensor in page {

@@ -1,4 +1,4 @@
-//! The kinds of sensors that a poker has seen, by small numbers.
+//! The kinds of sensors that a poker has seen, identified by small numbers.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::num::NonZeroUsize;
@@ -7,24 +7,24 @@ use super::poke::Probe;
 use crate::id::SensorKind;
 use crate::sensor::plan::{GroupRef, Slab};
 
-/// This many kinds are kept, used or not.
+/// This many kinds are kept even if unused.
 const FEW: usize = 64;
 
 /// Kinds by number.
 pub(super) struct Kinds {
     numbers: HashMap<SensorKind, u32>,
     kinds: Slab<Kind>,
-    /// At this many kinds it checks which are still used.
+    /// The number of kinds at which it checks which are still used.
     sweep_at: usize,
 }
 
 /// One kind.
 pub(super) struct Kind {
     pub(super) name: SensorKind,
-    /// How it is poked; `None` if this worker does not serve it.
+    /// How it is poked. `None` if this worker does not serve it.
     pub(super) probe: Option<Probe>,
     pub(super) at_once: Option<NonZeroUsize>,
-    /// Due groups that wait for a place in the engine's queue.
+    /// Due groups that wait for room in the engine's queue.
     pub(super) due: VecDeque<GroupRef>,
 }
 
@@ -94,12 +94,12 @@ impl Kinds {
         self.numbers.get(name).copied()
     }
 
-    /// Returns how many due groups wait for a place in the engine's queue.
+    /// Returns how many due groups wait for room in the engine's queue.
     pub(super) fn waiting(&self) -> usize {
         self.kinds.iter().map(|(_, kind)| kind.due.len()).sum()
     }
 
-    /// Takes out the due groups that are not to be kept.
+    /// Removes and returns the due groups that should not be kept.
     pub(super) fn withdraw(&mut self, keep: impl Fn(GroupRef) -> bool) -> Vec<GroupRef> {
         let mut withdrawn = Vec::new();
         for number in self.served() {

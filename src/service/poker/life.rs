@@ -1,7 +1,7 @@
-//! What a poker records about its sensors besides how they end: who took their shards, and outages.
+//! Records a poker's data about its sensors, except their ends: who took their shards, and outages.
 //!
-//! All of it is written with the renewal of its shards, which fences it: a worker that lost a shard records
-//! nothing more about it. No line is written per sensor or per poke.
+//! All of it is written together with the renewal of its shards, which fences it: a worker that lost a shard
+//! records nothing more about it. Nothing is written per sensor or per poke.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,10 +21,10 @@ use crate::sensor::{
 use crate::store::Tx;
 use crate::time::Timestamp;
 
-/// How long two records are kept: outages that ended, and who took kinds that are no longer lent.
+/// How long outages are kept after they ended, and takes of kinds that are no longer lent.
 pub(super) const RECORDS_ARE_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Passes to a log what an outcome means for a sensor.
+/// Reports to a log what an outcome means for a sensor.
 pub(super) fn tell(log: &dyn PokeLog, sensor: &SensorRecord, now: Timestamp, event: Event<'_>) {
     match event {
         Event::Poked(poked) => log.poked(sensor, now, poked),
@@ -49,14 +49,14 @@ pub(super) struct Changed<'a> {
 pub(super) type FormerHolders = BTreeMap<(u32, Option<SensorKind>), Holder>;
 
 impl Poker {
-    /// Passes what happened to a sensor to the log. A faulty log must not delay the sensors.
+    /// Reports an event of a sensor to the log. A faulty log must not delay the sensors.
     pub(super) fn note(&self, sensor: &SensorRecord, at: Timestamp, what: &str) -> usize {
         let Some(log) = self.log.as_deref() else { return 0 };
         usize::from(catch_unwind(AssertUnwindSafe(|| log.noted(sensor, at, what))).is_err())
     }
 
-    /// Notes that a sensor registered, that its shard was taken over, or that something else ended it. Called
-    /// before the plan learns of it.
+    /// Reports that a sensor registered, that its shard was taken over, or that something else ended it. Must
+    /// be called before the plan learns of it.
     pub(super) fn note_arrival(
         &mut self,
         sensor: &SensorRecord,
@@ -73,7 +73,7 @@ impl Poker {
             lines.push((now, life::ENDED_ELSEWHERE.to_owned()));
         } else if sensor.state == SensorState::Waiting {
             let of = |kind: Option<&SensorKind>| self.former_holders.get(&(shard, kind.cloned()));
-            // A sensor that registered after the former worker was gone had no worker.
+            // A sensor that registered after the former worker had gone had no worker.
             let former = left_at.filter(|left_at| sensor.registered_at < *left_at);
             let former = former.and_then(|_| of(Some(&sensor.kind)).or_else(|| of(None)));
             lines.push(match former {
@@ -117,7 +117,7 @@ impl Poker {
         let mut told = self.outages_to_tell(now);
         told.retain(|row| written.contains(&rules.shard(row.fingerprint)));
         if told.len() > OUTAGES_AT_ONCE {
-            // Those of shards that it releases come first, because it forgets them.
+            // Outages in shards that it releases come first, because it forgets them.
             let is_released = |row: &OutageRow| released.contains(&rules.shard(row.fingerprint));
             told.sort_by_key(|row| !is_released(row));
             told.truncate(told.partition_point(is_released).max(OUTAGES_AT_ONCE));
@@ -128,7 +128,7 @@ impl Poker {
         Ok(told)
     }
 
-    /// Records which shards this worker took. Returns what is known of those that it gained: the ongoing
+    /// Records which shards this worker took. Returns what is known about those that it gained: the ongoing
     /// outages, and who held them before.
     pub(super) fn take_over(
         &self,
@@ -163,21 +163,21 @@ impl Poker {
         let renewed = self.alive_until.map_or(Timestamp::MAX, |until| until - self.options.lease);
         for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains_key(&take.shard)) {
             let of = (take.shard, take.kind.clone());
-            // The lender has noted what it lent to this worker since its last renewal.
+            // The lender has recorded what it lent to this worker since the last renewal.
             if take.kind.is_none() || take.holder != me.name || take.at <= renewed {
                 former.insert(of.clone(), take.holder.clone());
             }
             last.insert(of, take);
         }
         let left_at = |shard: &u32| gained.get(shard).copied().flatten().unwrap_or(now);
-        // Leaves out shards that the store says it holds already, and that it lost only from memory.
+        // Excludes shards that the store already lists as its own: it lost them only from memory.
         let is_mine = |write: &&ShardWrite| write.lease.holder.as_ref() == Some(&me.name);
         let taken = writes.iter().filter(is_mine).filter(|write| write.was != write.lease.epoch);
         let take =
             |write: &ShardWrite| ShardTake::new(&write.lease, me, now).left_at(left_at(&write.lease.shard));
         let mut takes: Vec<ShardTake> = taken.map(take).collect();
-        // Kinds that were once lent, and that now belong to this worker along with their shard. Each is noted
-        // only once.
+        // Kinds that were once lent, and now belong to this worker together with their shard. Each is
+        // recorded only once.
         for ((shard, kind), take) in last.into_iter().filter(|(_, take)| take.holder != me.name) {
             let scope = mine.get(&shard).filter(|scope| matches!(scope, Scope::Except(_)));
             if kind.is_some_and(|kind| scope.is_some_and(|scope| scope.has(&kind))) {

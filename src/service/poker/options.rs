@@ -8,7 +8,7 @@ use crate::base::setters;
 use crate::sensor::SmartSensorConfig;
 use crate::shard::DEFAULT_CODES;
 
-/// What the setters of a [`Poker`] set; their documentation says what each means.
+/// The settings of a [`Poker`]. The setters document them.
 #[derive(Debug, Clone)]
 pub(super) struct Options {
     pub(super) shard_codes: NonZeroU32,
@@ -66,8 +66,8 @@ impl Poker {
     setters! {
         /// Sets the number of shard codes (Airflow: `shard_code_upper_limit`). Default: 10,000.
         shard_codes(codes: NonZeroU32) { options.shard_codes = codes }
-        /// Sets into how many shards the codes are split (Airflow: `shards`). At most this many workers share
-        /// the work. Default: 16, at most 65,536.
+        /// Sets how many shards the codes are divided into (Airflow: `shards`). At most this many workers share the
+        /// work. Default: 16, at most 65,536.
         shards(shards: NonZeroU32) { options.shards = shards }
         /// Sets the most shards that a worker holds. Default: no limit. Shards that no worker may hold are not
         /// poked ([`PokeReport::unclaimed`](super::PokeReport::unclaimed)).
@@ -113,9 +113,9 @@ impl Poker {
         /// Sets how long sensors tolerate an unreachable target, from the first such outcome on. Default: 130
         /// minutes, as in Airflow.
         retry_window(length: Duration) { options.retry_window = length }
-        /// Sets the longest pause between pokes of an unreachable target. The pause doubles as the outage lasts:
-        /// a target of interval `i` is poked about `i`, `3i`, `7i` … after it began. With zero the pause does not grow:
-        /// it is poked at its interval. Default: ten minutes.
+        /// Sets the longest pause between pokes of an unreachable target. The pause doubles as the outage lasts: a
+        /// target of interval `i` is poked about `i`, `3i`, `7i` … after it began. With zero the pause does not grow,
+        /// and the target is poked at its interval. Default: ten minutes.
         max_pause(length: Duration) { options.max_pause = length }
     }
 

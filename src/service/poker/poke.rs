@@ -1,4 +1,4 @@
-//! One poke: the host's part, and how it is registered.
+//! The host's poke, and its registration.
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,10 +16,10 @@ use crate::time::Timestamp;
 /// The longest message of a poke that is stored, in characters.
 const MAX_MESSAGE_CHARS: usize = 16 * 1024;
 
-/// The most futures of a kind in flight at once, unless the host sets another limit.
+/// The default for the most futures of a kind in flight.
 const FUTURES_AT_ONCE: usize = 1_000;
 
-/// Checks whether what a kind of sensor waits for has come. The host writes one per kind.
+/// Checks whether the condition of a kind of sensor is met. The host implements one per kind.
 ///
 /// A poke runs on a thread of the poker. Give the calls that it makes their own timeouts. A poke that passes
 /// its deadline counts as [`PokeOutcome::Unreachable`], and its thread is lost until it returns. A panic is
@@ -157,7 +157,7 @@ pub trait PokeLog: Send + Sync {
     }
 }
 
-/// How a kind is poked, by calls of at most this many targets. All of a host's pokes are registered as one of these.
+/// How a kind is poked: in calls of at most this many targets. All of a host's pokes are registered as one of these.
 #[derive(Clone)]
 pub(crate) struct Probe {
     pub(super) at_most: usize,
@@ -180,7 +180,7 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// A poke that is a future, and the runtime on which it runs.
 #[cfg_attr(not(feature = "tokio"), allow(unreachable_pub))]
 pub(crate) trait AsyncProbe: Send + Sync {
-    /// Returns a future that pokes once for each request. The call itself runs none of the host's code.
+    /// Returns a future that pokes once for each request. Calling this runs none of the host's code.
     fn look(&self, requests: Vec<PokeRequest>) -> BoxFuture<Vec<PokeOutcome>>;
 
     /// Spawns a task on the runtime. Drops it if the runtime was shut down.
@@ -213,7 +213,7 @@ impl Probe {
         Self { at_most: at_most.get(), how: How::Runtime(Arc::new(probe)) }
     }
 
-    /// Returns how many calls run at once, unless the host sets another limit. Threads limit themselves.
+    /// Returns the default for the number of concurrent calls. Threads limit themselves.
     pub(super) fn usual_at_once(&self) -> usize {
         match self.how {
             How::Threads(_) => usize::MAX,

@@ -17,20 +17,20 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PokeReport {
-    /// Shards that this worker holds. A shard of which it was only lent kinds counts for its owner.
+    /// Shards that this worker holds. A shard with only lent kinds counts for its owner.
     pub shards: u32,
     /// Shards that no worker held when it last renewed. Workers may still come back for them, or every worker
     /// holds as many as it may ([`most_shards`](super::Poker::most_shards)). Their sensors are not poked.
     pub unclaimed: u32,
-    /// Until when another poker with its name counts as alive. Until then this one holds nothing. It is due
-    /// at this instant, and then takes over unless the other has renewed. `None` if the name is its own.
+    /// Until when another poker with its name counts as alive. This one holds nothing until then. It is due at this
+    /// instant, and takes over unless the other has renewed. `None` if the name is its own.
     pub name_taken_until: Option<Timestamp>,
     /// Sensors in its memory.
     pub sensors: usize,
     /// Poke groups, that is distinct targets, in its memory.
     pub groups: usize,
-    /// Shards of which it took over all or some kinds in this tick: at its start, from a worker that left or died, or as
-    /// a loan.
+    /// Shards that it took over in this tick, fully or for some kinds: at its start, from a worker that left or died,
+    /// or as a loan.
     pub gained: usize,
     /// Sensors read from the store: registered, changed or ended since the last tick, or taken over.
     pub loaded: usize,
@@ -59,7 +59,7 @@ pub struct PokeReport {
     /// Sensors whose target was unreachable for longer than they tolerate
     /// ([`retry_window`](super::Poker::retry_window)).
     pub gave_up: usize,
-    /// Sensors that were due, of kinds for which this worker has no poke. They time out, but are not poked.
+    /// Due sensors of kinds for which this worker has no poke. They time out, but are not poked.
     pub unknown_kind: usize,
     /// The sensors in its memory whose kind no live worker serves, by kind. They only time out. A worker that
     /// has just started may include kinds that others serve, until its next renewal.
@@ -69,8 +69,8 @@ pub struct PokeReport {
     pub backed_off: usize,
     /// How often the log panicked ([`PokeLog`](super::PokeLog)).
     pub log_panics: usize,
-    /// Groups that are due at the end of the tick and wait for a thread, or for a place among the calls of
-    /// their kind.
+    /// Groups that are still due at the end of the tick and wait for a thread, or for one of their kind's concurrent
+    /// calls.
     pub waiting: usize,
     /// Groups whose poke had begun by the end of the tick and had neither returned nor passed its deadline.
     pub in_flight: usize,
@@ -84,9 +84,9 @@ pub struct PokeReport {
     /// How long the tick took.
     #[serde(rename = "duration_s", with = "crate::seconds")]
     pub duration: Duration,
-    /// What sharing saves: the kinds that were poked in this tick, each with its [`sensors`](Self::sensors) and
-    /// [`groups`](Self::groups) in memory, its [`poked`](Self::poked) and [`saved`](Self::saved), and as
-    /// [`duration`](Self::duration) how long its calls took in total. Their other numbers are zero.
+    /// What sharing saves, for each kind that was poked in this tick: its [`sensors`](Self::sensors) and
+    /// [`groups`](Self::groups) in memory, its [`poked`](Self::poked) and [`saved`](Self::saved), and the total length
+    /// of its calls as [`duration`](Self::duration). The other numbers are zero.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub by_kind: BTreeMap<SensorKind, Self>,
     /// For one kind: how often its pokes ended with each outcome.
@@ -122,7 +122,7 @@ impl PokeReport {
 }
 
 impl Reported for PokeReport {
-    /// Emits what was done, which counts even if the tick failed later.
+    /// Emits the work done, which counts even if the tick failed later.
     fn emit(&self, to: &Emitter) {
         let counters = [
             (&POKES_LATE, self.late),

@@ -1,4 +1,4 @@
-//! What sharing saves, per kind.
+//! What sharing pokes saves, per kind.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::sensor::PokeOutcome;
 use crate::sensor::plan::Outcome;
 use crate::service::observer::metrics::{POKE_GROUPS, SENSORS};
 
-/// The kinds last shown to the observer, with their sensors and groups.
+/// The kinds that were last reported to the observer, with their sensors and groups.
 pub(super) type ToldKinds = BTreeMap<SensorKind, (usize, usize)>;
 
 impl PokeReport {
-    /// Returns one word for how a poke ended.
+    /// Returns the word for the outcome of a poke.
     pub(super) fn word(outcome: &Outcome) -> &'static str {
         match outcome {
             Outcome::Answered(PokeOutcome::Landed(_)) => "landed",
@@ -25,7 +25,7 @@ impl PokeReport {
         }
     }
 
-    /// Counts a poke of this kind with this outcome, which this many sensors share.
+    /// Counts a poke of this kind with this outcome that this many sensors share.
     pub(super) fn count_shared(
         &mut self,
         kind: &SensorKind,
@@ -46,7 +46,7 @@ impl PokeReport {
 }
 
 impl Poker {
-    /// Completes the numbers of the kinds that were poked, and names those that no worker serves.
+    /// Completes the numbers of the kinds that were poked, and adds those that no worker serves.
     pub(super) fn count_kinds(&self, report: &mut PokeReport) {
         for number in self.plan.by_kind().keys().filter(|kind| !self.kinds.serves(**kind)) {
             let (sensors, _) = self.plan.by_kind().get(number).copied().unwrap_or_default();
@@ -63,7 +63,7 @@ impl Poker {
         }
     }
 
-    /// Emits the sensors and groups of each kind for which they changed.
+    /// Emits the numbers of sensors and groups of each kind if they changed.
     pub(super) fn emit_kinds(&mut self) {
         if !self.emitter.has_observer() {
             return;

@@ -1,4 +1,4 @@
-//! Which shards a poker holds.
+//! The shards that a poker holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,17 +19,17 @@ use crate::time::Timestamp;
 /// How long expired workers stay visible in the store.
 const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// The most workers that one renewal forgets.
+/// The most workers that one renewal deletes.
 const WORKERS_FORGOTTEN: usize = 100;
 
-/// The shards that a worker took, or of which it took kinds. Each has the instant since which no worker has
-/// served them, or `None` if none ever has.
+/// The shards that a worker took, fully or for some kinds. Each has the instant since which no worker has served it,
+/// or `None` if none ever has.
 pub(super) type Gained = BTreeMap<u32, Option<Timestamp>>;
 
 /// The kinds that a worker pokes, by shard.
 pub(super) type Scopes = BTreeMap<u32, Scope<SensorKind>>;
 
-/// Waits for other pokers with this name that renew or leave. Each of them decides by which one wrote last.
+/// Serializes pokers with this name that renew or leave. Each of them decides by which one wrote last.
 pub(super) fn take_turns(tx: &mut Tx<'_>, name: &Holder) -> Result<()> {
     tx.raw().serialize(&[&format!("stationmaster poker {name}")])?;
     Ok(())
@@ -47,7 +47,7 @@ struct Holding {
     told: Vec<OutageRow>,
     /// Ongoing outages in the shards gained.
     found: Vec<OutageRow>,
-    /// Who held the shards gained before this worker, as far as it is remembered.
+    /// Who held the gained shards before this worker, as far as known.
     former: FormerHolders,
 }
 
@@ -158,8 +158,8 @@ impl Poker {
         })
     }
 
-    /// Leaves in each shard that is released unread the instant since which no worker has served it. So the
-    /// worker that takes the shard learns it.
+    /// Stores in each shard that is released unread since when no worker has served it, for the worker that takes it
+    /// next.
     pub(super) fn leave_unread_as_found(&self, writes: &mut [ShardWrite]) {
         for ShardWrite { lease, .. } in writes.iter_mut().filter(|write| write.lease.holder.is_none()) {
             if let Some(left_at) = self.unread.get(&lease.shard).and_then(|reading| reading.left_at) {
@@ -168,7 +168,7 @@ impl Poker {
         }
     }
 
-    /// Returns the shards in which this worker should poke more than it has in memory.
+    /// Returns the shards in which this worker should poke sensors that it does not have in memory.
     fn gained(&self, held: &Scopes, leases: &[ShardLease], now: Timestamp) -> Gained {
         let mut gained = Gained::new();
         for (shard, scope) in held {
@@ -220,7 +220,7 @@ fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite
     let (me, now) = (&lending.me.name, lending.now);
     let is_lent = |write: &ShardWrite| write.lease.holder.as_ref().is_some_and(|holder| holder != me);
     if writes.iter().any(is_lent) {
-        // The epochs of a loan continue where the last one of its kind and shard ended, so that no two loans share one.
+        // A loan's epoch follows the previous one of its kind and shard, so that no two loans have the same.
         let takes = tx.raw().shard_takes()?;
         let last: BTreeMap<(u32, Option<&SensorKind>), i64> =
             takes.iter().map(|take| ((take.shard, take.kind.as_ref()), take.epoch)).collect();
@@ -237,7 +237,7 @@ fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite
         let to = lending.live.iter().find(|worker| Some(&worker.name) == write.lease.holder.as_ref())?;
         let kind = |loan: &&ShardLease| (loan.shard, &loan.kind) == (write.lease.shard, &write.lease.kind);
         let shard = |lease: &&ShardLease| lease.shard == write.lease.shard && lease.is_free(now);
-        // Either it was lent before, or its shard was taken just now.
+        // It was lent before, or its shard was taken just now.
         let left = lending.loans.iter().find(kind).or_else(|| lending.leases.iter().find(shard));
         let left_at = left.map_or(now, |lease| lease.expires_at.min(now));
         Some(ShardTake::new(&write.lease, to, now).left_at(left_at))

@@ -65,12 +65,12 @@ use crate::time::Timestamp;
 ///   not poked until one of them returns ([`max_hung`](Self::max_hung)).
 /// * *An outcome applies to the registrations that were known when its poke began.* A sensor that registered
 ///   later, or again, waits for the next poke.
-/// * *Leases.* No poke begins when the leases are about to end. What is due stays due.
+/// * *Leases.* No poke begins when the leases are about to end. A due group stays due.
 /// * *An unreachable target* is poked after longer and longer pauses, until it is reachable. A sensor
 ///   tolerates that for [`retry_window`](Self::retry_window), then its attempt fails. A worker that takes
 ///   over continues the outage, unless the target was not poked for longer than a takeover takes.
 ///
-/// # What holds
+/// # Guarantees
 ///
 /// * While its leases last, only this worker pokes the groups of its shards.
 /// * An outcome does not affect a sensor that was meanwhile cancelled, registered again or ended by another
@@ -130,20 +130,20 @@ pub struct Poker {
     pub(super) cursor: u64,
     pub(super) unread: Unread,
     pub(super) renew_at: Option<Timestamp>,
-    /// Distinguishes it from others with its name.
+    /// Distinguishes it from others with the same name.
     pub(super) incarnation: u64,
-    /// Until when another poker with its name counts as alive, if it was refused for that.
+    /// Until when another poker with its name counts as alive, if it was refused because of that.
     pub(super) name_taken_until: Option<Timestamp>,
-    /// Until when it counts as alive by its last renewal.
+    /// Until when it counts as alive because of its last renewal.
     pub(super) alive_until: Option<Timestamp>,
     pub(super) comeback: Option<Comeback>,
-    /// The free shards that it left to others at its last renewal.
+    /// The free shards that it left to other workers at its last renewal.
     pub(super) left: Left,
     /// Who held the unread shards before it.
     pub(super) former_holders: FormerHolders,
     /// How often the log panicked since the last report.
     pub(super) log_panics: usize,
-    /// Shards that no worker held after its last renewal.
+    /// How many shards no worker held after its last renewal.
     pub(super) unclaimed: u32,
     pub(super) engine: Engine,
     /// Whether the engine wakes its loop for outcomes.
@@ -170,7 +170,7 @@ impl fmt::Debug for Poker {
 impl Poker {
     /// Creates a worker with this name. If two live workers have the same name, the second holds nothing, and
     /// reports that ([`PokeReport::name_taken_until`]). A worker that replaces another with its name takes
-    /// over once the other has left ([`Self::leave`]), or else when the other's lease ends.
+    /// over once the other has left ([`Self::leave`]), or otherwise when the other's lease ends.
     pub fn new(store: Arc<dyn Store>, name: Holder) -> Self {
         Self {
             store: for_service(store),
@@ -213,8 +213,8 @@ impl Poker {
 
     /// Sets the poke of this kind, which receives at most `at_most` targets in one call.
     ///
-    /// A call takes what is due when a thread becomes free for it. Its deadline is the earliest of its
-    /// groups'.
+    /// A call takes the groups that are due when a thread becomes free for it. Its deadline is the earliest
+    /// one of its groups.
     ///
     /// # Examples
     ///
@@ -272,8 +272,8 @@ impl Poker {
         self
     }
 
-    /// Releases the shards, so that other workers take them over at once. First waits for the pokes on
-    /// threads, each until its deadline at most, and drops async ones. Outcomes of those pokes count. Hung
+    /// Releases the shards, so that other workers can take them over at once. First waits for the pokes on
+    /// threads, each at most until its deadline, and drops async ones. Outcomes of those pokes count. Hung
     /// threads stay until their pokes return. If the poker ticks again, they count against
     /// [`max_hung`](Self::max_hung) as before.
     ///
@@ -284,7 +284,7 @@ impl Poker {
         let settled = self.dismiss();
         let (name, incarnation) = (&self.name, self.incarnation);
         let left = self.store.write(|tx| {
-            // Alive or not: what is held under the name belongs to its last incarnation.
+            // Whether or not it counts as alive: what is held under the name belongs to its last incarnation.
             take_turns(tx, name)?;
             let known = tx.raw().live_workers(Timestamp::MIN)?;
             match known.iter().find(|worker| worker.name == *name) {
@@ -296,7 +296,7 @@ impl Poker {
             }
         });
         self.begin_anew();
-        // No kind has anything left to show.
+        // No kind has numbers to show any more.
         self.emit_kinds();
         left.and(settled)
     }
@@ -313,7 +313,7 @@ impl Poker {
         settled
     }
 
-    /// Forgets everything that it holds, and its pokes.
+    /// Forgets all shards, sensors and pokes.
     fn begin_anew(&mut self) {
         self.engine.close(&mut Collected::default());
         self.kinds.withdraw(|_| false);
@@ -321,7 +321,7 @@ impl Poker {
         self.forget_renewal();
     }
 
-    /// Renews as after a restart.
+    /// Makes the next renewal like the first one after a restart.
     pub(super) fn forget_renewal(&mut self) {
         (self.renew_at, self.name_taken_until) = (None, None);
         (self.alive_until, self.comeback, self.unclaimed) = (None, None, 0);

@@ -1,4 +1,4 @@
-//! The optional parts of upkeep, after the leases and the ended tasks.
+//! The optional parts of upkeep. They run after the leases and the ended tasks.
 //!
 //! Each part has its own transaction, so that a part that fails neither undoes nor stops the others.
 
@@ -11,7 +11,7 @@ use crate::run::RunStatus;
 use crate::store::{Discrepancy, Store};
 use crate::time::{self, Timestamp};
 
-/// What is chosen, and when the next audit is due.
+/// The enabled parts, and when the next audit is due.
 #[derive(Debug, Default)]
 pub(super) struct Chores {
     pub(super) silent: Option<(Duration, RunStatus)>,
@@ -36,8 +36,8 @@ impl Chores {
         }
     }
 
-    /// Does one bounded piece of each, and writes it into the report. Runs that were silent until `dead_by`
-    /// have had time to send a heartbeat; `None` if no run had.
+    /// Does one bounded piece of each part, and adds it to the report. Runs that were silent until `dead_by`
+    /// have had time to send a heartbeat. `None` if no run has.
     pub(super) fn work(
         &mut self,
         store: &dyn Store,
@@ -109,7 +109,7 @@ impl Chores {
 
     fn audit(&mut self, store: &dyn Store, now: Timestamp, report: &mut UpkeepReport) -> Result<()> {
         let Some(every) = self.audit_every else { return Ok(()) };
-        // A clock that was set back delays it by at most one interval.
+        // A clock that was set back delays the audit by at most one interval.
         let due = self.next_audit.map_or(now + every, |due| due.min(now + every));
         self.next_audit = Some(due);
         if now < due {

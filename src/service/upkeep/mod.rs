@@ -24,7 +24,7 @@ use crate::store::serving::for_service;
 use crate::task::TaskState;
 use crate::time::Timestamp;
 
-/// A tick should follow after this time while other transactions hold expired leases.
+/// A tick should follow after this time if other transactions hold expired leases.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Keeps a store in order: ends leases that were not renewed in time, and optionally does other regular work.
@@ -50,13 +50,14 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 ///
 /// # Grace
 ///
-/// What delays upkeep may delay the holders, too. So the first tick after a start ends no lease, and
-/// neither does a tick that finds upkeep was delayed. A tick counts as delayed if it comes late, more
-/// than a grace after the previous one, after ticks that failed, or if it had to wait for the store. That
-/// includes a machine that was suspended and a clock that was set forward. Holders may then renew for one
-/// [grace](Upkeep::grace), counted from the instant at which the store admitted the tick.
-/// [`UpkeepReport::waits_until`] says until when. A lease that expires after the wait is ended when it expires.
-/// A delay below a twentieth of the grace does not count.
+/// What delays upkeep may delay the holders, too. So the first tick after a start ends no lease, and neither does a
+/// tick that finds that upkeep was delayed. A tick counts as delayed in these cases: it comes more than a grace after
+/// the previous one; it follows ticks that failed; it had to wait for the store. That includes a machine that was
+/// suspended and a clock that was set forward.
+///
+/// Holders may then renew for one [grace](Upkeep::grace), counted from the instant at which the store admitted the
+/// tick. [`UpkeepReport::waits_until`] is the end of this wait. A lease that expires after the wait is ended when it
+/// expires. A delay below a twentieth of the grace does not count.
 ///
 /// Each upkeep judges by its own ticks: a punctual one continues while another waits. Call upkeep at least once per
 /// grace; its reports ask for that. A loop that calls it less often delays the end of a lease to the second tick after
@@ -69,8 +70,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// # Cancels
 ///
 /// A [cancel](crate::store::Tx::cancel) can bring the end of a lease forward. Upkeep that sleeps until the next expiry
-/// does not know that, and ends the lease only when its loop wakes, up to a grace later. So let the handle that is
-/// woken for cancels wake its loop, too: [`LoopHandle::wakes_for_cancels`](super::LoopHandle::wakes_for_cancels).
+/// does not notice that, and ends the lease only when its loop wakes, up to a grace later. So let the handle that is
+/// woken for cancels wake upkeep's loop, too: [`LoopHandle::wakes_for_cancels`](super::LoopHandle::wakes_for_cancels).
 ///
 /// # The host's own rows
 ///
@@ -138,7 +139,7 @@ impl Upkeep {
         /// Forgets tasks this long after they ended, unless [`Self::retain_state_for`] names their end state.
         /// Enqueueing a forgotten task's key creates a new task. Default: tasks are kept forever.
         ///
-        /// A task that was a sensor stays for at least a minute, so that the pokers that share its target learn of its
+        /// A task that was a sensor stays for at least a minute, so that pokers that share its target learn of its
         /// end. A poker that looks less often reads all its sensors again. Events of the feed outlive their tasks.
         retain_ended_for(length: Duration) { retention.ended = Some(length) }
         /// Forgets tasks this long after they ended in this state, whatever [`Self::retain_ended_for`] says.
@@ -164,7 +165,7 @@ impl Upkeep {
         /// Forgets events of the [feed](super::FeedReader) at this age, even if consumers have not read them yet.
         /// Default: only events that every consumer has accepted are forgotten, and none while there is no consumer.
         ///
-        /// This bounds what a consumer holds back. Its reports say how many events it lost.
+        /// This bounds how many events a consumer can hold back. Its reports contain how many events it lost.
         retain_feed_for(length: Duration) { retention.feed = Some(length) }
         /// Drops consumers of the [feed](super::FeedReader) that have not read for longer than this: they no longer
         /// hold back events. A consumer that reads again continues from its cursor, and its report says how many events
@@ -179,19 +180,19 @@ impl Upkeep {
         /// Forgets runs that both started and stopped longer ago than this. Open runs stay, however old. Default: runs
         /// are kept forever.
         retain_runs_for(length: Duration) { chores.runs = Some(length) }
-        /// Forgets what ticks granted this long ago. Default: off, because admission ticks forget it
-        /// themselves, and keep no more than 1,024 of the ticks that no later one replaced. It is useful
-        /// where no process admits tasks.
+        /// Forgets what ticks granted this long ago. Default: off, because admission ticks forget it themselves. They
+        /// keep no more than 1,024 of the ticks that no later one replaced. This setting is useful if no process
+        /// admits tasks.
         ///
         /// Choose it no shorter than [`Admitter::remember`](super::Admitter::remember). When a forgotten tick
         /// is repeated, it counts as a new one. On PostgreSQL it waits for ticks, and they wait for it.
         retain_requests_for(length: Duration) { chores.requests = Some(length) }
-        /// Makes overdue tasks ready, as each admission tick does. Default: off. Where processes admit, their ticks
-        /// make 10,000 of them ready at a time, and are due again at once while there are more. Switch it on where
-        /// processes admit rarely, so that tasks do not pile up until one does. On PostgreSQL it waits for ticks,
-        /// and they wait for it.
+        /// Makes overdue tasks ready, as each admission tick does. Default: off. Processes that admit make up to
+        /// 10,000 of them ready in each tick, and are due again at once while there are more. Enable it if processes
+        /// admit rarely, so that tasks do not pile up until one does. On PostgreSQL it waits for ticks, and they wait
+        /// for it.
         promotes(promotes: bool) { chores.promotes = promotes }
-        /// Compares every counter with what it counts once per interval: see
+        /// Compares every counter with the rows that it counts, once per interval: see
         /// [`ReadTx::audit`](crate::store::ReadTx::audit). The first audit is due one interval after the first tick.
         /// At least a microsecond. Default: off.
         ///
@@ -233,8 +234,8 @@ impl Service for Upkeep {
         let (mut grace, mut dead_by, mut numbers) = (self.grace, None, false);
         let mut answer = self.store.write(|tx| {
             let first_expiry = tx.next_expiry()?;
-            // Only now is it known that the store admitted the tick. A body that runs again must begin with
-            // the committed state.
+            // Only now is it known that the store admitted the tick. If the body runs again, it must begin with the
+            // committed state.
             grace = self.grace;
             let expired_by = grace.enter(now, called.elapsed(), first_expiry);
             dead_by = expired_by;
@@ -246,10 +247,10 @@ impl Service for Upkeep {
             let Forgotten { tasks: forgotten, feed, dropped, is_fed, is_full } =
                 forget(tx, now, &self.retention, limit)?;
             numbers = is_fed;
-            // A store may have returned an earlier instant than the first expiry, and know better after a look.
+            // A store may have returned an instant before the first expiry, and knows better after a look.
             let left = if looks.is_none() { first_expiry } else { tx.next_expiry()? };
             let more = is_full || reaped.len() >= limit;
-            // Expired leases that are left are held by other transactions. Do not ask for them without a pause.
+            // Other transactions hold the expired leases that are left. Do not ask for them without a pause.
             let is_held = left.zip(expired_by).is_some_and(|(left, by)| left <= by);
             let next_due = match (more, is_held) {
                 (true, _) => Some(now),
@@ -270,7 +271,7 @@ impl Service for Upkeep {
         match &mut answer {
             Ok(report) => {
                 self.grace = grace;
-                // Without a reader no one else numbers the feed, and events without a number are not forgotten.
+                // Without a reader, no other process numbers the feed, and unnumbered events are never deleted.
                 if numbers {
                     report.errors.extend(latest_changes(&*self.store).err());
                 }

@@ -41,14 +41,15 @@ pub struct UpkeepReport {
     pub audited: Option<Vec<Discrepancy>>,
     /// What it repaired of that ([`Upkeep::repairs`](super::Upkeep::repairs)): the counters as they were before.
     pub repaired: Vec<Discrepancy>,
-    /// The failures of the parts after the leases and the ended tasks: at most one each for runs, for ticks and for the
-    /// audit, in this order. The other parts are done and are in the report.
+    /// The failures of the parts that run after the leases and the ended tasks: at most one each for runs, ticks and
+    /// the audit, in this order. The other parts are done and are in the report.
     pub errors: Vec<Error>,
-    /// Until when expired leases are left alone, because upkeep just started or was delayed. `None` if no tick waits.
+    /// Until when expired leases are left alone, because upkeep just started or was delayed. `None` if it does not
+    /// wait.
     pub waits_until: Option<Timestamp>,
     /// When the next tick is due: at the earliest expiry of the remaining leases, when the wait is over, or at the
-    /// next audit, but within one grace. It is the instant of this tick if a part of it reached its limit. `None`
-    /// if there are no leases, no grace and no audits.
+    /// next audit, but within one grace. It is the instant of this tick if a part reached its limit. `None` if there
+    /// are no leases, no grace and no audits.
     pub next_due: Option<Timestamp>,
 }
 

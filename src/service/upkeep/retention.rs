@@ -1,4 +1,4 @@
-//! Deletes old rows, and reports what keeps others.
+//! Deletes old rows, and drops consumers that keep other rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use crate::store::Tx;
 use crate::task::TaskState;
 use crate::time::Timestamp;
 
-/// What one tick forgot, and what it could not forget.
+/// What one tick deleted, and what it could not delete.
 pub(super) struct Forgotten {
     pub(super) tasks: usize,
     pub(super) feed: usize,
     pub(super) dropped: Vec<Holder>,
-    /// Whether the feed has a reader, or its events are forgotten by age.
+    /// Whether the feed has a reader, or its events are deleted by age.
     pub(super) is_fed: bool,
     /// Whether it reached its limit, so that there may be more.
     pub(super) is_full: bool,
 }
 
-/// How long rows that a host may still query are kept. `None` means forever; for events of the feed, until
+/// How long rows that a host may still query are kept. `None` means forever, or for events of the feed, until
 /// they are accepted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Retention {
-    /// For the states that are not named below.
+    /// For the states that have no entry of their own.
     pub(super) ended: Option<Duration>,
     pub(super) states: BTreeMap<TaskState, Duration>,
     pub(super) feed: Option<Duration>,
-    /// After how long consumers that were not seen are dropped.
+    /// How long after it was last seen a consumer is dropped.
     pub(super) consumers: Option<Duration>,
 }
 
@@ -47,11 +47,12 @@ impl Retention {
     }
 }
 
-/// Forgets what is no longer kept at this instant: at most `limit` events, and as many tasks of each state.
+/// Deletes what is no longer kept at this instant: at most `limit` events, and at most `limit` tasks of each
+/// state.
 pub(super) fn forget(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: usize) -> Result<Forgotten> {
     let mut forgotten = forget_feed(tx, now, keep, limit)?;
     for state in ends() {
-        // Each state has the whole limit, so that many successes do not delay the deletion of failures.
+        // Each state has the whole limit, so that many successes do not delay deleting failures.
         if let Some(length) = keep.of(state) {
             let gone = forget_ended_in(tx, state, now, length, limit)?;
             forgotten.tasks += gone;
@@ -61,7 +62,7 @@ pub(super) fn forget(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: u
     Ok(forgotten)
 }
 
-/// Drops consumers that are gone, and deletes events that all others have accepted or that are too old.
+/// Drops absent consumers, and deletes events that all others have accepted or that are too old.
 fn forget_feed(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: usize) -> Result<Forgotten> {
     let raw = tx.writes()?;
     let mut consumers = raw.consumers()?;
@@ -69,7 +70,7 @@ fn forget_feed(tx: &mut Tx<'_>, now: Timestamp, keep: &Retention, limit: usize) 
     let mut dropped = Vec::new();
     for consumer in &mut consumers {
         let Some(after) = keep.consumers.filter(|after| is_gone(consumer, now, *after)) else { continue };
-        // It may have read since then.
+        // It may have read meanwhile.
         let Some(mut held) = raw.hold_consumer(&consumer.name)? else { continue };
         if is_gone(&held, now, after) {
             held.dropped = true;

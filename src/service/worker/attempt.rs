@@ -45,10 +45,10 @@ pub enum Cancelled {
 ///
 /// * *By what the handler returns.* The worker stores it, and repeats that until the store responds.
 /// * *By [`Self::end`]*, in one transaction with further operations of this store.
-/// * *In the host's own transaction*, beside its own rows. The handler calls [`finish`](Tx::finish) there
-///   with [`Self::lease`], or a statement of [`_sql`](crate::_sql), or registers the task as a sensor. After
-///   the commit it calls [`Self::ended_elsewhere`]. A handler that is a future gives the transaction to
-///   `Attempt::end_by`, which repeats it where that helps.
+/// * *In the host's own transaction*, together with its own rows. The handler calls [`finish`](Tx::finish) there with
+///   [`Self::lease`], or a statement of [`_sql`](crate::_sql), or registers the task as a sensor. After the commit it
+///   calls [`Self::ended_elsewhere`]. A handler that is a future passes the transaction to `Attempt::end_by`, which
+///   repeats it when that helps.
 ///
 /// In the last two cases the worker stores nothing, whatever the handler returns.
 ///
@@ -79,33 +79,33 @@ struct Inner {
     task: TaskRecord,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    /// Set when the attempt begins.
+    /// When the attempt has run for as long as it may. Set when the attempt begins.
     deadline: OnceLock<Timestamp>,
     /// `None` once the attempt has ended, so that its lease is no longer renewed.
     kept: Mutex<Option<Kept>>,
     has_ended: AtomicBool,
-    /// Whether the worker records its own end of the attempt.
+    /// Whether the worker records its own end for the attempt.
     is_given_up: AtomicBool,
     /// Whether the loss of the lease was reported to the host.
     is_loss_told: AtomicBool,
-    /// The names by which its end takes turns.
+    /// The names that serialize its end.
     turns: Mutex<Vec<String>>,
     signal: Arc<Signal>,
 }
 
-/// What tells a handler to stop. The keeper has one too, so it refers to nothing else of the attempt.
+/// Notifies a handler that it should stop. The keeper has one too, so it refers to nothing else of the attempt.
 #[derive(Debug, Default)]
 struct Signal {
     why: Mutex<Option<Cancelled>>,
     told: LoopHandle,
-    /// Stopped when a future must no longer be polled.
+    /// Stopped when a future must not be polled any more.
     cut: LoopHandle,
 }
 
 impl Signal {
     fn cancel(&self, why: Cancelled) {
         let mut told = self.why.lock();
-        // Even for a handler that was already asked to stop, a lost lease matters most.
+        // A lost lease is reported even to a handler that was already asked to stop, because it matters most.
         if told.is_none() || why == Cancelled::LeaseLost {
             *told = Some(why);
         }
@@ -183,23 +183,24 @@ impl Attempt {
         self.0.task.lease_ref()
     }
 
-    /// Returns the store of the worker. Commits through it wake the worker.
+    /// Returns the worker's store. Commits through it wake the worker.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
     }
 
-    /// Returns when the attempt will have run for as long as it may; `None` if it has no limit.
+    /// Returns when the attempt will have run for as long as it may. `None` if it has no limit.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.0.deadline.get().copied()
     }
 
-    /// Returns true once the handler should stop, and from then on. The task was cancelled, the worker stops,
-    /// the attempt ran for too long, or its lease was lost. [`Self::cancelled`] says which.
+    /// Returns true from the moment when the handler should stop: the task was cancelled, the worker stops, the
+    /// attempt ran for too long, or its lease was lost. [`Self::cancelled`] says which.
     pub fn is_cancelled(&self) -> bool {
         self.0.signal.told.is_stopped()
     }
 
-    /// Returns why the handler should stop; `None` until then. A further cancel can bring the deadline forward.
+    /// Returns why the handler should stop, or `None` if it should not. A further cancel can bring the deadline
+    /// forward.
     pub fn cancelled(&self) -> Option<Cancelled> {
         let told = *self.0.signal.why.lock();
         match (told, self.0.kept.lock().as_ref().and_then(Kept::cancelled)) {
@@ -210,10 +211,10 @@ impl Attempt {
 
     /// Notes how the work is going. The task's record shows it: [`Lease::note`](crate::lease::Lease).
     ///
-    /// The note is written with the next renewal of the lease, so it costs no extra call, and becomes visible up to a
-    /// third of a lease later. A newer note replaces one that was not written yet, so a handler may call this as often
-    /// as it likes. The first [`MAX_NOTE_BYTES`](crate::bounds::MAX_NOTE_BYTES) bytes are kept. A note disappears with
-    /// its lease.
+    /// The next renewal of the lease writes the note. So it costs no extra call, and becomes visible up to a third of
+    /// a lease later. A newer note replaces one that was not written yet, so a handler may call this as often as it
+    /// likes. The first [`MAX_NOTE_BYTES`](crate::bounds::MAX_NOTE_BYTES) bytes are kept. A note disappears with its
+    /// lease.
     pub fn note(&self, text: impl Into<String>) {
         if let Some(kept) = &*self.0.kept.lock() {
             kept.note(self.0.clock.now(), text);
@@ -231,15 +232,15 @@ impl Attempt {
         self.0.signal.told.stopped()
     }
 
-    /// Returns true if the lease certainly holds at this instant: see [`Kept::holds`]. Call it right before
-    /// an effect that no transaction undoes.
+    /// Returns true if the lease certainly holds at this instant: see [`Kept::holds`]. Call it right before an effect
+    /// that no transaction can undo.
     pub fn holds(&self, now: impl Into<Timestamp>) -> bool {
         self.0.kept.lock().as_ref().is_some_and(|kept| kept.holds(now))
     }
 
-    /// Makes the transaction of [`Self::end`] take turns with all that [`serialize`](Tx::serialize) one of
-    /// these names. So its body sees what earlier ones ended: of the last two tasks of a run, the second
-    /// enqueues what follows, exactly once. Transactions with other names do not wait.
+    /// Serializes the transaction of [`Self::end`] with all that [`serialize`](Tx::serialize) one of these names. So
+    /// its body sees what earlier ones ended: of the last two tasks of a run, the second enqueues the next tasks,
+    /// exactly once. Transactions with other names do not wait.
     ///
     /// [`Self::end`] returns the errors of [`Tx::serialize`] for the names.
     ///
@@ -272,7 +273,7 @@ impl Attempt {
     /// ended.
     ///
     /// If `body` decides by the state of other tasks, call [`Self::in_turn`] first. Otherwise, on PostgreSQL, two
-    /// transactions that end the last two tasks of a run do not see each other's end.
+    /// transactions that end the last two tasks of a run may not see each other's end.
     ///
     /// It repeats the transaction until the store responds or the lease is lost. So `body` may run several
     /// times, but takes effect once.
@@ -280,13 +281,15 @@ impl Attempt {
     /// # Errors
     ///
     /// [`Error::Stale`] if the lease was lost, and [`Error::Repeated`] if the attempt had been ended like this before.
-    /// The error of `body`, and errors of the store that repeating does not change. After any of these nothing was
+    /// The error of `body`, and errors of the store that repeating does not change. After any of these, nothing was
     /// changed. But after a commit of unknown outcome, [`Error::Stale`] may mean that the end took effect and the task
-    /// has moved on. An error that [`is_indeterminate`](Error::is_indeterminate) has one of two causes. The lease was
-    /// lost or has expired, and five further calls of the store did not settle what became of the commit. Or the worker
-    /// recorded a failure meanwhile, because the handler ran for too long.
+    /// has moved on.
     ///
-    /// A handler may return any of these. The attempt has then failed, unless it had ended.
+    /// An error that [`is_indeterminate`](Error::is_indeterminate) has one of two causes. The lease was lost or has
+    /// expired, and five further calls of the store did not settle the outcome of the commit. Or the worker recorded a
+    /// failure meanwhile, because the handler ran for too long.
+    ///
+    /// A handler may return any of these. The attempt then fails, unless it has already ended.
     ///
     /// # Examples
     ///
@@ -324,7 +327,7 @@ impl Attempt {
         }
     }
 
-    /// Tells the worker that the attempt has ended, in the host's own transaction or as a sensor. Call it after the
+    /// Notifies the worker that the attempt has ended, in the host's own transaction or as a sensor. Call it after the
     /// commit. The worker then neither renews the lease nor stores an end.
     ///
     /// If the outcome of that commit is unknown, return an error instead. The worker then fails the attempt, which
@@ -334,12 +337,12 @@ impl Attempt {
         self.release();
     }
 
-    /// Notes that the worker records its own end of the attempt.
+    /// Notes that the worker records its own end for the attempt.
     pub(super) fn give_up(&self) {
         self.0.is_given_up.store(true, Ordering::Release);
     }
 
-    /// Returns the error that reports the loss of the lease; `None` if it was reported before.
+    /// Returns the error that reports the loss of the lease, or `None` if it was already reported.
     pub(super) fn loss(&self) -> Option<Error> {
         let was_told = self.0.is_loss_told.swap(true, Ordering::AcqRel);
         let (task, epoch) = (Box::new(self.0.task.key.clone()), self.0.task.epoch);
@@ -381,7 +384,7 @@ impl Attempt {
     }
 }
 
-/// The transactions that are to end an attempt, one after the other.
+/// The transactions that should end an attempt, one after the other.
 #[derive(Debug)]
 pub(crate) struct Ending<'a> {
     attempt: &'a Attempt,
@@ -393,23 +396,22 @@ pub(crate) struct Ending<'a> {
 
 impl<'a> Ending<'a> {
     pub(crate) fn new(attempt: &'a Attempt) -> Self {
-        // A lease of an attempt that has ended counts as lost, too. So a loss does not settle an unknown
-        // outcome.
+        // The lease of an attempt that has ended also counts as lost. So a loss does not settle an unknown outcome.
         Self { attempt, unknown: None, tries_after_loss: 5, pause: Duration::from_millis(10) }
     }
 
-    /// Returns what happened to the attempt, or how long to wait before the transaction is repeated.
+    /// Returns the outcome of the attempt, or how long to wait before the transaction is repeated.
     pub(crate) fn after(&mut self, ended: Result<()>) -> ControlFlow<Result<()>, Duration> {
         let (attempt, is_lost) = (self.attempt, self.attempt.is_lost());
         let ended = match ended {
-            // Either the first call was committed and its response lost, or the worker has recorded its own
-            // end: unknown.
+            // Either the first call was committed and its response lost, or the worker has recorded its own end. Which
+            // one is unknown.
             Err(Error::Repeated { .. }) if self.unknown.is_some() => self
                 .unknown
                 .take()
                 .filter(|_| attempt.0.is_given_up.load(Ordering::Acquire))
                 .map_or(Ok(()), Err),
-            // A later call may succeed, or may show what became of this one.
+            // A later call may succeed, or may reveal the outcome of this one.
             Err(error)
                 if (error.is_retryable() || error.is_indeterminate())
                     && (!is_lost || self.unknown.is_some()) =>
@@ -419,7 +421,7 @@ impl<'a> Ending<'a> {
                 }
                 self.tries_after_loss -= u32::from(is_lost);
                 let Some(unknown) = self.unknown.take_if(|_| self.tries_after_loss == 0) else {
-                    // Ends with the lease, because the keeper reports its loss.
+                    // Ends at the latest with the lease, because the keeper reports its loss.
                     let longer = (self.pause * 2).min(Duration::from_secs(1));
                     return ControlFlow::Continue(std::mem::replace(&mut self.pause, longer));
                 };

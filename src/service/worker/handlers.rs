@@ -30,7 +30,7 @@ pub(crate) enum Handler {
     Spawn(Arc<dyn Fn(Attempt, Done) + Send + Sync>),
 }
 
-/// The handlers of a worker. The most specific one is called.
+/// A worker's handlers. The most specific one is called.
 #[derive(Clone, Default)]
 pub(super) struct Handlers {
     tasks: BTreeMap<(WorkflowId, TaskName), Handler>,
@@ -39,7 +39,7 @@ pub(super) struct Handlers {
     threads: Arc<Threads>,
 }
 
-/// Which tasks a handler is for.
+/// The tasks that a handler is for.
 #[derive(Debug)]
 pub(crate) enum Tasks {
     All,
@@ -68,7 +68,7 @@ impl Handlers {
         of_task.or_else(|| self.queues.get(&task.lane.queue)).or(self.other.as_ref())
     }
 
-    /// Runs the handlers of these attempts. An attempt for which there is no thread is given back.
+    /// Runs the handlers of these attempts. An attempt that gets no thread is given back.
     pub(super) fn launch(&self, attempts: impl IntoIterator<Item = (Attempt, Done)>) -> Result<()> {
         let mut works = Vec::new();
         for (attempt, done) in attempts {
@@ -88,15 +88,15 @@ impl Handlers {
         self.threads.run(works).map_err(|error| Error::Refused(error.into()))
     }
 
-    /// Ends the threads that have nothing to do, and each other one when its handler has returned.
+    /// Ends the idle threads, and each other one when its handler has returned.
     pub(super) fn close(&self) {
         self.threads.queue.lock().is_closed = true;
         self.threads.changed.notify_all();
     }
 }
 
-/// The threads of handlers. A thread whose handler has returned waits for the next attempt, so there are as many as
-/// there ever were attempts under way at once. A handler that hangs keeps its thread, but makes no other attempt wait.
+/// The threads of handlers. A thread whose handler has returned waits for the next attempt. So there are as many as
+/// the most attempts that ever ran at once. A handler that hangs keeps its thread, but delays no other attempt.
 #[derive(Default)]
 struct Threads {
     queue: Mutex<Queue>,
@@ -105,18 +105,18 @@ struct Threads {
 
 #[derive(Default)]
 struct Queue {
-    /// At most as many as threads are free.
+    /// No more than there are free threads.
     works: VecDeque<Work>,
-    /// How many threads wait for work, or only have to pass on an outcome before they do.
+    /// How many threads wait for work, or will do so after passing on an outcome.
     free: usize,
-    /// How many of those that wait were called, and have not come yet.
+    /// How many of the waiting threads were called and have not woken yet.
     called: usize,
     /// How many threads run handlers.
     busy: usize,
     is_closed: bool,
 }
 
-/// An attempt, and the handler that it is for.
+/// An attempt and its handler.
 struct Work {
     handler: Arc<ThreadHandler>,
     attempt: Attempt,
@@ -124,7 +124,7 @@ struct Work {
 }
 
 impl Threads {
-    /// Runs these on threads that are free, or on new ones. A work without a thread is dropped, and [`Done`] with it.
+    /// Runs these on free threads, or on new ones. A work without a thread is dropped, including its [`Done`].
     fn run(self: &Arc<Self>, works: Vec<Work>) -> std::io::Result<()> {
         let mut works = works.into_iter();
         let mut queue = self.queue.lock();
@@ -145,9 +145,10 @@ impl Threads {
         spawned
     }
 
-    /// Calls threads for what is queued: few at once, and more while handlers keep threads. Each thread that takes a work
-    /// calls others for the rest before its handler begins. So one whose handler is short takes the next work itself, and
-    /// the others sleep on. If no thread waits, one that is free has not come to wait yet, and looks first.
+    /// Calls threads for queued work: few at once, and more while handlers occupy threads. Each thread that takes work
+    /// calls others for the rest before its handler begins. So a thread with a short handler takes the next work
+    /// itself, and the others sleep on. If no thread waits, a free one has not begun to wait yet, and looks at the
+    /// queue first.
     fn call(&self, queue: &mut Queue) {
         let most = (1 + queue.busy / 2).min(queue.works.len());
         while queue.called < most && self.changed.notify_one() {
@@ -163,7 +164,7 @@ impl Threads {
             // The payload of a panic may itself panic when dropped, which ends the thread: so do not count it as free
             // yet.
             let outcome = outcome.unwrap_or_else(|panic| panicked(&*panic));
-            // The thread is free before the place, so that the next attempt in that place finds it.
+            // The thread becomes free before the place does, so that the next attempt in that place finds it.
             {
                 let mut queue = self.queue.lock();
                 (queue.free, queue.busy) = (queue.free + 1, queue.busy - 1);
@@ -174,7 +175,7 @@ impl Threads {
         }
     }
 
-    /// Waits for work. Returns `None` once there is none any more.
+    /// Waits for work. Returns `None` when there will be no more.
     fn next(&self) -> Option<Work> {
         let mut queue = self.queue.lock();
         while queue.works.is_empty() && !queue.is_closed {
@@ -199,11 +200,11 @@ impl fmt::Debug for Handlers {
     }
 }
 
-/// Takes the outcome of one attempt. If it is dropped without one, the attempt did not happen.
+/// Receives the outcome of one attempt. If it is dropped without one, the attempt did not happen.
 pub(crate) struct Done {
     shared: Option<Arc<Shared>>,
     lease: LeaseRef,
-    /// Whether its handler is one of several that are being started.
+    /// Whether its handler is one of several that are being started together.
     is_starting: bool,
 }
 
@@ -212,7 +213,7 @@ impl Done {
         Self { shared: Some(shared), lease, is_starting }
     }
 
-    /// Notes that the handler runs, or never will. Further calls change nothing.
+    /// Notes that the handler runs, or never will. Further calls have no effect.
     pub(crate) fn begins(&mut self) {
         if std::mem::take(&mut self.is_starting)
             && let Some(shared) = &self.shared
@@ -221,7 +222,7 @@ impl Done {
         }
     }
 
-    /// Passes on how the attempt ended.
+    /// Passes on the outcome of the attempt.
     pub(crate) fn with(mut self, outcome: Outcome) {
         self.begins();
         if let Some(shared) = self.shared.take() {
@@ -246,12 +247,12 @@ pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Outcome {
     failed(format!("the handler panicked: {}", text.unwrap_or("without a text")))
 }
 
-/// Returns a failure with this message; the retry policy decides what follows.
+/// Returns a failure with this message. The retry policy decides what follows.
 pub(super) fn failed(message: String) -> Outcome {
     Outcome::Failed { message, retry: RetryAdvice::Policy }
 }
 
-/// Returns the outcome in a form that the store accepts. A refused end would delay those stored with it.
+/// Returns the outcome in a form that the store accepts. A refused end would delay the ends stored with it.
 fn storable(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Success { value: Some(value) } if value.len() > MAX_TEXT_BYTES => {

@@ -13,18 +13,18 @@ use crate::store::Tx;
 use crate::task::TaskState;
 use crate::time::Timestamp;
 
-/// Admits for each group of places that is free, and begins what it is granted.
+/// Admits for each group of places that is free, and begins the granted attempts.
 #[derive(Debug)]
 pub(super) struct AdmitLoop {
     shared: Arc<Shared>,
     /// One for each group.
     admitters: Vec<Admitter>,
-    /// The news when groups were last notified.
+    /// The news number when groups were last notified.
     news: Option<u64>,
-    /// The worker's own wakes by then.
+    /// The number of the worker's own wakes at that time.
     own_wakes: u64,
     handle: LoopHandle,
-    /// Granted, and still to be started.
+    /// Attempts that were granted and must still be started.
     queued: Vec<Attempt>,
 }
 
@@ -51,7 +51,7 @@ impl AdmitLoop {
         Self { shared, admitters, news: None, own_wakes: 0, handle, queued: Vec::new() }
     }
 
-    /// Starts what a tick only grants: tasks that record their attempts as runs.
+    /// Starts the tasks that a tick only grants: those that record their attempts as runs.
     fn start_queued(&mut self) -> Result<()> {
         if self.shared.admits.is_stopped() {
             self.give_queued_back();
@@ -86,7 +86,7 @@ impl Drop for AdmitLoop {
 impl Service for AdmitLoop {
     type Report = Step;
 
-    /// The worker passes cancels on to its keeper.
+    /// The worker forwards cancels to its keeper.
     fn woken_by(&mut self, handle: &LoopHandle) {
         self.admitters.iter_mut().for_each(|admitter| admitter.woken_by(handle));
         handle.wants(Wanted::CANCELS);
@@ -99,7 +99,7 @@ impl Service for AdmitLoop {
         if std::mem::replace(&mut self.news, news) != news {
             state.machine.news();
         }
-        // A worker that finds nothing after its own ends was not woken by others for nothing.
+        // If a worker finds nothing after its own ends, that does not make the wakes by others spurious.
         let own_wakes = state.own_wakes();
         let is_own = std::mem::replace(&mut self.own_wakes, own_wakes) != own_wakes;
         let asks = state.machine.asks(steady);
@@ -107,7 +107,7 @@ impl Service for AdmitLoop {
 
         let (mut is_idle, mut failed) = (!asks.is_empty() && !is_own, None);
         for (group, free) in asks {
-            // The call for another group may have taken long.
+            // The call for the previous group may have taken long.
             let now = self.shared.clock.now();
             let admission = match self.admitters[group].admit(now, free) {
                 Ok(admission) => admission,
@@ -142,7 +142,7 @@ impl Service for AdmitLoop {
     }
 }
 
-/// Stores the ends of attempts. Those that come while one call is under way share the next one.
+/// Stores the ends of attempts. Ends that arrive during a call share the next one.
 #[derive(Debug)]
 pub(super) struct EndLoop(pub(super) Arc<Shared>);
 
@@ -162,21 +162,22 @@ impl Service for EndLoop {
             };
             match self.0.plain.write(finish) {
                 Ok(finished) => self.0.stored(&ends, &finished, is_news),
-                // Sends the same ends again: the verb is fenced, and says if the first call took effect.
+                // Sends the same ends again. The verb is fenced, and reports whether the first call took
+                // effect.
                 Err(error) => {
                     self.0.not_stored(ends, error.is_indeterminate());
                     return Err(error.during("storing the ends of attempts"));
                 }
             }
         }
-        // Behind the ends: what was stored was not lost.
+        // After the ends: an attempt whose end was stored was not lost.
         let losses = self.0.tell_sure_losses();
         let next = self.0.state.lock().machine.next_end().into_iter().chain(losses).min();
         Ok(Step { next_due: next.map(|at| self.0.by_clock(at)), is_idle: false })
     }
 }
 
-/// Returns true if no later call can succeed either.
+/// Returns true if no later call can succeed.
 pub(super) fn is_fatal(error: &Error) -> bool {
     matches!(error, Error::Invalid(_))
 }

@@ -33,15 +33,15 @@ pub use report::WorkerReport;
 use run::Running;
 use shared::{MaxRun, OnError};
 
-/// Runs handlers on tasks: admits as many as it has free places for, renews their leases, starts them, stores how they
-/// ended, and retries failed tasks by their own policies.
+/// Runs handlers on tasks. It admits as many as it has free places for, renews their leases, starts them and stores
+/// how they ended. It retries failed tasks by their own policies.
 ///
-/// A handler is a function of an [`Attempt`]. It has one of the worker's threads to itself until it returns; the thread
-/// then runs other attempts. On a tokio runtime it can be a future: `Worker::handler_async`, feature `tokio`. What it
-/// returns becomes the [`Outcome`]: `()`, a `Result` with any error that has a text, or an `Outcome`. A panic is a
+/// A handler is a function of an [`Attempt`]. It has one of the worker's threads to itself until it returns. The
+/// thread then runs other attempts. On a tokio runtime it can be a future: `Worker::handler_async`, feature `tokio`.
+/// What it returns becomes the [`Outcome`]: `()`, a `Result` whose error has a text, or an `Outcome`. A panic is a
 /// failure with the panic's text. A task without a handler fails, too.
 ///
-/// A worker reaps nothing. Drive an [`Upkeep`](super::Upkeep) beside it, in this process or in another one.
+/// A worker does not reap leases. Drive an [`Upkeep`](super::Upkeep) as well, in this process or in another one.
 ///
 /// # Guarantees
 ///
@@ -50,11 +50,11 @@ use shared::{MaxRun, OnError};
 ///   its end.
 /// * *An end takes effect once.* The worker repeats an end until the store responds. The lease fences it:
 ///   after the lease was lost, the end is refused, and another worker may have the task.
-/// * *A handler may run more than once for one task*: after a failure, by the task's retry policy; after its
-///   lease was lost, for example because the process was killed; and after it was given back. Effects outside the store
-///   must tolerate that. Effects in the same transaction as the end happen once: see [`Attempt`].
-/// * *Cancellation is cooperative.* A handler learns from its [`Attempt`] that the worker stops, that it has run for
-///   too long, or that its lease was lost. After [`Self::patience`] an attempt that ran too long is given up as failed,
+/// * *A handler may run more than once for one task*: after a failure, by the task's retry policy; after its lease was
+///   lost, for example because the process was killed; and after it was given back. Effects outside the store must
+///   tolerate that. Effects in the same transaction as the end happen once: see [`Attempt`].
+/// * *Cancellation is cooperative.* A handler's [`Attempt`] reports that the worker stops, that it has run for too
+///   long, or that its lease was lost. After [`Self::patience`] an attempt that ran too long counts as failed,
 ///   although its handler may still be working. Its place stays taken until the handler returns, because a thread
 ///   cannot be ended. A future is dropped: at once when its lease is lost, otherwise after the patience.
 ///
@@ -75,22 +75,22 @@ use shared::{MaxRun, OnError};
 ///   process enqueues, and on PostgreSQL `PostgresStore::on_change` for what others enqueue.
 /// * After [`Self::longest_wait`] at the latest, for what others have enqueued without waking it.
 ///
-/// If more places are about to become free than are free now, because their ends are being stored, it first
-/// waits for them, at most 10 ms. One tick then fills all of them.
+/// If the ends of more attempts are being stored than places are free, it waits up to 10 ms for these places. One tick
+/// then fills all of them.
 ///
-/// A tick also starts the tasks that it grants. Only tasks whose attempts are recorded as runs are started by
-/// a second call. The worker asks for no others until that call has returned. On PostgreSQL it waits for a
-/// host's transaction that has cancelled, marked or locked one of these tasks since the grant, or has locked
-/// its run. Keep such transactions short.
+/// A tick also starts the tasks that it grants, except tasks whose attempts are recorded as runs. A second call starts
+/// those, and the worker asks for no others until it has returned. On PostgreSQL this call waits for a host's
+/// transaction that has cancelled, marked or locked one of these tasks since the grant. It also waits for one that has
+/// locked such a task's run. Keep such transactions short.
 ///
 /// It learns that a task was cancelled when it renews the lease, or at once if
 /// [`LoopHandle::wake_for_cancel`] is called on its handle.
 ///
 /// # When its process was killed
 ///
-/// A worker does not continue what an earlier one of the same name held. Those tasks wait until their leases
-/// expire. The leases then count as lost ([`LeaseLoss`](crate::task::LeaseLoss)). The [`guide`](crate::guide)
-/// shows how a process with a unique name ends them before it runs the worker.
+/// A worker does not continue the tasks of an earlier one with the same name. They wait until their leases expire. The
+/// leases then count as lost ([`LeaseLoss`](crate::task::LeaseLoss)). The [`guide`](crate::guide) shows how a process
+/// with a unique name ends them before it runs the worker.
 ///
 /// # When ends are stored
 ///
@@ -126,7 +126,7 @@ use shared::{MaxRun, OnError};
 pub struct Worker {
     store: Arc<dyn Store>,
     holder: Holder,
-    /// For tasks of all queues, unless queues are named.
+    /// The places for tasks of all queues, unless queues are named.
     places: usize,
     queues: Vec<(QueueName, usize)>,
     handlers: Handlers,
@@ -172,7 +172,7 @@ impl Worker {
         lease: Duration;
         /// Sets the clock by which it admits, renews and stores ends. On several machines, use the database's clock,
         /// `PostgresStore::clock`. The worker still sleeps in real time, and measures its waits by [`Clock::steady`],
-        /// so a clock that is set back delays none of them. Default: [`SystemClock`].
+        /// so they are not affected by a clock that is set back. Default: [`SystemClock`].
         clock(clock: impl Clock + 'static) { clock = Arc::new(clock) }
         /// Sets what happens to tasks that do not fit. Default: [`Policy::Backfill`].
         policy: Policy;
@@ -229,11 +229,11 @@ impl Worker {
         self.on_threads(Tasks::Named(workflow, task), handler)
     }
 
-    /// Runs until the handle is stopped, and then stops as [described](Self#how-it-stops).
+    /// Runs until the handle is stopped, and then stops [as described](Self#how-it-stops).
     ///
-    /// It has three threads besides those of the handlers: one admits, one renews leases, one stores ends.
-    /// Handlers share as many threads as attempts were ever under way at once. All end when the worker does, except
-    /// those whose handlers do not return. The handle also wakes the worker. If the worker has to give up, it stops the
+    /// Besides the threads of handlers, it has three: one admits, one renews leases, one stores ends. There are as
+    /// many threads of handlers as the most attempts that ever ran at once. All end when the worker does, except those
+    /// whose handlers do not return. The handle also wakes the worker. If the worker has to give up, it stops the
     /// handle.
     ///
     /// # Errors

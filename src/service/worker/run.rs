@@ -22,7 +22,7 @@ use crate::service::{Admitter, KeepReport, Keeper, LoopHandle, Service, WakingSt
 use crate::store::{Store, StoreInfo, Tx, TxMode};
 use crate::time::Timestamp;
 
-/// How long a loop without work sleeps. What it waits for wakes it.
+/// How long a loop without work sleeps. New work wakes it.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// A worker whose loops have begun.
@@ -112,14 +112,14 @@ impl Running {
         Ok(())
     }
 
-    /// Watches the time until the worker is stopped and nothing of it is left, or until it has waited long
-    /// enough. It calls no store, so nothing delays it.
+    /// Watches the time until the worker is stopped and nothing is left, or until it has waited long enough.
+    /// It calls no store, so nothing delays it.
     pub(super) fn until_stopped(mut self, handle: &LoopHandle) -> Result<WorkerReport> {
         let shared = self.shared.clone();
         let waker = Waker::from(Arc::new(WakeOther(shared.time.clone())));
         // Only a stop and a cancel concern this thread. A busy worker is woken far more often to admit.
         handle.wakes_for_cancels(&shared.time);
-        // From 0: an attempt may have been begun and cancelled before this thread comes here.
+        // From 0: an attempt may have begun and been cancelled before this thread gets here.
         let (mut stopped, mut cancels) = (pin!(handle.stopped()), 0);
         loop {
             let (seen, now) = (shared.time.seen(), shared.steady());
@@ -177,7 +177,7 @@ impl Drop for EndsLoop {
     }
 }
 
-/// Wakes one handle when another one was stopped.
+/// Wakes one handle when another one is stopped.
 struct WakeOther(LoopHandle);
 
 impl Wake for WakeOther {

@@ -1,4 +1,4 @@
-//! What the loops of a worker and its attempts share.
+//! The state that a worker's loops and attempts share.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::store::Store;
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
-/// How long after its loss a lease whose handler is at work surely was not ended by that.
+/// After this long, a lost lease whose handler is still at work was certainly not ended by that handler.
 const LOSS_IS_SURE_AFTER: Duration = Duration::from_secs(1);
 
 /// Returns how long a task may run.
@@ -32,16 +32,16 @@ pub(super) type OnError = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// One running worker.
 pub(crate) struct Shared {
-    /// The handlers' store: its commits wake the loop that admits.
+    /// The handlers' store. Its commits wake the admitting loop.
     pub(super) store: Arc<dyn Store>,
-    /// The host's store, for ends: that loop has nothing to do before they are noted here.
+    /// The host's store, for ends. The admitting loop has nothing to do before these are noted here.
     pub(super) plain: Arc<dyn Store>,
     pub(super) keeper: Keeper,
     pub(super) handlers: Handlers,
     pub(super) max_run: Option<MaxRun>,
     pub(super) on_error: Option<OnError>,
     pub(super) clock: Arc<dyn Clock>,
-    /// The host's handle, which the loop that admits uses.
+    /// The host's handle, which the admitting loop uses.
     pub(super) admits: LoopHandle,
     /// The handle of the loop that stores ends.
     pub(super) ends: LoopHandle,
@@ -49,19 +49,19 @@ pub(crate) struct Shared {
     pub(super) time: LoopHandle,
     /// Whether one of the loops has ended.
     pub(super) has_lost_a_loop: AtomicBool,
-    /// How many handlers of grants of several are still being started.
+    /// How many handlers are still being started, in grants of several.
     pub(super) starting: AtomicUsize,
     pub(super) state: Mutex<State>,
 }
 
-/// The state machine, and what it does not know.
+/// The state machine, and the state that it does not contain.
 pub(super) struct State {
     pub(super) machine: WorkerState<Outcome>,
-    /// All attempts of the machine.
+    /// The attempts of the machine.
     attempts: HashMap<LeaseRef, Attempt>,
-    /// How many of the wakes of `admits` brought no news, because the worker made them itself.
+    /// How many of the wakes of `admits` brought no news, because the worker itself caused them.
     own_wakes: u64,
-    /// Lost while their handlers work, and when to report that to the host.
+    /// Leases that were lost while their handlers work, with the instant to report each to the host.
     lost: Vec<(Timestamp, LeaseRef)>,
     stored: u64,
     ended_elsewhere: u64,
@@ -95,7 +95,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Returns the instant by which the state machine measures its waits. The clock's own may be set back.
+    /// Returns the instant by which the state machine measures its waits. The clock itself may be set back.
     pub(super) fn steady(&self) -> Timestamp {
         self.clock.steady()
     }
@@ -105,7 +105,7 @@ impl Shared {
         self.clock.now() + steady.saturating_duration_since(self.steady())
     }
 
-    /// Keeps what a group was granted. Returns the attempts, none of which has begun.
+    /// Keeps the tasks that were granted to a group. Returns the attempts, none of which has begun.
     pub(super) fn granted(
         &self,
         now: Timestamp,
@@ -131,10 +131,10 @@ impl Shared {
         attempts
     }
 
-    /// Runs the handlers of attempts, except of those whose tasks were cancelled, and of all if the worker stops.
+    /// Runs the handlers of attempts, except for cancelled tasks. If the worker stops, runs none.
     pub(super) fn begin(self: &Arc<Self>, attempts: Vec<Attempt>) {
         let now = self.steady();
-        // The loop that watches the time may not know of it yet.
+        // The loop that watches the time may not know about the stop yet.
         if self.admits.is_stopped() {
             self.stop(now);
         }
@@ -144,7 +144,7 @@ impl Shared {
         let mut state = self.state.lock();
         for (attempt, limit) in limited {
             let lease = attempt.lease();
-            // A task that was cancelled before its attempt began ends without its handler.
+            // If a task was cancelled before its attempt began, it ends without its handler.
             let is_cancelled = matches!(attempt.cancelled(), Some(Cancelled::Requested { .. }));
             if !is_cancelled && state.machine.begins(lease, limit.as_ref().ok().copied().flatten()) {
                 begun.push((attempt, limit));
@@ -159,7 +159,7 @@ impl Shared {
             state.machine.starts();
         }
         self.settle(state, &others, false);
-        // Several may have come at once, and who stores them has to learn when they are due.
+        // Several may have ended at once, and the loop that stores ends has to learn when they are due.
         if !others.is_empty() {
             self.ends.wake();
         }
@@ -187,7 +187,7 @@ impl Shared {
         now: Timestamp,
         attempt: Attempt,
     ) -> (Attempt, std::result::Result<Option<Timestamp>, Outcome>) {
-        // The host's code: its panic is an attempt that failed.
+        // `max_run` is the host's code. If it panics, the attempt fails.
         let longest = self.max_run.as_ref().map_or(Ok(None), |max_run| {
             catch_unwind(AssertUnwindSafe(|| max_run(attempt.task()))).map_err(|panic| panicked(&*panic))
         });
@@ -197,13 +197,14 @@ impl Shared {
         (attempt, longest.map(|longest| longest.map(|longest| now + longest)))
     }
 
-    /// Notes that one of several handlers has been started. With the last of them, ends that waited for it are stored.
+    /// Notes that one of several handlers has been started. After the last of them, the ends that waited for it are
+    /// stored.
     pub(super) fn started(&self) {
         if self.starting.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
         let mut state = self.state.lock();
-        // Others may be starting by now.
+        // Others may be being started by now.
         if self.starting.load(Ordering::Acquire) > 0 {
             return;
         }
@@ -224,16 +225,17 @@ impl Shared {
         self.tell_losses(attempt);
     }
 
-    /// Notes that the keeper lost these leases. A handler that has just committed an end of its own may still have to say
-    /// so, and then nothing was lost: the host hears of those that are still at work a moment later.
+    /// Notes that the keeper lost these leases. A handler that has just committed its own end may not have reported it
+    /// yet, and then nothing was lost. So the host is notified a moment later, and only of handlers that are still at
+    /// work then.
     pub(super) fn lost(&self, leases: &[LeaseRef]) {
         let at = self.steady() + LOSS_IS_SURE_AFTER;
         self.state.lock().lost.extend(leases.iter().map(|lease| (at, *lease)));
         self.ends.wake();
     }
 
-    /// Reports the losses that are sure by now, of attempts whose handlers are at work. Where a handler has returned,
-    /// the store's response to its end shows whether anything was lost. Returns when other losses are sure.
+    /// Reports the losses that are certain by now, for attempts whose handlers are at work. If a handler has returned,
+    /// the store's response to its end shows whether the lease was lost. Returns when other losses become certain.
     pub(super) fn tell_sure_losses(&self) -> Option<Timestamp> {
         let now = self.steady();
         let mut state = self.state.lock();
@@ -263,7 +265,7 @@ impl Shared {
         self.settle(state, &[lease], false);
     }
 
-    /// Notes how a handler returned.
+    /// Notes the outcome that a handler returned.
     pub(super) fn returned(&self, lease: LeaseRef, outcome: Outcome) {
         let mut state = self.state.lock();
         let has_ended = state.attempts.get(&lease).is_some_and(Attempt::has_ended);
@@ -278,7 +280,7 @@ impl Shared {
         self.returned(lease, Outcome::GivenBack);
     }
 
-    /// Notes the store's results for these ends, and whether tasks may be admitted that could not be before.
+    /// Notes the store's results for these ends. `is_news` says whether more tasks can be admitted now.
     pub(super) fn stored(&self, ends: &[(LeaseRef, Outcome)], finished: &[Finished], is_news: bool) {
         let mut state = self.state.lock();
         let stale = ends.iter().zip(finished).filter(|(_, finished)| **finished == Finished::Stale);
@@ -289,7 +291,7 @@ impl Shared {
         state.stored += (finished.len() as u64).saturating_sub(refused);
         state.machine.stored(ends);
         let leases: Vec<LeaseRef> = ends.iter().map(|(lease, _)| *lease).collect();
-        // This includes handlers that were given up and still work: there is nothing left to renew.
+        // Includes handlers that were given up and still work, because there is no lease left to renew.
         let attempts: Vec<Attempt> =
             leases.iter().filter_map(|lease| state.attempts.get(lease)).cloned().collect();
         self.settle(state, &leases, is_news);
@@ -297,7 +299,7 @@ impl Shared {
         self.tell_losses(stale);
     }
 
-    /// Notifies attempts of what is due by now: a stop, or that they are given up. Returns when more is due.
+    /// Notifies attempts of what is due by now: a stop, or the end of their patience. Returns when more is due.
     pub(super) fn mind_the_time(&self, now: Timestamp) -> Option<Timestamp> {
         let mut state = self.state.lock();
         let told = state.machine.told(now);
@@ -334,7 +336,7 @@ impl Shared {
         next
     }
 
-    /// Stops the worker: returns what did not begin, and notifies the others.
+    /// Stops the worker: gives back the attempts that did not begin, and notifies the others.
     pub(super) fn stop(&self, now: Timestamp) {
         let mut state = self.state.lock();
         if state.machine.is_stopped() {
@@ -351,12 +353,12 @@ impl Shared {
         self.ends.wake();
     }
 
-    /// Keeps the error that ends a loop, because no repetition changes it.
+    /// Keeps the error that ends a loop, because repeating would not change it.
     pub(super) fn fail(&self, error: Error) {
         self.state.lock().fatal.get_or_insert(error);
     }
 
-    /// Reports an error to the host, after which the worker continues.
+    /// Reports to the host an error after which the worker continues.
     pub(super) fn tell(&self, error: &Error) {
         if let Some(on_error) = &self.on_error {
             // The panic hook has printed it.
@@ -395,7 +397,7 @@ impl Shared {
         }
     }
 
-    /// Forgets those of these attempts that are over, and wakes the loops that have something to do.
+    /// Forgets those of these attempts that are over, and wakes the loops that have work.
     fn settle(&self, mut state: MutexGuard<'_, State>, leases: &[LeaseRef], is_news: bool) {
         let over = leases.iter().filter(|lease| !state.machine.has(**lease));
         let over: Vec<LeaseRef> = over.copied().collect();
@@ -403,7 +405,7 @@ impl Shared {
         if is_news {
             state.machine.news();
         }
-        // News is for all loops of the host's handle, even if no place of this worker is free.
+        // The news concerns all loops of the host's handle, even if no place of this worker is free.
         let asks = is_news || state.machine.wants_to_ask() && !attempts.is_empty();
         let calls_for_ends = state.machine.calls_for_ends(self.steady());
         let is_stopped = state.machine.is_stopped();

@@ -1,11 +1,11 @@
-//! What a store does with the feed of ends and its consumers.
+//! What a store does with the feed of task events and its consumers.
 
 use crate::error::StoreResult;
 use crate::feed::{Consumer, TaskEvent};
 use crate::id::Holder;
 use crate::time::Timestamp;
 
-/// The feed of ends, and its consumers.
+/// The feed of task events, and its consumers.
 ///
 /// Events are written by [`TaskTx::move_if`](super::TaskTx::move_if) and
 /// [`end_if_leased`](super::TaskTx::end_if_leased), as the task's [`Feed`](crate::task::Feed) says. Their

@@ -12,9 +12,9 @@
 //! `stationmaster::conformance` (feature `testing`): a store that passes it behaves like the crate's own. In
 //! short:
 //!
-//! * A transaction is atomic, and sees its own writes. Two that write may run at the same time. Then each method tests
-//!   its condition on rows that the transaction locks until it ends, ticks exclude each other, and transactions that
-//!   give the same name to [`TaskTx::serialize`] run one after the other.
+//! * A transaction is atomic, and sees its own writes. Two writing transactions may run at the same time. In that case
+//!   each method tests its condition on rows that the transaction locks until it ends. Ticks exclude each other.
+//!   Transactions that give the same name to [`TaskTx::serialize`] run one after the other.
 //! * Every method takes many and returns one result per item, in the order of its arguments unless it says
 //!   otherwise. An empty argument gives an empty result. If a call names a row twice, the first item changes
 //!   it and the second finds it already changed. If there are two full replacements (`put_…`), the last wins.
@@ -22,8 +22,8 @@
 //!   refuses every method that writes (kind `ReadOnly`).
 //! * The first number assigned to anything is 1.
 //! * Names are returned byte for byte and sort by their bytes.
-//! * Only the cost of [`TaskTx::audit`] may grow with the number of tasks, and that of lists if `docs/listing.md` says
-//!   so.
+//! * Only the cost of [`TaskTx::audit`] may grow with the number of tasks, and the cost of lists if `docs/listing.md`
+//!   says so.
 //!
 //! These methods are parts of operations. Called alone, some of them break what the operations promise: they
 //! can leave a sensor without a sensing task, or a pool above its size. That is why [`Tx`](super::Tx) does

@@ -8,11 +8,11 @@ use crate::time::Timestamp;
 ///
 /// A store promises these costs:
 ///
-/// * A query for a window reads the rows that it returns. Besides, it reads only rows that its own filters
-///   exclude (status, workflow, start method, user), and runs that stop before they start.
+/// * A query for a window reads the rows that it returns. It also reads rows that its own filters exclude
+///   (status, workflow, start method, user), and runs that stop before they start, but no others.
 /// * It searches at most [`MOST_SEEKS`](crate::run::index::MOST_SEEKS) times per namespace.
-/// * A page reads what it returns, plus one row per namespace. PostgreSQL reads up to a page per namespace,
-///   to need only one round trip.
+/// * A page reads what it returns, plus one row per namespace. PostgreSQL reads up to one page per namespace,
+///   so that it needs only one round trip.
 /// * A page that begins among the runs that started before the window also reads the index entries of those
 ///   runs.
 /// * Writing a run changes a fixed number of rows, whatever its length.
@@ -20,8 +20,8 @@ use crate::time::Timestamp;
 /// No method checks that a run stops after it starts. A run that does not is stored, and queries apply
 /// their usual rule to it. [`Tx::record_runs`](crate::store::Tx::record_runs) refuses it earlier.
 pub trait RunTx {
-    /// Inserts runs, or replaces those with the same key: to correct a start or stop, or to re-open a run. If
-    /// one call names a key twice, the last counts.
+    /// Inserts runs, or replaces those with the same key, for example to correct a start or stop, or to
+    /// re-open a run. If one call names a key twice, the last counts.
     fn put_runs(&mut self, runs: &[RunRecord]) -> StoreResult<()>;
 
     /// Closes the runs that exist and are open. A stop before the start is stored as the start. Everything
@@ -56,8 +56,8 @@ pub trait RunTx {
     fn delete_runs(&mut self, keys: &[RunKey]) -> StoreResult<usize>;
 
     /// Deletes at most `limit` closed runs that both started and stopped before an instant, and returns how
-    /// many. Open runs stay, however old. The store chooses which go first. Call again until fewer than
-    /// `limit` were deleted.
+    /// many. Open runs stay, however old. The store chooses which are deleted first. Call again until fewer
+    /// than `limit` were deleted.
     fn forget_stopped_runs(&mut self, before: Timestamp, limit: usize) -> StoreResult<usize>;
 
     /// Returns the runs active in the query's window, by start, then namespace, then id. Begins after the

@@ -1,4 +1,4 @@
-//! What a store does with sensors, and the workers that share them.
+//! What a store does with sensors, and with the workers that share them.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub struct SensorQuery {
     pub after: u64,
     /// The number of shard codes: a sensor's code is its fingerprint modulo this.
     pub codes: NonZeroU32,
-    /// Only sensors whose code lies in one of these.
+    /// Only sensors whose code is in one of these.
     pub ranges: Vec<Range<u32>>,
     /// Whether sensors that ended are included.
     pub which: WhichSensors,
@@ -38,7 +38,7 @@ pub enum WhichSensors {
 }
 
 impl SensorQuery {
-    /// Creates a query for all sensors of these shards that changed after this change. Ranges that touch become one.
+    /// Creates a query for all sensors of these shards that changed after this change. Adjacent ranges are merged.
     pub fn new(
         after: u64,
         codes: NonZeroU32,
@@ -46,7 +46,7 @@ impl SensorQuery {
         which: WhichSensors,
         limit: usize,
     ) -> Self {
-        // A worker's shards are often neighbours. Stores look for each range on its own.
+        // A worker's shards are often adjacent. Stores search each range separately.
         ranges.retain(|range| !range.is_empty());
         ranges.sort_unstable_by_key(|range| range.start);
         let mut merged: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
@@ -59,7 +59,7 @@ impl SensorQuery {
         Self { after, codes, ranges: merged, which, limit }
     }
 
-    /// Returns true if a sensor with this fingerprint lies in one of the ranges.
+    /// Returns true if a sensor with this fingerprint is in one of the ranges.
     pub fn covers(&self, fingerprint: Fingerprint) -> bool {
         let code = code(fingerprint, self.codes);
         self.ranges.iter().any(|range| range.contains(&code))
@@ -72,17 +72,17 @@ impl SensorQuery {
 pub struct SensorChanges {
     /// The last change of any sensor, deleted ones included; 0 if there was none.
     pub last: u64,
-    /// The highest last change of a deleted sensor; 0 if none was deleted. A follower that has not reached it
-    /// may have missed an end, so it reads the waiting sensors again.
+    /// The highest last change of a deleted sensor; 0 if none was deleted. A follower that has not reached it may have
+    /// missed an end, so it must read the waiting sensors again.
     pub last_forgotten: u64,
-    /// Whether changes of sensors or events of the feed were committed without a number, so that they are not found
+    /// Whether changes of sensors or events of the feed were committed without a number, so that they cannot be found
     /// yet: see [`SensorTx::number_changes`].
     pub unnumbered: bool,
 }
 
 impl SensorChanges {
-    /// Creates it from the last change of any sensor and the highest last change of a deleted one. Every change
-    /// has a number.
+    /// Creates it from the last change of any sensor and the highest last change of a deleted one. Assumes that every
+    /// change has a number.
     pub fn new(last: u64, last_forgotten: u64) -> Self {
         Self { last, last_forgotten, unnumbered: false }
     }
@@ -95,10 +95,9 @@ impl SensorChanges {
 
 /// Sensors, workers and shards.
 pub trait SensorTx {
-    /// Registers sensors in state `Waiting`, replacing what their tasks registered before (the generation
-    /// rises by one). Returns them as stored. Each is a change of its own, in this order. A task that does
-    /// not exist is a caller's error (kind `Backend`, nothing is changed). The caller changes the tasks'
-    /// states.
+    /// Registers sensors in state `Waiting`, and returns them as stored. They replace what their tasks registered
+    /// before, and the generation rises by one. Each is a separate change, in this order. A task that does not exist
+    /// is a caller's error (kind `Backend`, nothing is changed). The caller changes the tasks' states.
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>>;
 
     /// Returns the sensors of these tasks.
@@ -112,9 +111,8 @@ pub trait SensorTx {
     fn sensor_changes(&mut self) -> StoreResult<SensorChanges>;
 
     /// Numbers at most `limit` changes of sensors, and as many events of the feed, that were committed without a
-    /// number. Returns how many changes it numbered, or how many events if these are more. Does nothing while another
-    /// transaction does it: the changes and events are then found once that has committed. Pokers and readers of the
-    /// feed call it before they read.
+    /// number. Returns the larger of the two counts. Does nothing while another transaction is numbering: the changes
+    /// and events can be found once that one has committed. Pokers and readers of the feed call it before they read.
     ///
     /// A store with one writer at a time assigns the numbers when it writes, and does nothing here.
     fn number_changes(&mut self, limit: usize) -> StoreResult<usize> {
@@ -122,14 +120,14 @@ pub trait SensorTx {
         Ok(0)
     }
 
-    /// Ends the sensors that still wait under this epoch, and returns them as they are now. Returns `None`
-    /// for the others.
+    /// Ends the sensors that still wait under this epoch, and returns them as they are then. Returns `None` for the
+    /// others.
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>>;
 
     /// Inserts a worker, or replaces it.
     fn put_worker(&mut self, worker: &PokerRow) -> StoreResult<()>;
 
-    /// Forgets a worker, known or not, and its loans. Its shards lose their holder; their epochs rise by one.
+    /// Forgets a worker, known or not, and its loans. Its shards lose their holder, and their epochs rise by one.
     fn delete_worker(&mut self, name: &Holder) -> StoreResult<()>;
 
     /// Forgets at most `limit` workers that expired before this instant (`expires_at < before`), earliest
@@ -142,31 +140,32 @@ pub trait SensorTx {
     /// Returns the leases of all shards that were ever held, by number, each before the loans of its kinds, by kind.
     fn shard_leases(&mut self) -> StoreResult<Vec<ShardLease>>;
 
-    /// Writes the leases and loans that still have the epoch, and the end, that the decision was based on. Deletes a loan
-    /// that is written without a holder. No shard and kind may be given twice with one epoch.
+    /// Writes the leases and loans whose epoch and end are still those that the decision was based on. Deletes a loan
+    /// that is written without a holder. No shard and kind may be given twice with the same epoch.
     fn put_shards_if_unchanged(&mut self, writes: &[ShardWrite]) -> StoreResult<Vec<bool>>;
 
     /// Remembers who took which shard, or which kind of it. Replaces what is remembered under the same epoch. Forgets
-    /// the takes of the same shard and kind whose epoch is lower by [`KEPT_TAKES`] or more. For kinds that are not lent
-    /// now, forgets takes before `forget`, whatever their epoch, as many as [`Self::put_outages`] forgets outages.
+    /// the takes of the same shard and kind whose epoch is lower by [`KEPT_TAKES`] or more. For kinds that are not
+    /// lent now, forgets takes before `forget` with any epoch, at most as many as [`Self::put_outages`] forgets
+    /// outages.
     fn put_shard_takes(&mut self, takes: &[ShardTake], forget: Timestamp) -> StoreResult<()>;
 
     /// Returns the takes that are remembered, by shard, kind and epoch. Those of no kind come first.
     fn shard_takes(&mut self) -> StoreResult<Vec<ShardTake>>;
 
-    /// Inserts outages, or replaces those with the same target and beginning. Then forgets, of these targets, all but
-    /// the latest [`KEPT_OUTAGES`], and of all targets at most 10,000 outages that ended before `forget`.
+    /// Inserts outages, or replaces those with the same target and beginning. For these targets, forgets all but the
+    /// latest [`KEPT_OUTAGES`]. For all targets, forgets at most 10,000 outages that ended before `forget`.
     fn put_outages(&mut self, outages: &[OutageRow], forget: Timestamp) -> StoreResult<()>;
 
     /// Returns the outages of these targets, or all ongoing ones for `None`, by fingerprint and beginning.
     fn outages(&mut self, of: Option<&[Fingerprint]>) -> StoreResult<Vec<OutageRow>>;
 }
 
-/// How far at most the epoch of a remembered [`ShardTake`] lies behind the latest one.
+/// The epoch of a remembered [`ShardTake`] is less than this far below the latest one.
 pub const KEPT_TAKES: i64 = 32;
 
 /// How many outages of a target are remembered.
 pub const KEPT_OUTAGES: usize = 16;
 
-/// How many ended outages, or takes of kinds, one call forgets for their age.
+/// How many old ended outages, or old takes of kinds, one call forgets.
 pub(in crate::store) const FORGOTTEN_AT_ONCE: usize = 10_000;

@@ -33,7 +33,7 @@ pub enum Inserted {
     New(TaskId),
     /// A task with this key already existed, with this number. Nothing was changed.
     Exists(TaskId),
-    /// It was not inserted, because a cap's number of waiting tasks is reached or exceeded. Try again later.
+    /// It was not inserted, because the number of waiting tasks has reached a cap. Try again later.
     Refused {
         /// The queue or the limit key that is capped, by its own definition or that of its family.
         subject: Subject,
@@ -58,8 +58,8 @@ impl fmt::Display for Inserted {
 
 /// Takes a task out of the state `from`, if it is still in that state and its epoch is still `task.epoch`.
 ///
-/// `from` is the state in which the caller read the task. The caller used it to decide what else to do, for example
-/// which run to close. If it has changed, the move misses: read the task again, and decide again.
+/// `from` is the state in which the caller read the task. The caller has used it to decide what else to do, for
+/// example which run to close. If the state has changed, the move does nothing: read the task again, and decide again.
 ///
 /// A move also clears the lease. `ready_at` becomes the later of `due` and `ended_at`; if neither is set, it
 /// stays unchanged.
@@ -74,8 +74,8 @@ pub struct Move {
     pub to: TaskState,
     /// Its new due instant. `None` in state `Scheduled` makes it ready.
     pub due: Option<Timestamp>,
-    /// True if it keeps the slots that it holds, as sensing tasks do in some pools, and tasks that are ready again
-    /// after sensing. Otherwise its slots return to its pools.
+    /// True if it keeps the slots that it holds. Sensing tasks do so in some pools, and so do tasks that are ready
+    /// again after sensing. Otherwise its slots return to its pools.
     pub keeps_slots: bool,
     /// Added to its count of forgiven attempts.
     pub forgive: u32,
@@ -154,8 +154,7 @@ impl Started {
     }
 }
 
-/// A counter that differs from what it counts. A correct store never has one; [`TaskTx::audit`] looks for
-/// them.
+/// A counter that differs from what it counts. A correct store never has one. [`TaskTx::audit`] looks for them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -189,7 +188,7 @@ pub enum Discrepancy {
         /// What the tasks hold.
         held: i64,
     },
-    /// A share's count of the lanes whose own pool this is, is not their number.
+    /// A share's count of the lanes whose own pool this is differs from their number.
     ShareLanes {
         /// The pool.
         pool: PoolName,
@@ -200,7 +199,7 @@ pub enum Discrepancy {
         /// How many there are.
         held: i64,
     },
-    /// A lane's `ready` is not the number of its ready tasks.
+    /// A lane's `ready` differs from the number of its ready tasks.
     Lane {
         /// The lane.
         lane: LaneKey,
@@ -209,8 +208,8 @@ pub enum Discrepancy {
         /// How many there are.
         held: i64,
     },
-    /// A lane's count of its tasks that have not ended is not their number. A store that also counts the ended
-    /// ones reports that count here, too.
+    /// A lane's count of its tasks that have not ended differs from their number. A store that also counts ended tasks
+    /// reports that count here, too.
     LaneTasks {
         /// The lane.
         lane: LaneKey,
@@ -219,7 +218,7 @@ pub enum Discrepancy {
         /// How many there are.
         held: i64,
     },
-    /// A limit key's count of the lanes that name it is not their number.
+    /// A limit key's count of the lanes that name it differs from their number.
     LimitLanes {
         /// The limit.
         key: LimitKey,
@@ -228,7 +227,7 @@ pub enum Discrepancy {
         /// How many there are.
         held: i64,
     },
-    /// A mark says that a pool or a key refuses the tasks of lanes, but it does not.
+    /// A mark claims that a pool or a key refuses the tasks of lanes, but it does not.
     Mark {
         /// What it says.
         mark: String,
@@ -243,7 +242,7 @@ pub enum Discrepancy {
 }
 
 impl Discrepancy {
-    /// Returns true if both are about the same counter, or the same task.
+    /// Returns true if both concern the same counter, or the same task.
     pub(in crate::store) fn is_of_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Pool { pool, .. }, Self::Pool { pool: other, .. }) => pool == other,
@@ -262,7 +261,7 @@ impl Discrepancy {
     }
 }
 
-/// Returns the counters that were found before a repair and not after it.
+/// Returns the counters that were found before a repair but not after it.
 pub(in crate::store) fn repaired(before: Vec<Discrepancy>, after: &[Discrepancy]) -> Vec<Discrepancy> {
     let is_left = |found: &Discrepancy| after.iter().any(|after| after.is_of_same(found));
     let is_counter = |found: &Discrepancy| !matches!(found, Discrepancy::Task { .. });
@@ -276,19 +275,20 @@ pub trait TaskTx {
     /// it has not ended, and a key without a maximum is known while such a task carries it. Numbers of lanes rise, too,
     /// and are never reused.
     ///
-    /// It knows no caps, and refuses no task.
+    /// It does not check caps, and refuses no task.
     fn insert_tasks_if_absent(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<Inserted>>;
 
-    /// Does what [`Self::insert_tasks_if_absent`] does, unless a cap may concern one of the tasks: then it inserts
-    /// none and returns `None`. So a store across a network needs one round trip if nothing is capped.
+    /// Works like [`Self::insert_tasks_if_absent`], but if a cap may apply to one of the tasks, it inserts none and
+    /// returns `None`. So a store across a network needs only one round trip if nothing is capped.
     fn insert_tasks_if_uncapped(&mut self, tasks: &[TaskInsert]) -> StoreResult<Option<Vec<Inserted>>>;
 
-    /// Returns the caps that apply to these tasks, by subject, each with how many tasks wait under it. These are the
-    /// tasks of its queue, or those that carry its key, that have not ended and are neither leased nor sensing. The cap
-    /// of a key is its own; if the key is not defined itself, it is that of the family with the longest prefix.
+    /// Returns the caps that apply to these tasks, by subject, each with the number of tasks that wait under it. A
+    /// task waits if it has not ended and is neither leased nor sensing. It counts under its queue's cap and under
+    /// those of its keys. A key's cap is its own. If the key itself is not defined, it is the cap of the family with
+    /// the longest prefix.
     ///
-    /// If a cap is strict, transactions that ask for it take turns from here until they end, and the count includes
-    /// what earlier ones committed. A store with one writer at a time need not do anything for that.
+    /// If a cap is strict, transactions that ask for it are serialized from here until they end, and the count
+    /// includes what earlier ones committed. A store with one writer at a time need not do anything for that.
     ///
     /// The cost grows with the number of lanes, leases and sensors, once for each call.
     fn hold_caps(&mut self, tasks: &[TaskInsert]) -> StoreResult<Vec<CapUse>>;
@@ -314,8 +314,8 @@ pub trait TaskTx {
     /// It writes only if [`SurveyQuery::promote`] is set.
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey>;
 
-    /// Returns the tasks that [`Self::survey`] would make ready, and writes nothing. Waits for no other transaction:
-    /// tasks that another one has locked are among them. Its cost grows with the number of tasks that it returns, and
+    /// Returns the tasks that [`Self::survey`] would make ready, and writes nothing. Waits for no other transaction,
+    /// and includes tasks that another one has locked. Its cost grows with the number of tasks that it returns, and
     /// may grow with the number of lanes.
     fn overdue(&mut self, promote: Promote) -> StoreResult<Overdue>;
 
@@ -326,8 +326,8 @@ pub trait TaskTx {
     /// Returns the holders' records of the queues that they serve, by holder, then by the queues.
     fn serving(&mut self) -> StoreResult<Vec<Serving>>;
 
-    /// Counts the tasks of each queue that has any that have not ended, by name. Leaves out who serves it. The cost
-    /// grows with the number of lanes, leases and sensors.
+    /// Counts the tasks of each queue that has open ones, by name. Does not return who serves it. The cost grows with
+    /// the number of lanes, leases and sensors.
     fn queues(&mut self) -> StoreResult<Vec<QueueRecord>>;
 
     /// Continues a walk. It stops when it has found [`TaskWalk::most`] tasks that match the query, when it
@@ -342,8 +342,9 @@ pub trait TaskTx {
     /// Refuses a place that no step of such a walk returned (kind `Backend`).
     fn walk_tasks(&mut self, walk: &TaskWalk<'_>) -> StoreResult<Walked>;
 
-    /// Counts tasks. Those that have not ended come from counters, leased and sensing ones are counted one by one, and
-    /// others up to one above the cap. Successes are counted among the latest ends, at most one above the cap.
+    /// Counts tasks. Counters provide the number of tasks that have not ended. Leased and sensing ones are counted one
+    /// by one, and others up to one above the cap. Successes are counted among the latest ends, up to one above the
+    /// cap.
     fn count_tasks(&mut self, cap: usize) -> StoreResult<TaskSums>;
 
     /// Returns ready tasks: those of each page in the order of [`crate::admission::OrderKey`], page after
@@ -352,13 +353,14 @@ pub trait TaskTx {
 
     /// Commits the plan of a tick:
     ///
-    /// 1. Grants the tasks that are ready, or none if the batch must be granted [whole](GrantBatch::whole)
-    ///    and one is not. A granted task is `Queued`, its epoch and attempt rise by one, and it gets a lease,
-    ///    `held_slots` from its lane, and `queued_at` from [`TaskRecord::recorded_at`]. If the batch must be
-    ///    [started](GrantBatch::started), what [`Self::start_if_queued`] would do at the same instant is part
-    ///    of the grant, except to tasks whose attempts are recorded as runs: these stay `Queued`.
-    /// 2. Takes their slots from their pools and counts them against their limit keys and for their shares, even without
-    ///    room. Returns whether there was room ([`Granted::had_room`]). Then stamps [shares](GrantBatch::shares).
+    /// 1. Grants the tasks that are ready, or none if the batch must be granted [whole](GrantBatch::whole) and one is
+    ///    not. A granted task is `Queued`, its epoch and attempt rise by one, and it gets a lease, `held_slots` from
+    ///    its lane, and `queued_at` from [`TaskRecord::recorded_at`]. If the batch must be
+    ///    [started](GrantBatch::started), the grant also does what [`Self::start_if_queued`] would do at the same
+    ///    instant. Tasks whose attempts are recorded as runs stay `Queued`.
+    /// 2. Takes their slots from their pools, and counts them against their limit keys and for their shares, even
+    ///    without room. Returns whether there was room ([`Granted::had_room`]). Then stamps
+    ///    [shares](GrantBatch::shares).
     /// 3. Records what was granted under the name of the tick, in place of the tick it replaces, so that
     ///    [`Self::survey`] can return it.
     /// 4. Forgets old ticks, earliest first.
@@ -382,16 +384,16 @@ pub trait TaskTx {
     /// whether it was renewed then is up to the store. A store with one writer at a time never returns this.
     fn renew_if_leased(&mut self, leases: &[LeaseRef], expires_at: Timestamp) -> StoreResult<Vec<Renewal>>;
 
-    /// Stores what the holders of these leases say about their work, and when they said it, as the lease's
-    /// [`note`](crate::lease::Lease::note). It replaces the previous one. Returns `false` if the task has no
-    /// lease of this epoch, or if another transaction has it locked; it waits for none. Each lease is named
+    /// Stores the notes of these leases' holders about their work, each with its instant, as the lease's
+    /// [`note`](crate::lease::Lease::note). A note replaces the previous one. Returns `false` if the task has no lease
+    /// of this epoch, or if another transaction has it locked. Waits for no other transaction. Each lease is named
     /// once. A note disappears with its lease.
     fn note_if_leased(&mut self, notes: &[(LeaseRef, Timestamp, String)]) -> StoreResult<Vec<bool>>;
 
     /// Sets the deadline of the tasks that have a lease of this epoch ([`Lease::cancel_at`](crate::lease::Lease)), and
-    /// replaces their message. A deadline never moves to a later instant: a task whose deadline is not later stays as
-    /// it is. An expiry later than the deadline becomes the deadline. Returns the deadline that each then has; `None`
-    /// without such a lease. A lease named twice has the same result twice.
+    /// replaces their message. A deadline never moves to a later instant: a task whose deadline is not later stays
+    /// unchanged. An expiry later than the deadline becomes the deadline. Returns the resulting deadline of each, or
+    /// `None` without such a lease. A lease named twice has the same result twice.
     fn cancel_if_leased(
         &mut self,
         leases: &[LeaseRef],
@@ -399,11 +401,10 @@ pub trait TaskTx {
         message: &str,
     ) -> StoreResult<Vec<Option<Timestamp>>>;
 
-    /// Moves tasks, each under its own condition. A call moves a task at most once. The slots that a moved
-    /// task held return to its pool, unless it keeps them. A task that held a lease no longer counts against
-    /// its limit keys. A task that ends leaves its lane, and a move out of an end puts it back into one, which may have
-    /// to be created again. A move to `Queued` or `Running` is a caller's error: the whole call is refused (kind
-    /// `Backend`).
+    /// Moves tasks, each under its own condition. A call moves a task at most once. The slots that a moved task held
+    /// return to its pools, unless it keeps them. A task that held a lease no longer counts against its limit keys. A
+    /// task that ends leaves its lane. A move out of an end puts it back into a lane, which may have to be created
+    /// again. A move to `Queued` or `Running` is a caller's error: the whole call is refused (kind `Backend`).
     ///
     /// Some moves end an attempt:
     ///
@@ -421,25 +422,26 @@ pub trait TaskTx {
     /// Returns the recorded attempts of these tasks, each task's by epoch.
     fn attempts(&mut self, tasks: &[TaskId]) -> StoreResult<Vec<Vec<PastAttempt>>>;
 
-    /// Replaces what tasks ask for, each under its own condition and only if it holds no slots. A call changes a task
-    /// at most once. A task whose needs change leaves its lane for another one, which may have to be created.
+    /// Replaces the requirements of tasks, each under its own condition and only if the task holds no slots. A call
+    /// changes a task at most once. A task whose needs change moves to another lane, which may have to be created.
     fn change_if(&mut self, changes: &[Change]) -> StoreResult<Vec<bool>>;
 
-    /// Deletes tasks, each if it is in this state under this epoch, holds no slots and has no unacknowledged event. Its
-    /// sensor goes with it. A task with a lease is left alone. One that has not ended leaves its lane.
+    /// Deletes tasks and their sensors. A task is deleted only if it is in this state under this epoch, holds no slots
+    /// and has no unacknowledged event. A task with a lease stays. One that has not ended leaves its lane.
     fn delete_if(&mut self, tasks: &[(LeaseRef, TaskState)]) -> StoreResult<Vec<bool>>;
 
-    /// Ends tasks that have a lease of this epoch and that the caller has not read. It works like [`Self::move_if`] to
-    /// an end, from `Queued` or `Running`, whatever [`Move::from`] says, as reported by the holder. [`Move::ended_at`]
-    /// is raised to [`TaskRecord::recorded_at`]. Returns for each ended task whether its attempt was started and is
-    /// recorded as a run. A store may leave any of them to the caller, which reads and moves them: for example tasks
-    /// that keep all attempts. A store that reads at next to no cost keeps the default, which ends none.
+    /// Ends tasks that have a lease of this epoch, without the caller having read them. It works like
+    /// [`Self::move_if`] to an end from `Queued` or `Running`, whatever [`Move::from`] says, as reported by the
+    /// holder. [`Move::ended_at`] is raised to [`TaskRecord::recorded_at`]. Returns for each ended task whether its
+    /// attempt was started and is recorded as a run. A store may leave any of them to the caller, which reads and
+    /// moves them: for example tasks that keep all attempts. A store that reads at next to no cost keeps the default,
+    /// which ends none.
     fn end_if_leased(&mut self, ends: &[Move]) -> StoreResult<Vec<Option<bool>>> {
         Ok(vec![None; ends.len()])
     }
 
-    /// Announces that the next verb is the last of the transaction. A store across a network may send the commit along
-    /// with its last statement. The verb then has done everything, or has returned an error and changed nothing.
+    /// Announces that the next verb is the transaction's last. A store across a network may send the commit along with
+    /// its last statement. After that, the verb has done everything, or has returned an error and changed nothing.
     fn last(&mut self) {}
 
     /// Returns true if the commit was sent along with a call since [`Self::last`], so that nothing can undo
@@ -448,30 +450,30 @@ pub trait TaskTx {
         false
     }
 
-    /// Locks at most `limit` leases that expired at `now` or earlier, and returns their tasks, by expiry, then
-    /// by number. The transaction holds these leases until it ends. Leases that another transaction holds are skipped,
-    /// and do not count towards the limit. So a renewal that was confirmed is not missed: either its transaction holds
-    /// the lease, or its expiry is seen. A read transaction refuses the call, although it changes nothing.
+    /// Locks at most `limit` leases that expired at `now` or earlier, and returns their tasks, by expiry, then by
+    /// number. The transaction holds these leases until it ends. Leases that another transaction holds are skipped,
+    /// and do not count towards the limit. So a confirmed renewal is never missed: either its transaction holds the
+    /// lease, or its expiry is visible. A read transaction refuses the call, although it changes nothing.
     fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>>;
 
     /// Returns the earliest expiry of all leases. If many leases were renewed, a store may return an earlier instant
-    /// until [`Self::hold_expired`] was called with it.
+    /// until [`Self::hold_expired`] is called with it.
     fn next_expiry(&mut self) -> StoreResult<Option<Timestamp>>;
 
-    /// Returns what the data takes on disk: the name of each part and its bytes, the largest first. Empty for a store
+    /// Returns the size of the data on disk: the name of each part and its bytes, the largest first. Empty for a store
     /// that keeps nothing on disk.
     fn sizes(&mut self) -> StoreResult<Vec<(String, u64)>>;
 
-    /// Waits until no other transaction that has given one of these names is open. From then on the transaction
-    /// sees what they committed, and others that give one of them wait for its end. The names are sorted, and
-    /// each is named once. A store with one writer at a time has nothing to wait for, and keeps the default.
+    /// Waits until no other transaction that has given one of these names is open. From then on the transaction sees
+    /// what they committed, and other transactions that give one of the names wait for its end. The names are sorted,
+    /// and each is given once. A store with one writer at a time has nothing to wait for, and keeps the default.
     fn serialize(&mut self, names: &[&str]) -> StoreResult<()> {
         let _ = names;
         Ok(())
     }
 
-    /// Returns the tasks whose lease this holder has, by number: those after `after`, at most `limit`. An expired lease
-    /// that was not ended yet is among them. The cost may grow with the number of all leases.
+    /// Returns the tasks that this holder leases, by number: those after `after`, at most `limit`. Includes expired
+    /// leases that were not ended yet. The cost may grow with the number of all leases.
     fn leases_of(
         &mut self,
         holder: &Holder,
@@ -479,11 +481,10 @@ pub trait TaskTx {
         limit: usize,
     ) -> StoreResult<Vec<TaskRecord>>;
 
-    /// Deletes at most `limit` tasks that ended in this state before this instant (`ended_at < before`), with
-    /// their sensors, earliest first. Returns how many. Tasks that were sensors stay unless they ended before
-    /// `sensors_before`, too. Tasks that stay do not count
-    /// towards the limit. Numbers of deleted tasks are never reused. Lanes and limit keys stay
-    /// as they are: ended tasks do not count in them.
+    /// Deletes at most `limit` tasks that ended in this state before this instant (`ended_at < before`), with their
+    /// sensors, earliest first. Returns how many. Tasks that were sensors stay unless they also ended before
+    /// `sensors_before`. Tasks that stay do not count towards the limit. Numbers of deleted tasks are never reused.
+    /// Lanes and limit keys do not change, because ended tasks do not count in them.
     fn forget_ended(
         &mut self,
         state: TaskState,
@@ -492,18 +493,18 @@ pub trait TaskTx {
         limit: usize,
     ) -> StoreResult<usize>;
 
-    /// Returns lanes that do not sleep, in the order of their first ready tasks, what they name, and [`Survey::unread`] if
-    /// there are more. Lanes of shares and those that kept their slots are not among them, and those that the survey
-    /// returned may be. A store whose surveys return all lanes keeps the default.
+    /// Returns lanes that do not sleep, in the order of their first ready tasks, with what they name, and
+    /// [`Survey::unread`] if there are more. Excludes lanes of shares and those whose tasks kept their slots. May
+    /// include lanes that the survey returned. A store whose surveys return all lanes keeps the default.
     fn lanes_behind(&mut self, _page: &LanesBehind<'_>) -> StoreResult<Survey> {
         Ok(Survey::default())
     }
 
-    /// Records marks. Until a mark is removed, its lanes sleep. Any change that may end its cause removes it,
-    /// in the same transaction: returned slots of the pool, returned counts of the key, a definition, any
-    /// pause or resume. A survey that promotes removes those of its queues that have ended on their own, as
-    /// far as [`First::wakes`](super::First::wakes) allows. A rollback removes the transaction's marks. So
-    /// does a grant of nothing because a planned task is missing: the transaction then plans again.
+    /// Records marks. Until a mark is removed, its lanes sleep. Any change that may end its cause removes it, in the
+    /// same transaction: returned slots of the pool, returned counts of the key, a definition, any pause or resume. A
+    /// survey that promotes removes expired marks of its queues, as far as [`First::wakes`](super::First::wakes)
+    /// allows. A rollback removes the transaction's marks. So does a grant that grants nothing because a planned task
+    /// is missing: the transaction then plans again.
     fn put_marks(&mut self, _marks: &[Mark]) -> StoreResult<()> {
         Ok(())
     }

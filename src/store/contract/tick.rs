@@ -1,4 +1,4 @@
-//! What an admission tick asks of a store, and what it commits.
+//! What an admission tick requests from a store, and what it commits.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use crate::pool::PoolRecord;
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
-/// What [`crate::store::contract::TaskTx::survey`] should find out. By default it only reads.
+/// What [`crate::store::contract::TaskTx::survey`] should return. By default it only reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SurveyQuery {
-    /// The name of the tick. If a tick with this name granted tasks before and is remembered, the survey
-    /// returns those tasks and [`Survey::next_due`]. It then returns nothing else and promotes nothing.
+    /// The name of the tick. If a remembered tick with this name granted tasks, the survey returns those tasks and
+    /// [`Survey::next_due`]. In that case it returns nothing else and promotes nothing.
     pub request: Option<RequestId>,
     /// The overdue tasks to make ready before it looks. With `None` the survey makes no task ready and writes
     /// nothing, so a read transaction may call it.
     pub promote: Option<Promote>,
     /// The pools to return.
     pub pools: WhichPools,
-    /// How many tasks the tick will admit at most, if it will ask for the first ones of each lane. A store may
-    /// look for these at once. 0 says nothing.
+    /// How many tasks the tick will admit at most, if it will ask for the first ones of each lane. A store may read
+    /// these together with the lanes. With 0 it should not.
     pub budget: usize,
     /// The queues whose lanes to return; `None` for all. Tasks of all queues are made ready.
     pub queues: Option<BTreeSet<QueueName>>,
     /// If more lanes than this have ready tasks, a store may leave out lanes. See [`Survey::unread`].
     pub first: Option<First>,
-    /// How a store may grant along with its survey, where every plan is the same.
+    /// How a store may grant together with its survey, if every plan is the same.
     pub(crate) ahead: Option<Ahead>,
 }
 
@@ -40,34 +40,33 @@ pub struct SurveyQuery {
 pub struct First {
     /// How many lanes: the first ones by number.
     pub lanes: usize,
-    /// The instant of the tick. Marks that have ended on their own by then are removed.
+    /// The instant of the tick. Marks that have expired by then are removed.
     pub now: Timestamp,
     /// The most of these marks to remove. Only those of the requested queues are removed.
     pub wakes: usize,
 }
 
-/// A page of lanes that do not sleep: what [`crate::store::contract::TaskTx::lanes_behind`] is to find.
+/// A page of lanes that do not sleep, for [`crate::store::contract::TaskTx::lanes_behind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LanesBehind<'a> {
-    /// Lanes whose first ready task is behind this place.
+    /// Lanes whose first ready task is after this place.
     pub after: OrderKey,
     /// The most lanes to return.
     pub limit: usize,
     /// The queues of the lanes; `None` for all.
     pub queues: Option<&'a BTreeSet<QueueName>>,
-    /// What a planner asks for. A store that returned [`Survey::unread_shares`] may be asked for lanes of
-    /// shares.
+    /// What a planner asks for. Only a store that returned [`Survey::unread_shares`] may be asked for lanes of shares.
     pub(crate) of: Option<&'a Behind>,
 }
 
 impl<'a> LanesBehind<'a> {
-    /// Creates a query for at most `limit` lanes behind this place.
+    /// Creates a query for at most `limit` lanes after this place.
     pub fn new(after: OrderKey, limit: usize, queues: Option<&'a BTreeSet<QueueName>>) -> Self {
         Self { after, limit, queues, of: None }
     }
 
-    /// Names at most `limit` of the lanes that a planner asks for.
+    /// Creates a query for at most `limit` of the lanes that a planner asks for.
     pub(crate) fn of(of: &'a Behind, limit: usize, queues: Option<&'a BTreeSet<QueueName>>) -> Self {
         let after = match of {
             Behind::Place(after) => *after,
@@ -78,12 +77,12 @@ impl<'a> LanesBehind<'a> {
     }
 }
 
-/// A grant that a store may make along with a survey, of at most [`SurveyQuery::budget`] tasks.
+/// A grant that a store may make together with a survey, of at most [`SurveyQuery::budget`] tasks.
 ///
-/// It saves a separate grant where there is nothing to decide. A store may make it only if all of these hold:
+/// It saves a separate grant if there is nothing to decide. A store may make it only if all of these hold:
 ///
 /// * Exactly one lane has ready tasks, and they carry no limits.
-/// * Nothing is paused, and nothing is to be promoted.
+/// * Nothing is paused, and nothing must be promoted.
 /// * The transaction ends with this grant.
 /// * The holder has recently recorded that it serves all queues.
 ///
@@ -136,8 +135,8 @@ impl SurveyQuery {
         self
     }
 
-    /// Lets the store leave out lanes in a tick at this instant, if there are more than this many, and remove
-    /// at most `wakes` marks that have ended on their own.
+    /// Lets the store omit lanes in a tick at this instant if there are more than this many, and remove at most
+    /// `wakes` expired marks.
     #[must_use]
     pub fn first(mut self, lanes: usize, now: Timestamp, wakes: usize) -> Self {
         self.first = Some(First { lanes, now, wakes });
@@ -206,49 +205,48 @@ pub struct Survey {
     pub next_due: Option<Timestamp>,
     /// The lanes of the requested queues that have ready tasks, by number.
     pub lanes: Vec<Lane>,
-    /// `None` if all of these lanes were returned. Otherwise there are more than [`First::lanes`] of them,
-    /// and those left out begin behind this place. The survey then has the first ones by number, all whose
-    /// tasks kept their slots, and all of shares unless the store pages these, too.
+    /// `None` if all of these lanes were returned. Otherwise there are more than [`First::lanes`] of them, and the
+    /// omitted ones begin after this place. In that case the survey contains the first ones by number, and all whose
+    /// tasks kept their slots. It also contains all lanes of shares, unless the store pages these, too.
     pub unread: Option<OrderKey>,
-    /// As [`Self::unread`] for shares, which go on behind this turn. `None` if all lanes of shares were
-    /// returned.
+    /// Like [`Self::unread`] for shares, which continue after this turn. `None` if all lanes of shares were returned.
     pub(crate) unread_shares: Option<Turn>,
-    /// The shares of which more lanes of the same class and level follow the returned one.
+    /// The shares that have more lanes of the same class and level after the returned one.
     pub(crate) unread_of: Vec<UnreadOf>,
-    /// The earliest instant at which a mark of the requested queues ends on its own. It has passed if more
-    /// have ended than [`First::wakes`] allowed.
+    /// The earliest instant at which a mark of the requested queues expires. It has passed if more have expired than
+    /// [`First::wakes`] allowed.
     pub next_token: Option<Timestamp>,
-    /// The requested pools, by name. Pools that do not exist are left out. If the query names queues, a store may
-    /// also return the pools and limits of others.
+    /// The requested pools, by name. Pools that do not exist are omitted. If the query names queues, a store may also
+    /// return the pools and limits of others.
     pub pools: Vec<PoolRecord>,
     /// The limit keys that those lanes carry, by key.
     pub limits: Vec<LimitRecord>,
     /// The definitions of all families, by prefix. They are not applied to [`Self::limits`].
     pub families: Vec<LimitSpec>,
-    /// What the starts of those keys owe to rates, in any order. Keys that owe nothing may be left out.
+    /// What the starts of those keys owe to rates, in any order. Keys that owe nothing may be omitted.
     pub rates: Vec<RateUse>,
     /// The latest instant at which any key of the store took a token.
     pub clock: Option<Timestamp>,
-    /// What the shares of those lanes hold of the lanes' own pools, in any order. Shares for which the store
-    /// keeps nothing may be left out, and those of other lanes may be included.
+    /// What the shares of those lanes hold of the lanes' own pools, in any order. Shares for which the store keeps
+    /// nothing may be omitted, and those of other lanes may be included.
     pub shares: Vec<ShareUse>,
     /// How many grants the store has made to tasks of shares.
     pub grants: i64,
-    /// What is paused, in any order.
+    /// The paused subjects, in any order.
     pub paused: Vec<Subject>,
-    /// The holders' records of the queues that they serve, by holder, then by the queues. Also returned
-    /// beside [`Self::granted`].
+    /// The holders' records of the queues that they serve, by holder, then by the queues. Also returned together with
+    /// [`Self::granted`].
     pub serving: Vec<Serving>,
-    /// True if a tick has something to do even if it can grant nothing: to add up what others changed. It is
-    /// never true in a store that counts at once. If it is true after a survey that promotes, the survey
-    /// shows more as used than really is, or less as ready, and [`Self::next_due`] is [`Promote::now`].
+    /// True if a tick has work even if it can grant nothing: adding up what others changed. It is never true in a
+    /// store that counts at once. If it is true after a survey that promotes, the survey overstates what is used, or
+    /// understates what is ready, and [`Self::next_due`] is [`Promote::now`].
     pub is_behind: bool,
     /// What was granted [ahead](SurveyQuery::ahead), in order of admission. `None` if the store did not try.
     /// The rest of the survey is as before that grant.
     pub(crate) ahead: Option<Vec<TaskRecord>>,
 }
 
-/// A grant of ready tasks to one holder, with what is recorded along with it.
+/// A grant of ready tasks to one holder, and what is recorded with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GrantBatch<'a> {
@@ -260,21 +258,21 @@ pub struct GrantBatch<'a> {
     pub now: Timestamp,
     /// When the leases expire.
     pub expires_at: Timestamp,
-    /// The name under which to record, at `now`, what was granted. Replaces a tick recorded under this name
-    /// before. If nothing was granted, nothing is recorded or replaced.
+    /// The name under which to record, at `now`, what was granted. Replaces an earlier tick with this name. If nothing
+    /// was granted, nothing is recorded or replaced.
     pub request: Option<&'a RequestId>,
-    /// The name of one more tick that the record replaces: the caller's last one, whose result the caller has
-    /// received. If nothing is recorded, nothing is replaced.
+    /// The name of another tick that the record replaces: the caller's last one, whose result the caller has received.
+    /// If nothing is recorded, nothing is replaced.
     pub replaces: Option<&'a RequestId>,
     /// Ticks to forget, after this one was recorded.
     pub forget: Option<Forget>,
-    /// True if nothing may be changed unless every task is ready. A store may then treat a task as not ready
-    /// while another transaction changes it.
+    /// True if nothing may change unless every task is ready. A store may then treat a task as not ready while another
+    /// transaction changes it.
     pub whole: bool,
     /// What keys owe to their rates after this grant. It replaces what they owed.
     pub rates: &'a [RateUse],
-    /// The shares whose tasks are granted, each with the stamp and the dither that it has after this grant. The latest
-    /// stamp is that of the last grant. What they hold is not read.
+    /// The shares whose tasks are granted, each with its stamp and dither after this grant. The highest stamp is that
+    /// of the last grant. What they hold is not read.
     pub shares: &'a [ShareUse],
     /// True if the tasks start at the instant of the grant. Those whose attempts are recorded as runs do not.
     pub started: bool,
@@ -290,8 +288,8 @@ impl<'a> GrantBatch<'a> {
         Self { tasks, holder, now, expires_at, request, replaces, forget, whole, rates, shares, started }
     }
 
-    /// Sets what keys owe to their rates after it. A store may forget keys that owe nothing at the latest
-    /// instant of these, at most 64 and two for each of these, except the one that took a token last.
+    /// Sets what keys owe to their rates after the grant. A store may forget keys that owe nothing at the latest
+    /// instant of these: at most 64, and two for each of these, but never the one that took a token last.
     #[must_use]
     pub fn rates(mut self, rates: &'a [RateUse]) -> Self {
         self.rates = rates;
@@ -374,9 +372,9 @@ impl Forget {
 pub struct Granted {
     /// The granted tasks as they are now, in the order of the batch.
     pub tasks: Vec<TaskRecord>,
-    /// True if each pool of the granted tasks is known and had their slots open, and each of their limit
-    /// keys had room by its own maximum. Families and rates are not checked: what a tick planned
-    /// with stays as it is until it commits.
+    /// True if each pool of the granted tasks is known and had enough open slots, and each of their limit keys had
+    /// room by its own maximum. Families and rates are not checked, because what a tick planned with does not change
+    /// until it commits.
     pub had_room: bool,
     /// How many ticks were forgotten. A replaced tick does not count.
     pub forgotten: usize,

@@ -20,7 +20,7 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// Why a connection could not be made.
 pub(super) type Cause = Box<dyn StdError + Send + Sync>;
 
-/// A client, and what drives its connection.
+/// A client, and the future that drives its connection.
 pub(super) type Made = Result<(Client, Boxed<()>), Cause>;
 
 /// Makes connections whenever one is needed.

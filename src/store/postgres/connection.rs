@@ -34,17 +34,17 @@ pub(super) struct Connection {
     pub(super) driving: Driving,
     /// When it was made, if the server was a standby then.
     pub(super) standby_since: Option<Instant>,
-    /// The end of the previous transaction, which was sent without waiting for the response.
+    /// The pending end of the previous transaction.
     ending: Option<Ending>,
-    /// A `NOTIFY` that was sent without waiting for the response.
+    /// A pending `NOTIFY`.
     telling: Option<(Ending, Untold)>,
 }
 
-/// How long the next transaction waits for the response to a `NOTIFY`. The server sends one notification at a time, so it
-/// may be behind a commit of another program.
+/// How long the next transaction waits for the response to a `NOTIFY`. The server sends one notification at a time, so
+/// this one may wait behind another program's commit.
 const TELLING: Duration = Duration::from_millis(50);
 
-/// The pending response to what was sent without waiting.
+/// The pending response to something that was sent without waiting.
 type Ending = JoinHandle<Result<(), PgError>>;
 
 /// The task that moves the bytes of a connection. Dropping it closes the connection at once. Otherwise it would wait
@@ -73,7 +73,7 @@ impl Drop for Driving {
 #[derive(Clone, Copy)]
 pub(super) struct Begin<'t> {
     pub(super) opening: Opening,
-    /// Also reads the server's clock, before the transaction.
+    /// Also reads the server's clock, before the transaction, if this is set.
     pub(super) stale: Option<&'t Timekeeper>,
 }
 
@@ -100,12 +100,12 @@ impl Connection {
         }
     }
 
-    /// Closes it, and waits until the server has been told.
+    /// Closes it, and waits until the server was notified.
     pub(super) async fn close(self) {
         self.hang_up().ended().await;
     }
 
-    /// Closes it. The returned task ends when the server has been told.
+    /// Closes it. The returned task ends when the server was notified.
     pub(super) fn hang_up(self) -> Driving {
         self.driving
     }
@@ -115,7 +115,7 @@ impl Connection {
         self.client.is_closed()
     }
 
-    /// Sends a text that is run as a whole, without waiting for the response. What is sent next goes along with it.
+    /// Sends a text that runs as a whole, without waiting for the response. The next message is sent along with it.
     pub(super) async fn end_beside(&mut self, text: String) {
         let client = Arc::clone(&self.client);
         self.ending = Some(tokio::spawn(async move { client.batch_execute(&text).await }));
@@ -130,8 +130,8 @@ impl Connection {
         look().await;
     }
 
-    /// Waits for the response to [`Self::tell_beside`]. Returns false if it has not come in time, or was an error. Then
-    /// nothing else may be sent.
+    /// Waits for the response to [`Self::tell_beside`]. Returns false if it has not come in time, or was an error.
+    /// Then nothing else may be sent.
     pub(super) async fn has_told(&mut self) -> bool {
         let Some((telling, untold)) = self.telling.take() else { return true };
         let has_told = matches!(timeout(TELLING, telling).await, Ok(Ok(Ok(()))));
@@ -152,15 +152,15 @@ impl Connection {
         }
     }
 
-    /// Returns what can be sent along with a batch that this should follow. A pooler takes the end of the first
-    /// response for the end of all.
+    /// Returns what can be sent along with a batch that `then` should follow. A pooler treats the end of the first
+    /// response as the end of all.
     pub(super) fn along(&self, then: Then) -> Then {
         if self.route == Route::Direct { then } else { Then::More }
     }
 
-    /// Begins a transaction with a batch. Behind a pooler nothing is sent ahead that must not run outside the
-    /// transaction: no setting of the session refuses a write that follows a failed BEGIN. The clock is read first,
-    /// because the pooler may take the end of its response for the end of all.
+    /// Begins a transaction with a batch. Behind a pooler, nothing is sent ahead that must not run outside the
+    /// transaction: no session setting refuses a write that follows a failed BEGIN. The clock is read first, because
+    /// the pooler may treat the end of its response as the end of all.
     pub(super) async fn begin(
         &mut self,
         options: &PostgresOptions,
@@ -186,7 +186,7 @@ impl Connection {
         self.run(options, liveness, None, batch, Then::More).await
     }
 
-    /// Sends everything at once, and collects the responses. Behind a pooler no commit is sent along.
+    /// Sends everything at once, and collects the responses. Behind a pooler, no commit is sent along.
     pub(super) async fn run(
         &mut self,
         options: &PostgresOptions,
@@ -203,7 +203,7 @@ impl Connection {
         liveness.heard();
         let client = &*self.client;
         let (batch, behind) = then.split(batch);
-        // The server responds to each message separately, so what a tick begins with goes along with the beginning.
+        // The server responds to each message separately, so a tick's first commands are sent with the BEGIN.
         let enters = begin.is_some() && batch.first().is_some_and(Statement::is_script);
         let mut sent: Vec<Sent<'_, Option<Answer>>> = Vec::with_capacity(batch.len() + 4);
         if let Some(Begin { opening, stale }) = begin {
@@ -243,14 +243,14 @@ impl Connection {
                 answer
             }) as Sent<'_, Option<Answer>>
         });
-        // The first error is the cause of those that follow.
+        // The first error is the cause of the later ones.
         let answers = join_all(sent.collect()).await.into_iter().enumerate().map(|(at, answer)| {
             let waits = at < begins || batch.get(at - begins).is_some_and(Statement::only_waits);
             let (took, limit) = (asked.elapsed(), options.statement_timeout);
             answer.map_err(|error| match at.checked_sub(begins + batch.len()) {
                 Some(0) => commit_error(error, took, limit),
                 Some(_) => flush_error(error),
-                // The server may have gone on, and committed.
+                // The server may have continued, and committed.
                 None if then != Then::More && error.as_db_error().is_none() => {
                     Failure::Lost(open_commit(&error).with_source(error))
                 }
@@ -261,8 +261,8 @@ impl Connection {
         answers.filter_map(Result::transpose).collect()
     }
 
-    /// Commits a record and waits for its flush, and so for everything that was committed before. Behind a pooler it
-    /// may reach another server process, whose flush covers the same log.
+    /// Commits a record and waits for its flush, and so for everything committed before. Behind a pooler it may reach
+    /// another server process, whose flush covers the same log.
     pub(super) async fn flush(&self) -> Result<(), Failure> {
         let text = match self.route {
             Route::Direct => FLUSH.to_owned(),
@@ -271,7 +271,7 @@ impl Connection {
         self.client.batch_execute(&text).await.map_err(flush_error)
     }
 
-    /// Prepares the statements that this connection has not seen yet, all in one round trip.
+    /// Prepares the statements that are new to this connection, all in one round trip.
     async fn prepare(&mut self, options: &PostgresOptions, batch: &[Statement]) -> Result<(), PgError> {
         let mut missing: Vec<&Statement> = Vec::new();
         for statement in batch.iter().filter(|statement| !statement.is_script()) {

@@ -1,4 +1,4 @@
-//! Makes connections that lead to the right server, with tables of this version.
+//! Makes connections to the right server, with tables of this version.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -178,7 +178,7 @@ enum NotConnected {
 }
 
 impl NotConnected {
-    /// Returns the error, and whether trying again may help; or a failure for which it does not.
+    /// Returns the error and whether another try may help, or a failure that is final.
     fn explain(self) -> Result<(StoreError, bool), Failure> {
         match self {
             Self::Refused(error) => Err(Failure::Refused(error)),

@@ -1,4 +1,4 @@
-//! Keys that are computed from what they stand for.
+//! Keys computed from what they identify.
 
 use std::error::Error;
 
@@ -6,16 +6,16 @@ use sha2::{Digest as _, Sha256};
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
-/// The first 128 bits of a SHA-256: that of a namespace's name, and that of a lane's needs, which the
-/// schema's function `_lane_digest` computes. A UUID on the wire.
+/// The first 128 bits of a SHA-256: of a namespace's name, or of a lane's needs, which the schema's function
+/// `_lane_digest` computes. A UUID on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Digest([u8; Self::LEN]);
 
 impl Digest {
-    /// How many bytes it takes in a message.
+    /// Its length in a message, in bytes.
     pub(super) const LEN: usize = 16;
 
-    /// Returns that of a name.
+    /// Returns the digest of a name.
     pub(super) fn of(name: &str) -> Self {
         let mut first = [0; Self::LEN];
         for (first, byte) in first.iter_mut().zip(Sha256::digest(name)) {

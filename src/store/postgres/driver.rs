@@ -20,7 +20,7 @@ use crate::error::{StoreError, StoreErrorKind, StoreResult};
 /// How long connections may take to close.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// The thread. It closes the connections and ends when this is dropped; every [`SessionHandle`] must be dropped before.
+/// The thread. Dropping it closes the connections and ends it. Every [`SessionHandle`] must be dropped before.
 #[derive(Debug)]
 pub(super) struct Driver {
     thread: Option<JoinHandle<()>>,
@@ -29,7 +29,8 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Starts it with as many connections as the options say; none is opened yet. The first one may create the tables.
+    /// Starts the thread with as many connections as the options say. None is opened yet. The first one may create the
+    /// tables.
     pub(super) fn start(
         connector: &Connector,
         options: &Arc<PostgresOptions>,
@@ -49,9 +50,9 @@ impl Driver {
         let (sessions, seats): (Vec<_>, Vec<_>) = (0..options.connections).map(session).unzip();
         let (stop, stopped) = oneshot::channel();
         let work = async move {
-            // It ends in an error: nothing is sent, the sender is dropped.
+            // It ends with an error: nothing is sent, the sender is dropped.
             let _ = stopped.await;
-            // What is left to be sent is sent, and no one uses a connection any more.
+            // By then everything was sent, and no one uses a connection.
             let _ = timeout(GOODBYE, gone.recv()).await;
         };
         let thread = thread::Builder::new()
@@ -68,7 +69,7 @@ impl Driver {
 }
 
 impl Driver {
-    /// Returns a handle to run more on it. What still runs there when this is dropped is dropped, too.
+    /// Returns a handle for running more work on the thread. Work still running when this is dropped is dropped, too.
     pub(super) fn runtime(&self) -> &Handle {
         &self.runtime
     }

@@ -1,4 +1,4 @@
-//! What PostgreSQL's responses mean to the caller.
+//! Interprets PostgreSQL's responses for the caller.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::store::sql::row::Damaged;
 /// Why statements failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server refused one. The transaction is lost, the connection is not.
+    /// The server refused one. The transaction is lost, but not the connection.
     Refused(StoreError),
     /// The connection is lost, or cannot be made.
     Lost(StoreError),
@@ -33,10 +33,10 @@ impl Failure {
         Self::Silent(StoreError::new(StoreErrorKind::Io, text))
     }
 
-    /// Converts the driver's error for a statement that was sent with others this long ago, if the server
-    /// ends each after `limit`. The server reports a timeout and a cancellation by an operator with the same
-    /// code, and distinguishes them only in a localised text. But a statement that the limit ended has run
-    /// for that long.
+    /// Converts the driver's error for a statement that was sent with others `took` ago, if the server ends
+    /// each after `limit`. The server reports a timeout and an operator's cancellation with the same code,
+    /// and distinguishes them only in a localised text. But a statement that the limit ended has run for that
+    /// long.
     pub(super) fn of_limited(error: PgError, took: Duration, limit: Duration) -> Self {
         let is_limit = !limit.is_zero() && took >= limit;
         if error.code() != Some(&SqlState::QUERY_CANCELED) || is_limit {
@@ -46,8 +46,8 @@ impl Failure {
         Self::Refused(StoreError::new(StoreErrorKind::Busy, text).with_source(error))
     }
 
-    /// Converts the driver's error for preparing a statement, or for beginning a transaction. Only a wait for
-    /// another transaction's lock can take long there, whichever limit ends it.
+    /// Converts the driver's error for preparing a statement, or for beginning a transaction. There only a
+    /// wait for another transaction's lock can take long, whichever limit ends it.
     pub(super) fn of_waiting(error: PgError) -> Self {
         if error.code() != Some(&SqlState::QUERY_CANCELED) {
             return Self::of(error);
@@ -72,10 +72,10 @@ impl From<Failure> for StoreError {
     }
 }
 
-/// What goes wrong inside an operation.
+/// What can fail inside an operation.
 #[derive(Debug)]
 pub(in crate::store) enum Fault {
-    /// The server did not do it; the transaction is lost.
+    /// The server did not do it, and the transaction is lost.
     Server(StoreError),
     /// A row holds a value that the store never wrote.
     Damaged(String),
@@ -135,18 +135,17 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// Converts the error of one of the host's statements, so that `?` makes one kind of error of those and of
-/// the verbs beside them. Deadlocks and serialization failures are [`Conflict`](StoreErrorKind::Conflict),
-/// also of a commit. A lost connection is [`Indeterminate`](StoreErrorKind::Indeterminate), because it may
-/// have been committing. A constraint that was violated is [`Backend`](StoreErrorKind::Backend): it would be
-/// violated again.
+/// Converts the error of one of the host's statements, so that `?` makes it the same type as the verbs'
+/// errors. Deadlocks and serialization failures are [`Conflict`](StoreErrorKind::Conflict), also of a commit.
+/// A lost connection is [`Indeterminate`](StoreErrorKind::Indeterminate), because it may have been
+/// committing. A violated constraint is [`Backend`](StoreErrorKind::Backend): it would be violated again.
 impl From<PgError> for Error {
     fn from(error: PgError) -> Self {
         let (kind, what) = match error.code().map_or("", SqlState::code) {
-            // Errors of a connection that is not made.
+            // Errors of a connection that could not be made.
             "28P01" | "28000" | "3D000" | "53300" => classify(&error),
             _ if is_fatal(&error) => (StoreErrorKind::Indeterminate, LOST),
-            // In the crate's statements these mean something else: see `classify`.
+            // In the crate's statements these mean something else. See `classify`.
             "23505" | "42501" | "42P01" | "3F000" | "42703" | "42883" => (StoreErrorKind::Backend, REFUSED),
             _ => classify(&error),
         };
@@ -154,7 +153,7 @@ impl From<PgError> for Error {
     }
 }
 
-/// Returns an error's text with its sources, which the driver's own text leaves out.
+/// Returns an error's text with its sources, which the driver's own text omits.
 fn text(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut behind = error.source();
@@ -171,8 +170,8 @@ pub(super) fn store_error(error: PgError) -> StoreError {
     StoreError::new(kind, format!("{what} ({})", text(&error))).with_source(error)
 }
 
-/// Converts the error of a COMMIT, like [`Failure::of_limited`]. What the server refused is undone; for
-/// anything else the outcome is unknown.
+/// Converts the error of a COMMIT, like [`Failure::of_limited`]. A refused commit is undone. Otherwise the
+/// outcome is unknown.
 pub(super) fn commit_error(error: PgError, took: Duration, limit: Duration) -> Failure {
     if error.as_db_error().is_none() || is_fatal(&error) {
         return Failure::Lost(open_commit(text(&error)).with_source(error));
@@ -180,8 +179,7 @@ pub(super) fn commit_error(error: PgError, took: Duration, limit: Duration) -> F
     Failure::of_limited(error, took, limit)
 }
 
-/// Converts the error of the flush that a commit did not wait for: it is unknown whether the commit is
-/// durable.
+/// Converts the error of the flush that a commit did not wait for. Whether the commit is durable is unknown.
 pub(super) fn flush_error(error: PgError) -> Failure {
     let why = text(&error);
     let text = format!(
@@ -190,7 +188,7 @@ pub(super) fn flush_error(error: PgError) -> Failure {
     Failure::Lost(StoreError::new(StoreErrorKind::Indeterminate, text).with_source(error))
 }
 
-/// Returns the error of a COMMIT that was sent but got no response.
+/// Returns the error of a COMMIT that got no response.
 pub(super) fn open_commit(why: impl std::fmt::Display) -> StoreError {
     let text = format!(
         "the connection was lost during a commit, which may have taken effect: repeat the same call, which waits for the first one ({why})"
@@ -210,13 +208,13 @@ fn is_fatal(error: &PgError) -> bool {
                     || ["08", "57P"].iter().any(|class| answer.code().code().starts_with(class))
             }
         },
-        // What the client itself refused to send is not the connection's fault; it cannot happen to the
-        // crate's statements.
+        // The connection is not to blame for what the client itself refused to send. The crate's statements
+        // never cause that.
         None => error.is_closed() || error.source().is_none_or(|source| source.is::<std::io::Error>()),
     }
 }
 
-/// Returns true if the error may pass soon: the server starts, or stops, or has too many clients.
+/// Returns true if the error may pass soon: the server is starting or stopping, or has too many clients.
 pub(super) fn is_passing(error: &(dyn StdError + 'static)) -> bool {
     let Some(error) = error.downcast_ref::<PgError>() else {
         return error.downcast_ref::<StoreError>().and_then(StdError::source).is_some_and(is_passing);

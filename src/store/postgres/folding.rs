@@ -1,7 +1,7 @@
-//! Folds where no admitter runs.
+//! Folds when no admitter runs.
 //!
-//! Each tick folds what transactions appended about counters. Without ticks, readers of sums would have to add up more
-//! and more. So services also fold, if a look shows that no one else did.
+//! Each tick folds the deltas that transactions appended to counters. Without ticks, readers of sums would have to add
+//! up more and more deltas. So services also fold when a look shows that no one else did.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,13 +18,13 @@ use super::wire::{Touch, ask};
 use crate::error::StoreError;
 use crate::store::TxMode;
 
-/// A store looks this often.
+/// How often a store looks.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Counts no more deltas than one fold takes. If there are as many, ticks do not keep up or do not run.
+/// Counts at most as many deltas as one fold takes. If there are that many, ticks do not keep up or do not run.
 const BACKLOG: &str = "SELECT count(*) FROM (SELECT FROM sm.unfolded LIMIT $1::bigint) unfolded";
 
-/// How many folds follow one look, each in its own transaction.
+/// The most folds after one look. Each has its own transaction.
 const FOLDS: usize = 10;
 
 /// When to look next.
@@ -32,8 +32,8 @@ const FOLDS: usize = 10;
 pub(super) struct Folding(Mutex<Option<Instant>>);
 
 impl Folding {
-    /// Looks, and folds if necessary, after a transaction of a service. That transaction succeeded, so a failure here
-    /// is left to the next look, and damage to the next tick, which reports it.
+    /// Checks the backlog after a transaction of a service, and folds if necessary. That transaction succeeded, so the
+    /// next look retries after a failure here, and the next tick reports damage.
     pub(super) fn attend(&self, pool: &Arc<Pool>, options: &PostgresOptions) {
         if self.is_due(Instant::now()) {
             let _ = look(pool, options);
@@ -72,7 +72,7 @@ fn look(pool: &Arc<Pool>, options: &PostgresOptions) -> Result<(), StoreError> {
                     wire.send(vec![changed.file()], Touch::Writes)?;
                 }
             }
-            // What a crash of the server loses is folded again.
+            // A fold that a server crash loses is repeated.
             Ok(false)
         })?;
     }

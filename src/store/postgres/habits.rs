@@ -1,10 +1,11 @@
-//! What a store's last transactions were like. The next ones are expected to be similar, and cost more if they are not.
+//! What a store's last transactions were like. The next ones are expected to be similar. A wrong guess only costs
+//! more.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::store::TxMode;
 
-/// For how many transactions what failed is not tried again.
+/// How many transactions pass before something that failed is tried again.
 const PAUSE: u32 = 64;
 
 /// For how many more transactions something is not tried.
@@ -12,7 +13,7 @@ const PAUSE: u32 = 64;
 struct Pause(AtomicU32);
 
 impl Pause {
-    /// Returns true if the pause is over. Otherwise, one transaction of it has passed.
+    /// Returns true if the pause is over. Otherwise counts one transaction of it.
     fn is_over(&self) -> bool {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
     }
@@ -28,13 +29,13 @@ impl Pause {
 
 #[derive(Debug, Default)]
 pub(super) struct Habits {
-    /// No commit is sent along.
+    /// While commits are sent separately.
     commits_apart: Pause,
-    /// Folds are expected to be of many deltas.
+    /// While folds are expected to have many deltas.
     folds_many: Pause,
-    /// Surveys are expected to tell of more than a few lanes.
+    /// While surveys are expected to return more than a few lanes.
     surveys_many: Pause,
-    /// No tick is sent ahead.
+    /// While no tick is sent ahead.
     ticks_in_parts: Pause,
     /// How many lanes the last short survey returned.
     lanes: AtomicUsize,
@@ -47,15 +48,15 @@ pub(super) struct Habits {
 }
 
 impl Habits {
-    /// Returns true if the commit may go along with the last statement of a transaction.
+    /// Returns true if the commit may be sent along with the last statement of a transaction.
     ///
-    /// If a verb has to continue after a commit was sent along, it is undone, and run again. If that happens to one
-    /// verb, such as the ends of tasks whose attempts are recorded as runs, it will happen to the next ones.
+    /// If a verb has to continue after its commit was sent along, it is rolled back and runs again. If that happens
+    /// once, for example when tasks end whose attempts are recorded as runs, it will happen to the next ones.
     pub(super) fn commits_along(&self, mode: TxMode) -> bool {
         mode == TxMode::Write && self.commits_apart.is_over()
     }
 
-    /// Notes that a commit that was sent along was too early.
+    /// Notes that a commit was sent along too early.
     pub(super) fn committed_too_soon(&self) {
         self.commits_apart.begin();
     }
@@ -65,32 +66,32 @@ impl Habits {
         !self.has_limits() && self.folds_many.is_over()
     }
 
-    /// Notes that a fold was of more than it was expected to be.
+    /// Notes that a fold had more deltas than expected.
     pub(super) fn folded_many(&self) {
         self.folds_many.begin();
     }
 
-    /// Returns true if a tick that folds a few deltas should expect a few ready lanes, and nothing that is rare.
+    /// Returns true if a tick that folds a few deltas should expect a few ready lanes and nothing rare.
     pub(super) fn surveys_few(&self) -> bool {
         self.surveys_many.is_over()
     }
 
-    /// Notes that a survey had to tell of more than it was expected to.
+    /// Notes that a survey had to return more than expected.
     pub(super) fn surveyed_many(&self) {
         self.surveys_many.begin();
     }
 
-    /// Returns true if a tick should expect that nothing is to be decided.
+    /// Returns true if a tick should expect that it has nothing to decide.
     pub(super) fn ticks_ahead(&self) -> bool {
         !self.has_limits() && !self.files_lanes() && !self.is_to_count() && self.ticks_in_parts.is_over()
     }
 
-    /// Notes that something was to be decided in a tick that was sent ahead.
+    /// Notes that a tick that was sent ahead had something to decide.
     pub(super) fn had_to_decide(&self) {
         self.ticks_in_parts.begin();
     }
 
-    /// Notes that a holder announced what it serves, as it must before one of its ticks can be sent ahead.
+    /// Notes that a holder announced which queues it serves. Its ticks can be sent ahead only after that.
     pub(super) fn told(&self) {
         self.ticks_in_parts.end();
     }
@@ -104,7 +105,7 @@ impl Habits {
         self.lanes.store(lanes, Ordering::Relaxed);
     }
 
-    /// Returns true if a tick should ask for limits before it knows whether a lane carries one.
+    /// Returns true if a tick should ask for limits before it knows whether a lane has one.
     pub(super) fn has_limits(&self) -> bool {
         self.has_limits.load(Ordering::Relaxed)
     }
@@ -118,12 +119,12 @@ impl Habits {
         self.files_lanes.store(filed, Ordering::Relaxed);
     }
 
-    /// Returns true if a tick should count lanes: one in a while. That tick has passed.
+    /// Returns true if this tick should count lanes, as one tick in many does. Counts the tick.
     pub(super) fn counts_lanes(&self) -> bool {
         is_last_of_pause(self.counted_lanes.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Returns true if the next tick should count lanes, which one that is sent ahead does not.
+    /// Returns true if the next tick should count lanes. A tick that is sent ahead does not.
     fn is_to_count(&self) -> bool {
         is_last_of_pause(self.counted_lanes.load(Ordering::Relaxed))
     }

@@ -41,7 +41,7 @@ pub(super) async fn execute_script<C: GenericClient + Sync + ?Sized>(
     client.batch_execute(&text).await.map(|()| Some(Answer::new()))
 }
 
-/// What the transaction asks, and where the reply goes.
+/// The transaction's statements, and where the reply goes.
 type Question = (Vec<Statement>, SyncSender<Reply>);
 
 /// Sends requests to the future that has the host's client.

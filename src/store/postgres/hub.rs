@@ -24,9 +24,9 @@ use crate::error::{StoreError, StoreErrorKind, StoreResult};
 
 /// A receiver of changes.
 pub(super) struct Inbox {
-    /// Called at once, on the thread that has the news. Without it, news is kept until a thread asks for it.
+    /// Called at once, on the thread that has the news. If `None`, news is kept until a thread asks for it.
     at_once: Option<Call>,
-    /// What was received and not delivered yet. It is coalesced into one call.
+    /// News that was received and not delivered yet, coalesced into one call.
     pending: Mutex<Pending>,
     changed: Condvar,
 }
@@ -75,16 +75,16 @@ pub(super) struct Hub {
     channel: Channel,
     mark: StoreMark,
     state: Mutex<State>,
-    /// Held while the connection is opened, for which others wait.
+    /// Locked while the connection is being opened. Others wait for that.
     starting: Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     inboxes: Vec<Arc<Inbox>>,
-    /// What keeps the connection, while there is a callback.
+    /// Aborts the task that keeps the connection, while there is a callback.
     listener: Option<AbortHandle>,
-    /// Rises when a listener ends, so that its end does not affect a later listener.
+    /// Increases when a listener ends, so that its end does not affect a later listener.
     round: u64,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Debug for Hub {
     }
 }
 
-/// What it takes to listen.
+/// What listening requires.
 pub(super) struct Listens<'s> {
     pub(super) runtime: &'s Handle,
     pub(super) connector: &'s Connector,
@@ -125,7 +125,7 @@ impl Hub {
         self.channel.clone()
     }
 
-    /// Receives what the server sends. What the store itself announced was noted with its commit.
+    /// Receives a notification from the server. What the store itself announced was noted with its commit.
     pub(super) fn receive(&self, notification: &Notification) {
         if notification.channel() != &*self.channel.name {
             return;
@@ -142,7 +142,7 @@ impl Hub {
         inboxes.iter().for_each(|inbox| inbox.note(news));
     }
 
-    /// Ends one callback, and the listening with the last one.
+    /// Removes one callback. With the last one, listening ends.
     pub(super) fn remove(&self, inbox: &Arc<Inbox>) {
         inbox.close();
         let mut state = self.state.lock();
@@ -152,14 +152,15 @@ impl Hub {
         }
     }
 
-    /// Ends all of them.
+    /// Removes all callbacks.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.inboxes.drain(..).for_each(|inbox| inbox.close());
         state.end();
     }
 
-    /// Registers a callback that does not block, to be called where the news arrives. Returns when the server listens.
+    /// Registers a callback that does not block. It is called on the thread where the news arrives. Returns when the
+    /// server listens.
     pub(super) fn listen_at_once(
         self: &Arc<Self>,
         with: &Listens<'_>,
@@ -231,7 +232,7 @@ impl Hub {
     }
 }
 
-/// Closes the inboxes when the connection is given up, so that the threads that wait for news end.
+/// Closes the inboxes when the connection is given up, so that threads that wait for news end.
 struct CloseOnDrop {
     hub: Arc<Hub>,
     round: u64,
@@ -247,7 +248,7 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// Listens, and reconnects whenever the connection was lost. After a loss everything counts as changed.
+/// Listens, and reconnects whenever the connection was lost. After a loss, everything counts as changed.
 async fn keep_listening(
     mut listener: Listener,
     _lease: Lease,

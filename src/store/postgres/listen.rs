@@ -1,4 +1,4 @@
-//! Reports of commits to a host. A report is a hint: the tables decide.
+//! Reports commits to a host. A report is only a hint: the tables decide.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::news::{News, NewsSet};
 use crate::core::admission::queue_mask::QueueMask;
 use crate::id::PoolName;
 
-/// What may have changed, so that a look is worthwhile. See [`super::PostgresStore::on_change`].
+/// What may have changed, so that it is worth looking. See [`super::PostgresStore::on_change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change(pub(super) NewsSet);
 
@@ -25,7 +25,7 @@ impl Change {
         self.0.has(News::Ready)
     }
 
-    /// Returns true if tasks became ready in a queue of these, and not all of them in pools that are full.
+    /// Returns true if tasks became ready in one of these queues, unless all of them are in full pools.
     pub(crate) fn ready_in(self, queues: QueueMask, full: &[PoolName]) -> bool {
         self.0.is_ready_in(queues, full)
     }
@@ -54,10 +54,10 @@ impl Change {
     }
 }
 
-/// Keeps a callback registered: see [`super::PostgresStore::on_change`].
+/// Keeps a callback registered. See [`super::PostgresStore::on_change`].
 ///
-/// It ends when this, or the store, is dropped. Dropping it waits for a running call, unless that call drops
-/// it.
+/// The registration ends when this, or the store, is dropped. Dropping it waits for a running call, unless
+/// that call drops it.
 #[must_use = "dropping it ends the listening"]
 pub struct Listening {
     pub(super) hub: Arc<Hub>,

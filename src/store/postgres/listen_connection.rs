@@ -20,12 +20,12 @@ impl Listener {
         Self { dialer, connection: None }
     }
 
-    /// Connects, and asks the server for the notifications on this channel.
+    /// Connects, and subscribes to this channel.
     pub(super) async fn listen(&mut self, channel: &str) -> Result<(), Failure> {
         self.connection = None;
         let connection = self.dialer.connect(Role::Primary).await?;
         if connection.route == Route::Pooled {
-            // The server process would tell whichever program it is handed to next.
+            // The server process would notify whichever program it serves next.
             let text = "a pooler is between the store and the server, and may lose notifications: listen with a store that \
                         connects to the server directly";
             return Err(Failure::Refused(StoreError::new(StoreErrorKind::Backend, text)));

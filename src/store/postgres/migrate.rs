@@ -1,4 +1,4 @@
-//! The schema: its migrations, the ledger that remembers them, and what a database is found to hold.
+//! The schema: its migrations, the ledger of applied ones, and what a database contains.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use super::name::Schema;
 use crate::error::StoreResult;
 use crate::store::sql::ledger::{Ledger, Migration, Steps, untouched};
 
-/// A function whose body is one of the store's own statements, so that both do the same. Its parameters have the
-/// numbers that the statement gives them.
+/// Defines a function whose body is one of the store's own statements, so that both do the same. Its parameters are
+/// numbered as in the statement.
 macro_rules! function {
     ($head:literal, $statement:literal) => {
         concat!(
@@ -25,7 +25,7 @@ macro_rules! function {
 
 /// The first step of the schema, in SQL with the schema written as `sm`.
 ///
-/// A released step never changes. So if a statement changes after a release, the step keeps the old text, and a later
+/// A released step never changes. If a statement changes after a release, the step keeps the old text, and a later
 /// step replaces the function.
 const INITIAL: Migration = Migration {
     name: "0001_initial",
@@ -145,25 +145,25 @@ const TABLES: &[&str] = &[
     "worker",
 ];
 
-/// The version of the schema that this version of the crate works at.
+/// The version of the schema that this version of the crate works with.
 pub(super) const VERSION: u32 = STEPS.works_at();
 const _: () = STEPS.check();
 
-/// Returns the SQL that fails if processes of this version must not continue, or outside a transaction. Within one it
-/// waits only for a step that would refuse them; such a step waits for the end of the transaction.
+/// Returns SQL that fails if processes of this version must not continue, or if run outside a transaction. Inside one,
+/// it waits only for a step that would refuse them. Such a step waits for the end of the transaction.
 pub(super) fn gate(schema: &Schema) -> String {
     schema.apply(&format!("LOCK TABLE {} IN ACCESS SHARE MODE;", STEPS.gate(VERSION)))
 }
 
-/// What a database holds of a store in some schema.
+/// What a database contains of a store in some schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// No such schema.
     Nothing,
     /// A schema without any of the store's tables.
     Schema,
-    /// The tables after this many steps. There may be more steps than this version of the crate knows, if it may
-    /// continue.
+    /// The tables after this many steps. If this version of the crate may continue, there may be more steps than it
+    /// knows.
     Applied(usize),
 }
 
@@ -206,7 +206,7 @@ fn missing(relations: &BTreeSet<String>) -> Option<&'static str> {
     TABLES.iter().find(|table| !relations.contains(**table)).copied()
 }
 
-/// Returns what a database holds. Only reads.
+/// Returns what a database contains. Only reads.
 pub(super) async fn inspect<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreResult<Found> {
     let name = schema.as_str();
     let Some(relations) = relations(client, schema).await? else { return Ok(Found::Nothing) };
@@ -256,7 +256,7 @@ fn refuse<T>(what: String) -> StoreResult<T> {
     Err(untouched(what))
 }
 
-/// Refuses a database without the tables of this version.
+/// Refuses a database that lacks the tables of this version.
 pub(super) async fn check<C: GenericClient + Sync>(client: &C, schema: &Schema) -> StoreResult<()> {
     match inspect(client, schema).await? {
         Found::Applied(applied) if applied >= VERSION as usize => Ok(()),
@@ -273,8 +273,7 @@ pub(super) async fn check<C: GenericClient + Sync>(client: &C, schema: &Schema) 
 /// Returns the SQL of the whole schema, including its record of migrations, for hosts that apply migrations
 /// themselves.
 ///
-/// Apply it in one transaction, once. For what later versions of the crate add, use [`migrations_sql_from`]
-/// or [`super::migrate`].
+/// Apply it in one transaction, once. For later additions, use [`migrations_sql_from`] or [`super::migrate`].
 ///
 /// # Examples
 ///
@@ -288,11 +287,12 @@ pub fn migrations_sql(schema: &Schema) -> String {
     migrations_sql_from(schema, 0)
 }
 
-/// Returns the SQL that brings a schema of this version to the one that the crate needs. For version 0 (no schema), or
-/// the needed one and later, this includes [`super::finish_upgrade`]'s. Empty if there is nothing to do.
+/// Returns the SQL that upgrades a schema of this version to the one that the crate needs. For version 0 (no schema),
+/// and for the needed version and later ones, this includes the steps of [`super::finish_upgrade`]. Empty if there is
+/// nothing to do.
 ///
-/// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the version that is needed. A host keeps one file per
-/// text, and applies each in one transaction. A comment before each step says which versions work after it.
+/// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the needed version. A host keeps each text in a file, and
+/// applies it in one transaction. A comment before each step says which versions work after it.
 ///
 /// # Examples
 ///

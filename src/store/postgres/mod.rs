@@ -4,8 +4,8 @@
 //!
 //! * [`PostgresStore`] keeps its own connections, at most as many as
 //!   [`connections`](PostgresOptions::connections) says. It sets timeouts and the like on those only.
-//! * [`tx()`] does the same work inside a transaction that the host owns, so that the host's rows and the
-//!   store's commit together or not at all. It begins nothing, commits nothing and sets nothing.
+//! * [`tx()`] does the same work inside a transaction that the host owns. So the host's rows and the store's commit
+//!   together or not at all. It begins nothing, commits nothing and sets nothing.
 //!
 //! A host whose driver is not tokio-postgres calls functions of the schema: `docs/sql.md`.
 //!

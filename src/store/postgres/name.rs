@@ -77,7 +77,7 @@ impl Schema {
         format!("{CHANNEL}{name}")
     }
 
-    /// Returns a text that is used once, with this schema.
+    /// Replaces the schema in a text that is used once.
     pub(super) fn apply(&self, sql: &str) -> String {
         let sql = sql.replace(WRITTEN, &format!("\"{}\".", self.text));
         sql.replace(WRITTEN_CHANNEL, &format!("'{}'", self.channel()))

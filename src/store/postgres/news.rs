@@ -1,4 +1,4 @@
-//! What a commit may have brought to others.
+//! The news that a commit may have brought to others.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use super::pool_set::{PoolNumber, PoolSet};
 use crate::core::admission::queue_mask::QueueMask;
 use crate::id::{PoolName, QueueName};
 
-/// One kind of change that is announced when a transaction commits.
+/// One kind of change, announced when a transaction commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum News {
     /// Tasks became ready.
     Ready,
-    /// Slots or limits came back, or were changed.
+    /// Slots or limits were returned or changed.
     Capacity,
     Sensors,
     Events,
@@ -38,13 +38,13 @@ impl News {
     }
 }
 
-/// Some of the news.
+/// A set of news.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct NewsSet {
     bits: u8,
     /// The queues in which tasks became ready.
     queues: QueueMask,
-    /// The pools in which they did.
+    /// The pools in which they became ready.
     pools: PoolSet,
 }
 
@@ -62,7 +62,7 @@ impl NewsSet {
         self.bits & news.bit() != 0
     }
 
-    /// Returns true if tasks became ready in one of these queues, and not all of them in pools that are full.
+    /// Returns true if tasks became ready in one of these queues, unless all of them are in full pools.
     pub(super) fn is_ready_in(self, queues: QueueMask, full: &[PoolName]) -> bool {
         let is_full = |number| full.iter().any(|pool| PoolNumber::of(pool) == number);
         self.queues.meets(queues) && !self.pools.is_within(is_full)
@@ -74,7 +74,7 @@ impl NewsSet {
         Self { bits: self.bits | more.bits, queues, pools }
     }
 
-    /// Returns those that the other set does not have.
+    /// Returns the news that the other set lacks.
     pub(super) fn without(self, other: Self) -> Self {
         let is_known = other.pools == PoolSet::All || self.pools.is_within(|one| other.pools.has(one));
         let queues = if is_known { self.queues.without(other.queues) } else { self.queues };
@@ -106,7 +106,7 @@ impl FromIterator<NewsSet> for NewsSet {
     }
 }
 
-/// Distinguishes stores, wherever they run.
+/// Identifies a store among all stores, wherever they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StoreMark(u64);
 
@@ -117,16 +117,16 @@ impl StoreMark {
     }
 }
 
-/// Stands in a payload before the mark of the store that announces.
+/// Precedes the mark of the announcing store in a payload.
 const FROM: &str = "from";
 
-/// Stands in a payload before the queues in which tasks became ready, unless these are all.
+/// Precedes the queues in which tasks became ready in a payload, unless these are all queues.
 const QUEUES: &str = "queues";
 
-/// Stands in a payload before the pools in which they did, unless these are all.
+/// Precedes the pools in which they became ready, unless these are all pools.
 const POOLS: &str = "pools";
 
-/// The channel for announcements, and which store makes them.
+/// The channel for announcements, and the store that makes them.
 #[derive(Debug, Clone)]
 pub(super) struct Channel {
     pub(super) name: Arc<str>,

@@ -47,11 +47,10 @@ pub struct PostgresOptions {
     /// How many connections the store may have, including the one that listens; at least 1. They are opened
     /// when they are needed, and each may read and write.
     ///
-    /// Among those that do not listen, one is reserved for transactions that begin with `renew`, and one for
-    /// the crate's services. So neither waits for a host's closure that takes long. With fewer than 3, none
-    /// is reserved.
+    /// Of those that do not listen, one is reserved for transactions that begin with `renew`, and one for the
+    /// crate's services. So neither waits for a host's long closure. With fewer than 3, none is reserved.
     ///
-    /// One more is opened for a moment whenever a call has waited 3 s for the tick lock, to end a tick whose
+    /// One more is opened briefly whenever a call has waited 3 s for the tick lock, to end a tick whose
     /// client has stopped.
     pub connections: u32,
     /// How long a call tries to connect before it returns an error of kind `Io`.
@@ -64,9 +63,9 @@ pub struct PostgresOptions {
     /// has heard nothing for this long plus the lock timeout plus 5 s. By then the server is gone, or
     /// something in between has dropped the connection. With zero it waits forever.
     pub statement_timeout: Duration,
-    /// How long a transaction may be idle before the server ends it. This bounds how long a host that stops
-    /// in the middle of a transaction blocks others from the same tasks, and all ticks if it changed pools or
-    /// limits.
+    /// How long a transaction may be idle before the server ends it. If a host stops in the middle of a
+    /// transaction, this bounds how long it blocks others from the same tasks. If it changed pools or limits,
+    /// it blocks all ticks for as long.
     pub idle_in_transaction_timeout: Duration,
 }
 
@@ -107,7 +106,7 @@ impl PostgresOptions {
         idle_in_transaction_timeout: Duration;
     }
 
-    /// Returns what a commit survives. A server keeps it beyond the host's process in any case.
+    /// Returns what a commit survives. A server always preserves it beyond the host's process.
     pub(super) fn kept(&self) -> Durability {
         self.durability.max(Durability::Process)
     }
@@ -117,7 +116,7 @@ impl PostgresOptions {
         self.durability == Durability::Power
     }
 
-    /// Refuses options with which no store can work.
+    /// Refuses options that no store can work with.
     pub(super) fn check(&self) -> Result<(), Invalid> {
         match self.connections {
             0 => Err(Invalid::Zero { what: "`connections`" }),
@@ -125,16 +124,16 @@ impl PostgresOptions {
         }
     }
 
-    /// Returns what begins transactions. One that writes sees with each statement what was committed before
-    /// it: a statement that follows a lock must see what the lock waited for.
+    /// Returns what begins transactions. In a writing transaction each statement sees what was committed
+    /// before it: a statement after a lock must see what the lock waited for.
     ///
-    /// Behind a pooler the settings are made here, and end with the transaction.
+    /// Behind a pooler, the settings are made here, and end with the transaction.
     pub(super) fn beginnings(&self, route: Route) -> Beginnings {
         let (settings, durable) = match route {
             Route::Direct => (String::new(), String::new()),
             Route::Pooled => (self.settings("SET LOCAL"), self.durable("true")),
         };
-        // Sent along with it, so that a step that refuses the transaction does not leave it half done.
+        // Sent along with the BEGIN, so that a step that refuses the transaction does not leave it half done.
         let gate = migrate::gate(&self.schema);
         let read = format!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;{settings}{gate}");
         let write = format!("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;{settings}{durable}{gate}");
@@ -146,8 +145,8 @@ impl PostgresOptions {
         Beginnings { read, write, renew }
     }
 
-    /// Returns what is set on a connection that has its own server process. Between transactions it refuses
-    /// to write, so a statement that was sent along with a failed BEGIN does nothing.
+    /// Returns the settings for a connection with its own server process. Between transactions it refuses to
+    /// write, so a statement sent along with a failed BEGIN has no effect.
     pub(super) fn session(&self) -> String {
         let (settings, durable) = (self.settings("SET"), self.durable("false"));
         format!("{settings}{durable}SET default_transaction_read_only = on;")
@@ -171,7 +170,7 @@ impl PostgresOptions {
         settings
     }
 
-    /// Turns `synchronous_commit` on where the server has it off, and leaves any stricter value alone.
+    /// Turns `synchronous_commit` on if the server has it off, and keeps any stricter value.
     fn durable(&self, local: &str) -> String {
         if !self.survives_power() {
             return String::new();
@@ -199,8 +198,8 @@ impl PostgresOptions {
     }
 }
 
-/// How long a transaction that renewed may wait for a row, because its connection is the one reserved for
-/// renewals.
+/// How long a transaction that renewed may wait for a row. It is short because its connection is the one
+/// reserved for renewals.
 const RENEWAL_WAITS: Duration = Duration::from_millis(250);
 
 /// What begins transactions on a connection.
@@ -221,7 +220,7 @@ impl Beginnings {
 }
 
 /// Plans are made once per connection, perhaps while a table is empty, and must still be right when it is
-/// long: tables are read through an index. The parts of a statement may be hashed and sorted, because they
+/// long. So tables are read through an index. The parts of a statement may be hashed and sorted, because they
 /// are only as long as the call. Compiling plans would cost more than running them.
 pub(super) const PLANNER: [&str; 5] = [
     "enable_seqscan = off",
@@ -235,7 +234,7 @@ pub(super) const PLANNER: [&str; 5] = [
 /// query.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 
-/// Together with [`GRACE`], no longer than the patience with a statement.
+/// Added to [`GRACE`], it is no longer than the client's patience with a statement.
 const MOST_QUIET: Duration = Duration::from_secs(30);
 const LEAST_QUIET: Duration = Duration::from_secs(1);
 

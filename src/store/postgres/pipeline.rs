@@ -1,10 +1,11 @@
-//! Many futures at once, in the order in which they were begun.
+//! Polls many futures concurrently, in the order in which they began.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-/// Polls all of them until the last is done. The first poll is in order, and with it what each of them sends.
+/// Polls all of them until the last is done. The first poll goes in order, so what each of them sends is in
+/// order.
 pub(super) async fn join_all<'f, T>(
     mut futures: Vec<Pin<Box<dyn Future<Output = T> + Send + 'f>>>,
 ) -> Vec<T> {

@@ -6,20 +6,20 @@
 /// What a transaction does with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A host's reading and writing.
+    /// A host's reads and writes.
     Ordinary,
     /// The work of one of the crate's services, or of the store itself.
     Service,
-    /// It renews first.
+    /// A transaction that renews first.
     Renewal,
-    /// It was begun inside another transaction of its thread, which would never end if this one waited.
+    /// A transaction inside another one of the same thread. If it waited, the outer one would never end.
     Inner,
 }
 
-/// With fewer connections none is reserved.
+/// With fewer connections than this, none is reserved.
 const LEAST: usize = 3;
 
-/// How many connections are in use, and by whom.
+/// How many connections are in use, by purpose.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     all: usize,
@@ -68,12 +68,12 @@ impl Places {
         }
     }
 
-    /// Returns true if one can be used for something other than transactions, and some are left.
+    /// Returns true if a connection can be used for something other than transactions, and some remain.
     pub(super) fn can_spare(&self) -> bool {
         self.all > 1
     }
 
-    /// Removes one that is not in use. Returns false if all are in use.
+    /// Removes a connection that is not in use. Returns false if all are in use.
     pub(super) fn take_away(&mut self) -> bool {
         let is_free = self.used() < self.all;
         self.all -= usize::from(is_free);
@@ -90,7 +90,7 @@ mod tests {
     use super::Purpose::{Inner, Ordinary, Renewal, Service};
     use super::*;
 
-    /// How many of this purpose get in, one after the other.
+    /// Returns how many of this purpose get in, one after the other.
     fn fill(places: &mut Places, purpose: Purpose) -> usize {
         (0..)
             .take_while(|_| {

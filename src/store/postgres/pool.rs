@@ -1,4 +1,4 @@
-//! The connections of a store, and the callers that wait for one.
+//! A store's connections, and the callers that wait for one.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,28 +17,29 @@ use crate::store::{TxMode, nested};
 pub(super) struct Pool {
     sessions: Vec<SessionHandle>,
     state: Mutex<State>,
-    /// A connection is free, or the queue is shorter.
+    /// Signals that a connection is free, or that the queue is shorter.
     changed: Condvar,
-    /// The same, for one task that waits.
+    /// The same, for one waiting task.
     freed: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     places: Places,
-    /// The indices of free sessions. The last one was used last, and is the most likely to be connected.
+    /// The indices of free sessions. The last one was used most recently, and is the most likely to be
+    /// connected.
     free: Vec<usize>,
     last: u64,
-    /// The callers that wait, in the order in which they came.
+    /// The waiting callers, in order of arrival.
     waiting: VecDeque<(u64, Purpose)>,
-    /// The transactions that were begun, with or without a connection.
+    /// The transactions that have begun, with or without a connection.
     open: Vec<(ThreadId, TxMode)>,
-    /// Whether one connection listens instead.
+    /// Whether one connection is used for listening.
     listens: bool,
 }
 
 impl State {
-    /// Takes a free connection for this purpose, if it may use one.
+    /// Takes a free connection if this purpose may use one.
     fn take(&mut self, purpose: Purpose) -> Option<usize> {
         if !self.places.admits(purpose) {
             return None;
@@ -48,7 +49,7 @@ impl State {
         Some(at)
     }
 
-    /// Returns true if no one has waited longer for the same.
+    /// Returns true if no one has waited longer for the same purpose.
     fn is_next(&self, me: u64, purpose: Purpose) -> bool {
         self.waiting.iter().find(|(_, other)| *other == purpose).is_none_or(|(first, _)| *first == me)
     }
@@ -60,7 +61,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// A connection that no one else uses.
+/// A connection in exclusive use.
 #[derive(Debug)]
 pub(super) struct Lease {
     pool: Arc<Pool>,
@@ -96,7 +97,7 @@ impl Drop for Lease {
     }
 }
 
-/// A transaction that was begun on this thread.
+/// A transaction that has begun on this thread.
 pub(super) struct Entered<'p> {
     pool: &'p Pool,
     mode: TxMode,
@@ -128,7 +129,7 @@ impl Pool {
         Self { sessions, state: Mutex::new(state), changed: Condvar::new(), freed: Notify::new() }
     }
 
-    /// Begins a transaction on this thread, unless one of its mode is open there.
+    /// Begins a transaction on this thread, unless one of the same mode is open there.
     pub(super) fn enter(&self, mode: TxMode) -> StoreResult<Entered<'_>> {
         let me = thread::current().id();
         let mut state = self.state.lock();
@@ -140,7 +141,7 @@ impl Pool {
         Ok(Entered { pool: self, mode, is_inner })
     }
 
-    /// Waits for a connection. Callers with the same purpose are served in the order in which they came.
+    /// Waits for a connection. Callers with the same purpose are served in order of arrival.
     pub(super) fn lease(self: &Arc<Self>, purpose: Purpose, timeout: Duration) -> StoreResult<Lease> {
         let deadline = match purpose {
             // Threads that could free one may be waiting in the same way.
@@ -193,7 +194,7 @@ impl Pool {
         }
     }
 
-    /// Waits for a connection that no transaction uses, to listen with instead. At most one does at a time.
+    /// Waits for a connection that no transaction uses, to listen with it. At most one listens at a time.
     pub(super) fn lease_to_listen(self: &Arc<Self>, timeout: Duration) -> StoreResult<Lease> {
         let deadline = deadline(timeout);
         let mut state = self.state.lock();

@@ -6,7 +6,7 @@ use siphasher::sip::SipHasher24;
 
 use crate::id::PoolName;
 
-/// Up to two pools; more are all of them.
+/// None, one or two pools. More than two count as all pools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum PoolSet {
     #[default]
@@ -17,7 +17,7 @@ pub(super) enum PoolSet {
     All,
 }
 
-/// Stands for a pool, in every process. One pair of pools in 2^64 has the same.
+/// Identifies a pool in every process. Two given pools collide with a probability of 1 in 2^64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PoolNumber(pub(super) u64);
 
@@ -47,7 +47,7 @@ impl PoolSet {
         }
     }
 
-    /// Returns its pools, unless they are all.
+    /// Returns its pools, or nothing if it means all pools.
     pub(super) fn numbers(self) -> impl Iterator<Item = PoolNumber> {
         let (first, second) = match self {
             Self::None | Self::All => (None, None),
@@ -61,7 +61,7 @@ impl PoolSet {
         self == Self::All || self.numbers().any(|known| known == number)
     }
 
-    /// Returns true if each of its pools is one of these.
+    /// Returns true if each of its pools is known.
     pub(super) fn is_within(self, known: impl Fn(PoolNumber) -> bool) -> bool {
         self != Self::All && self.numbers().all(known)
     }

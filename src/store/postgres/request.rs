@@ -1,11 +1,11 @@
-//! What callers ask of a connection.
+//! The requests that callers make on a connection.
 
 use std::fmt;
 
 use super::error::Failure;
 use super::wire::{Answer, Statement, Touch};
 
-/// What a caller wants done on a connection.
+/// A request on a connection.
 #[derive(Debug)]
 pub(super) enum Request {
     /// Connects, and checks the tables.
@@ -14,19 +14,19 @@ pub(super) enum Request {
     Disconnect,
     /// Begins a transaction with these statements.
     Begin(Opening, Vec<Statement>, Touch, Then),
-    /// Runs these statements in it.
+    /// Runs these statements in the transaction.
     Continue(Vec<Statement>, Then),
-    /// Commits it.
+    /// Commits the transaction.
     Commit(Then),
-    /// Ends it, without waiting for the result.
+    /// Rolls the transaction back, without waiting for the result.
     RollBack,
-    /// Runs this text, a transaction of its own.
+    /// Runs this text, which is its own transaction.
     Tell(String),
-    /// Sends it, without waiting for the result.
+    /// Sends such a text, without waiting for the result.
     TellBeside(String, Untold),
 }
 
-/// Calls this when it is dropped, unless the text is known to have been sent.
+/// Calls this closure when dropped, unless the text is known to have been sent.
 pub(super) struct Untold(Option<Box<dyn Fn() + Send + Sync>>);
 
 impl Untold {
@@ -34,7 +34,7 @@ impl Untold {
         Self(Some(Box::new(call)))
     }
 
-    /// Notes that it was sent.
+    /// Notes that the text was sent.
     pub(super) fn told(mut self) {
         self.0 = None;
     }
@@ -63,7 +63,7 @@ pub(super) enum Then {
     Commit,
     /// The commit, which does not wait for its flush, and the flush.
     Flush,
-    /// The commit before the last of the statements, which flushes if there is something to flush.
+    /// The commit, before the last statement, which flushes if there is something to flush.
     FlushLast,
 }
 
@@ -72,7 +72,7 @@ impl Then {
         if flushes { Self::Flush } else { Self::Commit }
     }
 
-    /// Returns what precedes the commit, and what follows it.
+    /// Returns the statements before the commit, and those after it.
     pub(super) fn split(self, batch: &[Statement]) -> (&[Statement], &[Statement]) {
         let last = usize::from(self == Self::FlushLast);
         batch.split_at(batch.len().saturating_sub(last))

@@ -1,12 +1,12 @@
-//! Whether a connection leads to a server process of its own, or to a pooler.
+//! Finds out whether a connection leads to its own server process, or to a pooler.
 //!
-//! A pooler may give a server process to another program after each transaction. A setting, a prepared
-//! statement or a `LISTEN` that the store left on it would then be that program's. An option that tells the
-//! store about the pooler could be wrong, and the harm would be done to others. So the store finds out.
+//! A pooler may give a server process to another program after each transaction. That program would get any
+//! setting, prepared statement or `LISTEN` that the store left on it. An option that declares a pooler could
+//! be wrong, and the harm would be done to others. So the store finds out.
 //!
-//! Poolers do not announce themselves. But every client is sent a process id when it connects, for requests
-//! to cancel a query. A server sends the id of the process that serves this client. A pooler sends one that
-//! it made up, because the process changes.
+//! Poolers do not announce themselves. But every client is sent a process id when it connects, for cancelling
+//! queries. A server sends the id of the process that serves this client. A pooler sends a made-up id,
+//! because the process changes.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -28,8 +28,8 @@ pub(super) enum Route {
 }
 
 impl Route {
-    /// Compares the process that answered a query with the one that the client was sent. When in doubt, there
-    /// is a pooler.
+    /// Compares the process that answered a query with the one that was sent to the client. When in doubt,
+    /// assumes a pooler.
     pub(super) async fn of(client: &Client, answered: Option<i32>) -> Self {
         match (sent_process(client).await, answered) {
             (Some(sent), Some(answered)) if sent == answered => Self::Direct,
@@ -41,8 +41,8 @@ impl Route {
 /// The first eight bytes of a request to cancel: its length and its code.
 const CANCEL: [u8; 8] = [0, 0, 0, 16, 0x04, 0xd2, 0x16, 0x2e];
 
-/// Returns the process id that the client was sent when it connected. The driver shows it only in a request
-/// to cancel, so this writes one into memory.
+/// Returns the process id that was sent to the client when it connected. The driver reveals it only in a
+/// request to cancel, so this writes one into memory.
 async fn sent_process(client: &Client) -> Option<i32> {
     let mut draft = Draft::default();
     client.cancel_token().cancel_query_raw(&mut draft, NoHandshake).await.ok()?;

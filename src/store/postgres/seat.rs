@@ -1,5 +1,5 @@
-//! Where one connection is served: on the caller's thread. Each connection has its own runtime, which runs while a
-//! caller waits for a response. So a round trip wakes that thread, and no other one.
+//! Serves one connection on the caller's thread. Each connection has its own runtime, which runs while a caller waits
+//! for a response. So a round trip wakes only that thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::session::Session;
 /// A connection's session, and what moves its bytes.
 pub(super) struct Seat {
     session: Session,
-    /// Made with the first call.
+    /// Created by the first call.
     runtime: Option<Runtime>,
 }
 
@@ -47,27 +47,26 @@ pub(super) fn runtime_of_one_thread() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_io().enable_time().build()
 }
 
-/// Returns whether this thread can serve a connection. One without a runtime may run one. For any other thread this is
-/// unknown.
+/// Returns whether this thread can serve a connection. A thread that is not in a runtime may run one.
 fn serves_here() -> bool {
     Handle::try_current().is_err()
 }
 
-/// Moves the bytes that are ready, without waiting for more: writes what was sent, and reads what has arrived.
+/// Moves the bytes that are ready without waiting for more: writes pending output, and reads what has arrived.
 pub(super) async fn look() {
-    // The first looks at the socket, the second runs the task that waits for it.
+    // The first yield checks the socket, the second one runs the task that waits for it.
     yield_now().await;
     yield_now().await;
 }
 
-/// A seat that is shared by its users, one after the other.
+/// A seat that its users share, one after the other.
 pub(super) type SharedSeat = Arc<Mutex<Seat>>;
 
-/// Where requests for one connection are made.
+/// Makes requests on one connection.
 #[derive(Clone)]
 pub(super) struct SessionHandle {
     seat: Option<SharedSeat>,
-    /// Serves calls of threads that are inside a runtime, which may not run another one.
+    /// Serves calls from threads inside a runtime, which may not run another one.
     helpers: Option<Handle>,
     /// The store's thread waits until the last one is dropped.
     _alive: mpsc::Sender<()>,
@@ -87,13 +86,13 @@ impl SessionHandle {
         (handle, seat)
     }
 
-    /// Creates a handle of no connection.
+    /// Creates a handle to no connection.
     #[cfg(test)]
     pub(super) fn nowhere() -> Self {
         Self { seat: None, helpers: None, _alive: mpsc::channel(1).0 }
     }
 
-    /// Returns whether this thread can send a `NOTIFY` on this connection itself, beside transactions.
+    /// Returns whether this thread can send a `NOTIFY` on this connection itself, outside transactions.
     pub(super) fn tells_beside(&self) -> bool {
         serves_here() && self.seat.as_ref().is_some_and(|seat| seat.lock().session.tells_beside())
     }
@@ -118,7 +117,7 @@ impl SessionHandle {
     }
 }
 
-/// Closes these connections, and waits at most this long until the server has been told. A connection in use is left to
+/// Closes these connections, and waits at most this long until the server was notified. A connection in use is left to
 /// its user.
 pub(super) fn close(seats: &[SharedSeat], longest: Duration) {
     let deadline = Instant::now() + longest;

@@ -20,19 +20,18 @@ use super::tick_lock::COMMIT;
 use super::wire::{Statement, Touch};
 use crate::error::StoreErrorKind;
 
-/// For how long reads stay at a standby before they connect again: by then the address may lead to the
-/// primary.
+/// How long reads stay at a standby before they connect again. By then the address may lead to the primary.
 const STANDBY: Duration = Duration::from_secs(10);
 
 pub(super) struct Session {
     dialer: Dialer,
     liveness: Liveness,
     connection: Option<Connection>,
-    /// After how many more commits a `NOTIFY` may be sent beside.
+    /// After how many more commits a `NOTIFY` may be sent outside a transaction.
     tells_in: u32,
 }
 
-/// For how many commits no `NOTIFY` is sent beside after one that was slow.
+/// For how many commits no `NOTIFY` is sent outside a transaction after a slow one.
 const PAUSE: u32 = 64;
 
 impl Session {
@@ -40,18 +39,18 @@ impl Session {
         Self { dialer, liveness: Liveness::new(), connection: None, tells_in: 0 }
     }
 
-    /// Serves a request. A connection that turns out to be lost is given up.
+    /// Serves a request. Drops a connection that turns out to be lost.
     pub(super) async fn handle(&mut self, request: Request) -> Reply {
         let done = self.answer(request).await;
         if matches!(done, Err(Failure::Lost(_) | Failure::Silent(_))) {
             self.connection = None;
-            // The task that moved its bytes closes it, and no one runs that task once this has returned.
+            // The task that moved its bytes closes it, and nothing runs that task after this returns.
             look().await;
         }
         done
     }
 
-    /// Takes its connection, to close it.
+    /// Takes the connection, to close it.
     pub(super) fn take(&mut self) -> Option<Connection> {
         self.connection.take()
     }
@@ -96,7 +95,7 @@ impl Session {
         locks.then(|| Driving::spawn(end_stopped(self.dialer.clone())))
     }
 
-    /// Makes sure that there is a connection. An existing one is used whatever server it leads to.
+    /// Makes sure that there is a connection. An existing one is used whichever server it leads to.
     async fn connect(&mut self, role: Role) -> Result<(), Failure> {
         if self.connection.as_ref().is_some_and(|connection| !connection.is_lost()) {
             return Ok(());
@@ -106,12 +105,12 @@ impl Session {
         Ok(())
     }
 
-    /// Begins a transaction with a batch. A connection that was lost while idle is replaced, because nothing
-    /// of the transaction can have been done. So is one that would write to a read-only server. One that fell
-    /// silent is not: it has already taken as long as a call may take.
+    /// Begins a transaction with a batch. Replaces a connection that was lost while idle, because nothing of the
+    /// transaction can have been done. Also replaces one that would write to a read-only server. Does not replace one
+    /// that fell silent: it has already taken as long as a call may take.
     async fn begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch, then: Then) -> Reply {
         let role = role(opening);
-        // No one has checked whether it was lost meanwhile.
+        // Nothing has checked whether it was lost meanwhile.
         look().await;
         self.connection
             .take_if(|connection| connection.standby_since.is_some_and(|since| since.elapsed() > STANDBY));
@@ -124,7 +123,7 @@ impl Session {
         let was_used = self.connection.as_ref().is_some_and(|connection| !connection.is_lost());
         self.connect(role).await?;
         match self.try_begin(opening, batch, touch, then).await {
-            // With the commit along, something may have been done.
+            // If the commit was sent along, something may have been done.
             Err(Failure::Lost(error)) if was_used && error.kind() != StoreErrorKind::Indeterminate => {
                 self.connection = None;
                 self.connect(role).await?;
@@ -152,7 +151,7 @@ impl Session {
         };
         let done = self.liveness.limit(options.patience(), begin).await;
         done.map_err(|failure| match in_commit(failure, along) {
-            // The next transaction would fail there, too, so it must reconnect to where the address leads by now.
+            // The next transaction would fail there, too, so it must reconnect to where the address leads by then.
             Failure::Refused(error) if role(opening) == Role::Primary && is_of_standby(&error) => {
                 Failure::Lost(error)
             }
@@ -162,8 +161,8 @@ impl Session {
         })
     }
 
-    /// Runs a text that may safely run twice. It does not wait for a server that is away, because a host's call may
-    /// need the session meanwhile.
+    /// Runs a text that may safely run twice. Does not wait for an unavailable server, because a host's call may need
+    /// the session meanwhile.
     async fn tell(&mut self, text: &str) -> Reply {
         let was_used = self.connection.as_ref().is_some_and(|connection| !connection.is_lost());
         match self.try_tell(text).await {
@@ -175,8 +174,8 @@ impl Session {
         }
     }
 
-    /// Returns whether a `NOTIFY` may be sent beside transactions. Behind a pooler, what is sent next might be answered with
-    /// its result. After one that was slow or failed, the next ones are for others to send.
+    /// Returns whether a `NOTIFY` may be sent outside transactions. Behind a pooler, the next request might get its
+    /// result. After a slow or failed one, others send the next ones.
     pub(super) fn tells_beside(&mut self) -> bool {
         let is_paused = self.tells_in > 0;
         self.tells_in = self.tells_in.saturating_sub(1);
@@ -207,7 +206,7 @@ impl Session {
         Ok(Vec::new())
     }
 
-    /// Commits after statements with which the commit could not be sent along.
+    /// Commits after statements that the commit could not be sent along with.
     async fn commit_apart(&mut self, then: Then) -> Result<(), Failure> {
         match self.connection.as_ref().map(|connection| connection.along(then)) {
             Some(along) if along != then => self.commit(then).await.map(drop),
@@ -233,7 +232,7 @@ impl Session {
             }
             let flush = connection.flush();
             if connection.route == Route::Pooled {
-                // A pooler takes the end of the first response for the end of all.
+                // A pooler treats the end of the first response as the end of all.
                 commit.await?;
                 return flush.await;
             }
@@ -251,7 +250,7 @@ impl Session {
         Ok(Vec::new())
     }
 
-    /// Sends the rollback, and leaves the response to the next call. A pooler takes the end of this response for the
+    /// Sends the rollback, and leaves the response to the next call. A pooler treats the end of this response as the
     /// end of all, so nothing may be sent before it arrives.
     async fn roll_back(&mut self) -> Reply {
         let Some(connection) = &mut self.connection else { return Ok(Vec::new()) };
@@ -263,7 +262,7 @@ impl Session {
     }
 }
 
-/// Returns what it means if statements failed with which a commit was sent along.
+/// Converts the failure of statements that a commit was sent along with.
 fn in_commit(failure: Failure, along: Then) -> Failure {
     match failure {
         Failure::Silent(error) if along != Then::More => Failure::Lost(open_commit(error)),
@@ -271,7 +270,7 @@ fn in_commit(failure: Failure, along: Then) -> Failure {
     }
 }
 
-/// Returns which servers a transaction that begins like this may use.
+/// Returns the role of server that a transaction with this opening needs.
 fn role(opening: Opening) -> Role {
     match opening {
         Opening::Read => Role::Any,

@@ -12,8 +12,8 @@ use super::wire::{Answer, Flush, Statement, Touch, Wire, fits};
 use crate::error::StoreError;
 use crate::store::{TxMode, serving};
 
-/// Runs `body` in a transaction. It takes a connection, and begins, with its first statement. `body` returns
-/// whether the commit waits for no flush, so that one must follow.
+/// Runs `body` in a transaction. Its first statement takes a connection and begins the transaction. `body`
+/// returns whether the commit skips the flush, so that one must follow.
 pub(super) fn transact<E: From<StoreError>>(
     pool: &Arc<Pool>,
     options: &PostgresOptions,
@@ -23,7 +23,7 @@ pub(super) fn transact<E: From<StoreError>>(
     transact_then(pool, options, mode, body, |_| ())
 }
 
-/// The same. After a commit, `then` may use its connection.
+/// Does the same. After a commit, `then` may use its connection.
 pub(super) fn transact_then<E: From<StoreError>>(
     pool: &Arc<Pool>,
     options: &PostgresOptions,
@@ -40,7 +40,7 @@ pub(super) fn transact_then<E: From<StoreError>>(
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing was asked yet.
+    /// Nothing was sent yet.
     Before,
     Open,
     /// There is nothing to roll back.
@@ -101,7 +101,7 @@ impl Transaction<'_> {
             Stage::Open | Stage::Over => Request::Continue(batch, then),
         };
         let done = lease.session().call(request);
-        // With a commit that was refused or not sent, the transaction may still be open.
+        // If a commit was refused or not sent, the transaction may still be open.
         self.stage = if then == Then::More || done.is_err() { Stage::Open } else { Stage::Over };
         done
     }
@@ -129,8 +129,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Commits. The results of a read are known before its transaction ends, so a reader does not wait for
-    /// that.
+    /// Commits. A read does not wait for its end: its results are already known.
     fn commit(mut self, flushes: bool, then: impl FnOnce(&Lease)) -> Result<(), Failure> {
         let Some(lease) = self.lease.as_ref().filter(|_| self.mode == TxMode::Write) else { return Ok(()) };
         if std::mem::replace(&mut self.stage, Stage::Over) == Stage::Open {

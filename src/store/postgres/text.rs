@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Stands before what replaces a character. Hardly any text has it.
+/// Precedes the replacement of a character. Hardly any text contains it.
 const MARK: char = '\u{1a}';
 
 /// Returns the text as it is stored.

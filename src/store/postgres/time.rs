@@ -1,4 +1,4 @@
-//! The database's time, without asking for it each time.
+//! Keeps the database's time, without asking for it each time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,27 +12,27 @@ use crate::time::{Timestamp, duration_micros};
 
 const ASK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
-/// After this long the difference of the clocks is measured again, with the next transaction.
+/// After this long, the next transaction measures the difference between the clocks again.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// In microseconds. A step back up to this is waited out, a larger one is followed. The machine's clocks may
-/// also move apart by this much.
+/// In microseconds. A step back by at most this much is waited out, a larger one is followed. Also how far
+/// the machine's clocks may drift apart.
 const SMALL: i64 = 1_000_000;
 
 /// A moment, by both of the machine's clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Moment {
-    /// Is never set, but stands still while the machine is suspended.
+    /// Is never set, but stops while the machine is suspended.
     steady: Instant,
-    /// Runs on while the machine is suspended, but may be set. In microseconds.
+    /// Continues while the machine is suspended, but may be set. In microseconds.
     wall: i64,
 }
 
-/// How much time passed between two moments.
+/// The time between two moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Passed {
     micros: i64,
-    /// Whether both clocks say so.
+    /// Whether both clocks agree.
     agreed: bool,
 }
 
@@ -45,9 +45,9 @@ impl Moment {
         Self { steady: self.steady + length, wall: self.wall.saturating_add(duration_micros(length)) }
     }
 
-    /// Returns how much time passed since an earlier moment. If the clocks moved apart, the machine was
-    /// suspended or its wall clock was set. The longer time is right after a suspension, and after a wall
-    /// clock was set back. After it was set forward, the longer time is wrong until the next reading.
+    /// Returns the time since an earlier moment. If the clocks moved apart, the machine was suspended or its
+    /// wall clock was set. The longer time is right after a suspension, and after a wall clock was set back.
+    /// After it was set forward, the longer time is wrong until the next reading.
     fn since(self, earlier: Self) -> Passed {
         let steady = duration_micros(self.steady.saturating_duration_since(earlier.steady));
         let wall = self.wall.saturating_sub(earlier.wall);
@@ -61,13 +61,13 @@ impl Moment {
 struct Reading {
     at: Moment,
     micros: i64,
-    /// By how much it may be off, in microseconds.
+    /// How far off it may be, in microseconds.
     off: i64,
 }
 
 impl Reading {
     /// Assumes that the response is from the moment halfway between request and response. Returns `None` if
-    /// the machine was suspended in between, because it may then be from any moment.
+    /// the machine was suspended in between, because then it may be from any moment.
     fn new(asked: Moment, answered: Moment, micros: i64) -> Option<Self> {
         answered.since(asked).agreed.then(|| {
             let half = answered.steady.saturating_duration_since(asked.steady) / 2;
@@ -127,8 +127,8 @@ impl Timekeeper {
         Ok(())
     }
 
-    /// Notes a reading. A response that took long says little: a better reading that it does not contradict
-    /// stays. After the machine's clocks moved apart, earlier readings are void.
+    /// Notes a reading. A slow response is imprecise: a better reading that it does not contradict stays.
+    /// After the machine's clocks moved apart, earlier readings are void.
     fn note(&self, reading: Reading) {
         let mut kept = self.0.lock();
         let Some(before) = kept.reading.replace(reading) else {
@@ -181,7 +181,7 @@ mod tests {
 
     const SECOND: i64 = 1_000_000;
 
-    /// Some moment, and what comes after it by this much on the steady clock and this much on the wall clock.
+    /// Returns moments that are this far after some moment on the steady clock and on the wall clock.
     fn clocks() -> impl Fn(i64, i64) -> Moment {
         let start = Moment::now();
         move |steady, wall| Moment {
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(keeper.now(second(37)), 97_000_000, "set forward");
     }
 
-    /// What a suspended machine shows: its steady clock stood still, its wall clock did not.
+    /// On a suspended machine, the steady clock stops and the wall clock does not.
     #[test]
     fn after_a_suspension_it_is_right_at_once_and_is_read_again() {
         let (keeper, clocks) = (Timekeeper::default(), clocks());

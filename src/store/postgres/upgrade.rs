@@ -1,8 +1,8 @@
-//! Bringing a schema up to date, a step at a time, beside processes that use it.
+//! Upgrades a schema one step at a time, while other processes use it.
 //!
-//! Each step is its own transaction, which first takes a lock that the server releases with it. So a migrator that is
-//! killed leaves only complete steps behind and blocks no one. The next one continues after the last of them. Between
-//! two steps another migrator, even of an older version, may run, so each looks again under the lock.
+//! Each step is its own transaction. It first takes a lock that the server releases at its end. So a killed migrator
+//! leaves only complete steps behind and blocks no other process. The next migrator continues after the last step.
+//! Between two steps another migrator, even of an older version, may run, so each one looks again under the lock.
 
 use std::time::{Duration, Instant};
 
@@ -15,20 +15,20 @@ use super::name::Schema;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::sql::ledger::Goal;
 
-/// For how long a step is tried, while transactions that stay open hold its tables.
+/// How long a step is tried while open transactions hold its tables.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a step waits for a table. Others wait behind it, so it gives up early, and is tried again.
+/// How long a step waits for a table. Other transactions wait behind it, so it gives up early, and is tried again.
 const SHORT_WAITS: &str = "SET LOCAL lock_timeout = '1s'";
 
-/// Lets transactions pass that waited behind a step. It sleeps on the server, because the host's runtime may have no
+/// Lets transactions pass that waited behind a step. Sleeps on the server, because the host's runtime may have no
 /// timers.
 const PAUSE: &str = "SELECT pg_sleep(0.2)";
 
 /// Creates the store's schema and tables, or brings them to the version that this version of the crate needs.
 ///
-/// Each step is its own transaction, and one caller at a time applies it. A process of the previous version of the
-/// crate works beside these steps. The steps that it cannot work with are left to [`finish_upgrade`], or to the next
+/// Each step is its own transaction, and only one caller at a time applies it. A process of the previous version of
+/// the crate works beside these steps. Steps that it cannot work with are left to [`finish_upgrade`], or to the next
 /// version of the crate that changes the schema. `docs/upgrading.md` in the repository describes a whole upgrade.
 ///
 /// A step waits at most a second for a table that an open transaction holds, and is tried again for 20 s.
@@ -54,10 +54,10 @@ pub async fn migrate(client: &mut Client, schema: &Schema) -> StoreResult<()> {
 
 /// Ends an upgrade: applies what [`migrate`] does, and the steps that older versions cannot work beside.
 ///
-/// Call it when no process of an older version is left. One that still runs is refused from then on, with
-/// kind [`StoreErrorKind::Schema`], at its next transaction. The call waits for the transactions that it has
-/// open. Until this is called, a process of the previous version may come back. If it is never called, the
-/// next version of the crate that changes the schema does it when it is opened.
+/// Call it when no process of an older version is left. If one still runs, its next transaction is refused with kind
+/// [`StoreErrorKind::Schema`]. The call waits for that process's open transactions. Until this is called, a process
+/// of the previous version may come back. If it is never called, the next version of the crate that changes the
+/// schema does it on opening.
 ///
 /// # Errors
 ///
@@ -98,7 +98,7 @@ async fn bring(client: &mut Client, schema: &Schema, goal: Goal) -> StoreResult<
     Ok(())
 }
 
-/// Applies the next step, unless another migrator did meanwhile. Returns how many are then applied.
+/// Applies the next step, unless another migrator did meanwhile. Returns how many steps are then applied.
 async fn step(client: &mut Client, schema: &Schema, goal: Goal) -> StoreResult<usize> {
     let transaction = client
         .build_transaction()

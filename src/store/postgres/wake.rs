@@ -19,14 +19,15 @@ use super::request::{Request, Untold};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Wake {
-    /// After the commit, from one of the store's connections. After a pause, the one that committed sends a `NOTIFY` at
-    /// once. Then one `NOTIFY` covers all commits within 5 ms, or up to 20 ms while there is more than one commit per
-    /// millisecond. The commits do not wait for each other. A wake-up may be late by the same time. It waits while
-    /// hosts' transactions use all of a store's one or two connections, and is lost if the process ends at once.
+    /// After the commit, from one of the store's connections. After a pause, the committing connection sends a
+    /// `NOTIFY` at once. Then one `NOTIFY` covers all commits within 5 ms, or within up to 20 ms while there is more
+    /// than one commit per millisecond. The commits do not wait for each other. A wake-up may be late by the same
+    /// time. It also waits while hosts' transactions use all of a store's one or two connections, and is lost if the
+    /// process ends at once.
     #[default]
     Beside,
-    /// By a `NOTIFY` in the transaction. The server makes such commits take turns, over all its databases and
-    /// until each is on its disk. Eight connections then commit about as fast as one.
+    /// By a `NOTIFY` in the transaction. The server serializes such commits over all its databases, each until it is
+    /// on disk. Eight connections then commit about as fast as one.
     InTransaction,
     /// Not at all. Others see the change at their next tick.
     Never,
@@ -46,12 +47,12 @@ struct Outbox {
 #[derive(Debug, Default)]
 struct Pending {
     news: NewsSet,
-    /// How many commits brought some since the last `NOTIFY`.
+    /// How many commits brought news since the last `NOTIFY`.
     commits: u128,
     /// Until when nothing is sent, and how long that time is.
     quiet_until: Option<Instant>,
     gap: Duration,
-    /// Once closed, what is left is sent at once.
+    /// Once closed, pending news is sent at once.
     is_closed: bool,
 }
 
@@ -70,7 +71,7 @@ impl Outbox {
         self.came.notify_one();
     }
 
-    /// Takes what is to be sent now, unless it is too early for that.
+    /// Takes the news to send now, unless it is too early.
     fn take(&self, more: NewsSet, now: Instant) -> Option<NewsSet> {
         let mut pending = self.pending.lock();
         if !pending.is_closed && pending.quiet_until.is_some_and(|until| now < until) {
@@ -81,20 +82,20 @@ impl Outbox {
         Some(std::mem::take(&mut pending.news).and(more))
     }
 
-    /// Keeps what could not be sent, until more comes.
+    /// Keeps news that could not be sent until more comes.
     fn put_back(&self, news: NewsSet) {
         let mut pending = self.pending.lock();
         pending.news = pending.news.and(news);
         pending.quiet_until = None;
     }
 
-    /// Returns until when nothing is sent, unless this is the end.
+    /// Returns until when nothing is sent, unless the outbox is closed.
     fn waits_until(&self) -> Option<Instant> {
         let pending = self.pending.lock();
         pending.quiet_until.filter(|_| !pending.is_closed)
     }
 
-    /// Returns whether there is nothing to send, and whether this is the end.
+    /// Returns whether there is nothing to send, and whether the outbox is closed.
     fn standing(&self) -> (bool, bool) {
         let pending = self.pending.lock();
         (pending.news.is_empty(), pending.is_closed)
@@ -102,8 +103,8 @@ impl Outbox {
 }
 
 impl Pending {
-    /// Begins the time until the next `NOTIFY`. It is longer only for many commits: a single commit would wait for nothing,
-    /// and so would the next one after it.
+    /// Begins the time until the next `NOTIFY`. It is longer only if there are many commits: a single commit, and the
+    /// next one after it, would wait needlessly.
     fn go_on(&mut self, now: Instant) {
         let gap = self.gap.max(GAPS.0);
         self.gap = if self.commits > gap.as_millis() { (gap * 2).min(GAPS.1) } else { GAPS.0 };
@@ -112,7 +113,7 @@ impl Pending {
     }
 }
 
-/// Announces what a store committed. Dropping it sends what is left, while the store's thread waits for that.
+/// Announces what a store committed. Dropping it sends pending news, and the store's thread waits for that.
 #[derive(Debug)]
 pub(super) struct Announcer {
     wake: Wake,
@@ -130,13 +131,14 @@ impl Announcer {
         Self { wake, hub: Arc::clone(hub), outbox }
     }
 
-    /// Returns where a transaction announces itself.
+    /// Returns the channel on which a transaction announces its own news.
     pub(super) fn in_transaction(&self) -> Option<Channel> {
         (self.wake == Wake::InTransaction).then(|| self.hub.channel())
     }
 
-    /// Sends a `NOTIFY` on the connection of a commit that brought news, if it is time for one. Returns false if others are
-    /// to send it. So a commit after a pause wakes no thread of its own process before it is heard elsewhere.
+    /// Sends a `NOTIFY` on the connection of a commit that brought news, if it is time for one. Returns false if
+    /// others should send it. So a commit after a pause is announced without waking another thread of its process
+    /// first.
     pub(super) fn tell_on(&self, lease: &Lease, news: NewsSet) -> bool {
         let Some(outbox) = self.outbox.as_ref().filter(|_| !news.is_empty()) else { return false };
         let now = Instant::now();
@@ -146,13 +148,13 @@ impl Announcer {
         let Some(all) = outbox.take(news, now) else { return false };
         let late = Arc::clone(outbox);
         let untold = Untold::new(move || late.add(all));
-        // What is not sent is added by `untold`.
+        // `untold` keeps what is not sent.
         let _ = lease.session().call(Request::TellBeside(text(&self.hub.channel(), all), untold));
         true
     }
 
-    /// Announces what was committed, or may have been, to this store's own listeners and, unless `is_told`,
-    /// to others.
+    /// Announces committed (or possibly committed) news to this store's own listeners and, unless `is_told`, to
+    /// others.
     pub(super) fn committed(&self, news: NewsSet, is_told: bool) {
         if news.is_empty() || self.wake == Wake::Never {
             return;
@@ -172,11 +174,11 @@ impl Drop for Announcer {
     }
 }
 
-/// Sends one `NOTIFY` for everything that has accumulated. What cannot be sent goes with the next.
+/// Sends one `NOTIFY` for all accumulated news. What cannot be sent is sent with the next.
 async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
     loop {
         outbox.came.notified().await;
-        // The end of the store does not wait that long.
+        // When the store ends, it does not wait that long.
         if let Some(until) = outbox.waits_until() {
             let _ = timeout_at(until.into(), outbox.closed.notified()).await;
         }
@@ -194,9 +196,9 @@ async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
     }
 }
 
-/// Returns the text that sends a `NOTIFY`. It does not wait for its flush: a server that crashes notifies no listener
-/// anyway, and listeners look at everything after they have reconnected. So the lock under which the server sends a
-/// notification is held for a shorter time.
+/// Returns the text that sends a `NOTIFY`. It does not wait for its flush: a crashing server notifies no listener
+/// anyway, and listeners look at everything after they reconnect. This shortens how long the server's lock on sending
+/// notifications is held.
 fn text(channel: &Channel, news: NewsSet) -> String {
     format!(
         "BEGIN READ WRITE; SET LOCAL synchronous_commit = off; NOTIFY \"{}\", '{}'; COMMIT",

@@ -1,4 +1,4 @@
-//! Tells tests what is sent to the server.
+//! Shows tests what is sent to the server.
 
 use std::cell::RefCell;
 
@@ -10,8 +10,8 @@ use super::wire::Statement;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RoundTrip {
-    /// The statements in their order. What begins a transaction is sent with the first, and is not listed; a
-    /// commit is sent alone or along with the last ones.
+    /// The statements in order. What begins a transaction is sent with the first one, and is not listed. A
+    /// commit is sent alone or along with the last statements.
     pub statements: Vec<SentStatement>,
 }
 
@@ -25,8 +25,7 @@ pub struct SentStatement {
     pub types: Vec<String>,
 }
 
-/// Returns what a store sets on its connections so that the server plans its statements well, in the form
-/// that `SET` takes.
+/// Returns the planner settings that a store makes on its connections, in the form that `SET` takes.
 pub fn planner_settings() -> &'static [&'static str] {
     &PLANNER
 }
@@ -36,8 +35,8 @@ thread_local! {
 }
 
 /// Runs the body, and returns what the crate's stores sent to PostgreSQL from this thread on their own
-/// connections. Excludes what happens once per connection (connecting, preparing statements), and roll-backs,
-/// which no one waits for.
+/// connections. Excludes what happens once per connection (connecting, preparing statements). Also excludes
+/// roll-backs, for which no caller waits.
 pub fn watch_round_trips<T>(body: impl FnOnce() -> T) -> (T, Vec<RoundTrip>) {
     SENT.set(Some(Vec::new()));
     let answer = body();

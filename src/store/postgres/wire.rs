@@ -1,4 +1,4 @@
-//! What a transaction sends, and what comes back.
+//! What a transaction sends and receives.
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -8,8 +8,8 @@ use super::error::Failure;
 use super::tick_lock;
 use crate::error::{StoreError, StoreErrorKind};
 
-/// The most bytes of values that are sent with one statement. The server accepts a little less than 1 GiB in a message,
-/// and ends a connection that sends more.
+/// The most bytes of values sent with one statement. The server accepts a little less than 1 GiB in a message, and
+/// closes a connection that sends more.
 const MOST_BYTES: usize = (1 << 30) - (1 << 16);
 
 /// A value for a statement, with its parameter type.
@@ -17,11 +17,11 @@ const MOST_BYTES: usize = (1 << 30) - (1 << 16);
 pub(super) struct Param {
     pub(super) value: Box<dyn ToSql + Send + Sync>,
     pub(super) kind: Type,
-    /// How many it takes in a message.
+    /// Its length in a message, in bytes.
     bytes: usize,
 }
 
-/// What a value takes in a message, with its length before it.
+/// The length of a value in a message, including its length field.
 trait Size {
     fn size(&self) -> usize;
 }
@@ -85,7 +85,7 @@ impl From<&str> for Param {
     }
 }
 
-/// One of the crate's statements, with the schema written as `sm`, and its values.
+/// One of the crate's statements and its values. The schema is written as `sm`.
 #[derive(Debug)]
 pub(super) struct Statement {
     pub(super) sql: &'static str,
@@ -93,18 +93,18 @@ pub(super) struct Statement {
 }
 
 impl Statement {
-    /// Returns true if only a wait for another transaction can make it take long.
+    /// Returns true if it can only take long by waiting for another transaction.
     pub(super) fn only_waits(&self) -> bool {
         self.sql.starts_with("LOCK TABLE ") || self.is_script()
     }
 
-    /// Returns true if these are several statements, without values and answers.
+    /// Returns true if these are several statements, without values and results.
     pub(super) fn is_script(&self) -> bool {
         self.sql == tick_lock::ENTER
     }
 }
 
-/// A [`Statement`] of its SQL and its values, in the order of `$1`, `$2`, ….
+/// A [`Statement`] from its SQL and its values, in the order of `$1`, `$2`, ….
 macro_rules! ask {
     ($sql:expr $(, $param:expr)* $(,)?) => {
         $crate::store::postgres::wire::Statement {
@@ -115,7 +115,7 @@ macro_rules! ask {
 }
 pub(super) use ask;
 
-/// Refuses, before anything is sent, what the server would not accept.
+/// Refuses what the server would not accept, before anything is sent.
 pub(super) fn fits(batch: &[Statement]) -> Result<(), Failure> {
     let bytes = |statement: &Statement| {
         statement.params.iter().fold(0, |sum: usize, param| sum.saturating_add(param.bytes))
@@ -132,7 +132,7 @@ pub(super) fn fits(batch: &[Statement]) -> Result<(), Failure> {
     }
 }
 
-/// The rows that a statement returned. A count of changed rows must be asked for.
+/// The rows that a statement returned. A statement has to return a count of changed rows itself.
 pub(super) type Answer = Vec<Row>;
 
 /// Whether a batch changes anything.
@@ -144,25 +144,25 @@ pub(super) enum Touch {
     Renews,
 }
 
-/// How a commit that goes along gets to the disk.
+/// How a commit that is sent along reaches the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flush {
-    /// It waits for that itself.
+    /// It waits for its own flush.
     Itself,
-    /// It does not, and a flush follows.
+    /// It does not wait, and a flush follows.
     Follows,
-    /// It does not. The last of the statements follows it, and flushes if there is something to flush.
+    /// It does not wait. The last statement follows the commit, and flushes if there is something to flush.
     LastStatement,
 }
 
-/// Takes statements to the server, inside the transaction that it stands for.
+/// Sends statements to the server, inside the transaction that it stands for.
 pub(super) trait Wire: Send {
     /// Runs the statements in one round trip, one after another, and returns each one's rows. After an error
     /// the transaction is lost.
     fn send(&mut self, batch: Vec<Statement>, touch: Touch) -> Result<Vec<Answer>, Failure>;
 
-    /// Sends the last statements of a transaction like [`Self::send`], and commits it along with them. A host commits its
-    /// own transaction.
+    /// Sends the last statements of a transaction like [`Self::send`], with the commit. A host commits its own
+    /// transaction.
     fn send_last(
         &mut self,
         batch: Vec<Statement>,
@@ -197,7 +197,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A statement that says of itself that it is too large.
+    /// A statement that claims to be too large.
     pub(in super::super) fn too_large() -> Statement {
         let mut statement = ask!("SELECT $1", 0);
         statement.params[0].bytes = MOST_BYTES + 1;

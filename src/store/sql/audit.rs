@@ -1,4 +1,4 @@
-//! The audit: every counter against what it counts.
+//! The audit compares every counter with what it counts.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::id::{LimitKey, PoolName};
 use crate::lease::TaskId;
 use crate::store::Discrepancy;
 
-/// A counter, and what it counts.
+/// A counter's value, and the value that it should have.
 #[derive(Debug, Default, Clone, Copy)]
 pub(in crate::store) struct Pair {
     pub(in crate::store) counted: i64,
@@ -26,7 +26,7 @@ impl Pair {
     }
 }
 
-/// What a lane's row says, and what the audit found.
+/// A lane's own counts, and the audit's.
 #[derive(Debug)]
 struct LaneCounts {
     key: LaneKey,
@@ -49,7 +49,7 @@ impl Counters {
     /// Records a lane, with its own counts of ready tasks and of tasks that have not ended. Lanes come
     /// before tasks.
     pub(in crate::store) fn lane(&mut self, id: i64, key: LaneKey, ready: i64, tasks: i64) {
-        // A lane in which all tasks have ended names nothing.
+        // A lane in which all tasks have ended does not count for its limits.
         for limit in key.limits.iter().filter(|_| tasks > 0) {
             self.limit_lanes.entry(limit.clone()).or_default().hold(1);
         }
@@ -60,8 +60,8 @@ impl Counters {
         self.lanes.insert(id, LaneCounts { key, ready, tasks });
     }
 
-    /// Adds up what tasks of a lane hold: its number, their slots, and how many are leased, ready, and
-    /// have not ended.
+    /// Adds tasks of a lane: its number, the slots they hold, and how many are leased, ready, and have not
+    /// ended.
     pub(in crate::store) fn tasks<R: ReadRow>(&mut self, row: &R) -> Read<(), R> {
         let id = row.integer(0)?;
         let lane = self.lanes.get_mut(&id).ok_or_else(|| Damaged(format!("lane {id} is missing")))?;

@@ -1,5 +1,4 @@
-//! The numbers that stand for states and choices in tables, the same in every database. Once released they
-//! never change.
+//! The numbers that represent states and choices in tables, equal in every database. They never change once released.
 
 use crate::run::{RunStatus, StartMethod};
 use crate::sensor::{EndReason, OnLanded, OnMissed, SensorState};
@@ -24,7 +23,7 @@ macro_rules! codes {
     )+};
 }
 
-/// A number in a table that has no meaning.
+/// A number in a table without a meaning.
 #[derive(Debug, thiserror::Error)]
 #[error("{code} is no {of}")]
 pub(in crate::store) struct UnknownCode {
@@ -70,8 +69,7 @@ impl Code for bool {
     }
 }
 
-/// Scheduled, and waiting for an instant. It has its own number so that the index of ready tasks can tell by
-/// the state alone.
+/// Scheduled, and waiting for an instant. It has its own number, so the index of ready tasks needs only the state.
 const LATER: i64 = 5;
 
 /// Returns the number for a task in this state, with or without a due instant, and with or without slots that it keeps.

@@ -1,4 +1,4 @@
-//! The steps of a schema, and a database's record of them. `docs/upgrading.md` says what they guarantee.
+//! The steps of a schema, and a database's record of them. `docs/upgrading.md` states their guarantees.
 //!
 //! A released step is never changed: its checksum is in the ledger of every database it was applied to.
 
@@ -24,17 +24,17 @@ impl Migration {
     }
 }
 
-/// How far to bring a schema.
+/// How far to upgrade a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store) enum Goal {
-    /// To the version at which this version of the crate works. Its own contract steps, which come after that, are not
+    /// To the version that this version of the crate works at. Its own contract steps, which come later, are not
     /// applied.
     Working,
     /// Through every step that this version of the crate knows.
     Whole,
 }
 
-/// The steps of a store's schema, in order. The first one makes version 1.
+/// The steps of a store's schema, in order. The first one creates version 1.
 #[derive(Debug)]
 pub(in crate::store) struct Steps {
     pub(in crate::store) known: &'static [Migration],
@@ -47,8 +47,8 @@ pub(in crate::store) struct Steps {
 }
 
 impl Steps {
-    /// Returns the version at which a process of this version of the crate works: after the last expand step. It works
-    /// equally well after the contract steps that come with it.
+    /// Returns the version that a process of this version of the crate works at: after the last expand step. It works
+    /// equally well after the contract steps of the same version of the crate.
     pub(in crate::store) const fn works_at(&self) -> u32 {
         let mut at = self.known.len();
         while at > 1 && self.is_contract(at) {
@@ -57,7 +57,7 @@ impl Steps {
         at as u32
     }
 
-    /// Fails to compile for steps that would refuse the process that applies them, or readmit an older one.
+    /// Fails to compile if steps would refuse the process that applies them, or readmit an older one.
     pub(in crate::store) const fn check(&self) {
         let (mut at, mut oldest) = (0, 1);
         while at < self.known.len() {
@@ -74,11 +74,10 @@ impl Steps {
         version > 1 && self.known[version - 1].oldest_compatible > self.known[version - 2].oldest_compatible
     }
 
-    /// Returns the steps that the next transaction applies to a schema that has had this many. Empty if there is
+    /// Returns the steps that the next transaction applies to a schema that has had `applied`. Empty if there is
     /// nothing to do.
     ///
-    /// For an empty database it is all of them, because there is no process that would have to continue beside the
-    /// first ones.
+    /// For an empty database these are all steps, because no running process needs to continue beside them.
     pub(in crate::store) fn next(&self, applied: usize, goal: Goal) -> Range<usize> {
         let whole = goal == Goal::Whole || applied == 0;
         let end = if whole { self.known.len() } else { self.works_at() as usize };
@@ -87,12 +86,12 @@ impl Steps {
     }
 
     /// Returns the name of the table that exists as long as processes that work at this version may continue. Each of
-    /// their transactions begins by touching it, so none is in the middle of a transaction when it is dropped.
+    /// their transactions first touches it, so none of them is in a transaction when it is dropped.
     pub(in crate::store) fn gate(&self, version: u32) -> String {
         format!("{}version_{version}", self.written)
     }
 
-    /// Returns the SQL of these steps, with what creates the record if there is none.
+    /// Returns the SQL of these steps. Also creates the record if there is none.
     pub(in crate::store) fn sql(&self, steps: Range<usize>) -> String {
         let mut sql = if steps.start == 0 { self.ledger.to_owned() } else { String::new() };
         for (at, step) in self.known.iter().enumerate().take(steps.end).skip(steps.start) {
@@ -103,7 +102,7 @@ impl Steps {
         sql
     }
 
-    /// Returns the SQL of the step after this many: what refuses older processes comes first, the record last.
+    /// Returns the SQL of the step after this many. First it refuses older processes, and last it records the step.
     fn step(&self, applied: usize) -> String {
         let Some(step) = self.known.get(applied) else { return String::new() };
         let version = applied + 1;
@@ -130,8 +129,8 @@ impl Steps {
         sql
     }
 
-    /// Returns the SQL that brings a schema of this version to the one at which this version of the crate works, and
-    /// from there on the SQL of its contract steps. Version 0 means no schema.
+    /// Returns the SQL that upgrades a schema of this version to the one that this version of the crate works at. From
+    /// there on, returns the SQL of its contract steps. Version 0 means no schema.
     pub(in crate::store) fn text_from(&self, version: usize) -> String {
         let works_at = self.works_at() as usize;
         let is_whole = version == 0 || version >= works_at;
@@ -152,8 +151,8 @@ impl Ledger {
         Self { steps, applied: 0, oldest_compatible: 0 }
     }
 
-    /// Checks the next entry, in the order of versions. An entry that this version of the crate does not know counts by
-    /// which versions it lets continue.
+    /// Checks the next entry, in the order of versions. For an unknown entry, what counts is which versions it allows
+    /// to continue.
     ///
     /// # Errors
     ///
@@ -217,7 +216,7 @@ mod tests {
         Steps { known, written: "sm_", ledger: "CREATE ledger;\n", now: "0" }
     }
 
-    /// Four releases, each with the steps of those before it.
+    /// Four releases. Each one includes the steps of the earlier ones.
     static RELEASES: [Steps; 4] = [
         steps(&[step("first", 1)]),
         steps(&[step("first", 1), step("expand", 1), step("contract", 2)]),
@@ -232,7 +231,7 @@ mod tests {
         ]),
     ];
 
-    /// What a release finds in a ledger to which this many steps of another were applied.
+    /// Returns what a release finds in a ledger to which this many steps of another release were applied.
     fn look(release: usize, other: usize, applied: usize) -> Result<usize, StoreError> {
         let mut ledger = Ledger::new(&RELEASES[release]);
         for (at, step) in RELEASES[other].known.iter().enumerate().take(applied) {
@@ -270,7 +269,7 @@ mod tests {
         );
     }
 
-    /// The tables by which connected processes see it tell the same as the ledger does to those that open.
+    /// Connected processes check the gate tables, and opening ones the ledger. Both must agree.
     #[test]
     fn the_gates_that_are_there_are_those_of_whom_the_ledger_lets_go_on() {
         for steps in &RELEASES {

@@ -1,8 +1,8 @@
-//! What the tasks of a lane need beside slots of their own pool, as one text.
+//! The needs of a lane's tasks besides slots of their own pool, as one text.
 //!
-//! It is a JSON array: the limit keys by their bytes, then the other pools by theirs. A key is a text, or an array of
-//! the key and how much a task counts against it if that is not 1. The share's key is an array of the key, the count
-//! and the priority. A pool is an object.
+//! It is a JSON array: the limit keys in byte order, then the other pools in byte order. A key is a string, or if its
+//! tasks count other than 1 against it, an array of the key and that number. The share's key is an array of the key,
+//! the number and the priority. A pool is an object.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub(in crate::store) fn to_text(lane: &LaneKey) -> serde_json::Result<String> {
     serde_json::to_string(&lane.counted().map(key).chain(pools).collect::<Vec<_>>())
 }
 
-/// Gives a lane the needs of a text.
+/// Adds the needs in a text to a lane.
 pub(in crate::store) fn from_text(mut lane: LaneKey, text: &str) -> serde_json::Result<LaneKey> {
     // Most lanes have only names, and a tick may read many lanes.
     if !text.get(1..).is_some_and(|text| text.contains(['[', '{'])) {

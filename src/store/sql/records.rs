@@ -1,4 +1,4 @@
-//! The rows of each table. The statements of both databases select the columns in the order that is read
+//! The rows of each table. The statements of both databases select the columns in the order in which they are read
 //! here.
 
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub(in crate::store) fn task<R: ReadRow>(row: &R, lane: LaneKey, names: &mut Nam
     })
 }
 
-/// Reads what the holder of the task's lease said, noted_at and note from this column on.
+/// Reads the note of the task's lease holder from this column on: noted_at and note.
 pub(in crate::store) fn note<R: ReadRow>(row: &R, at: usize, task: &mut TaskRecord) -> Read<(), R> {
     if let Some(lease) = &mut task.lease {
         (lease.noted_at, lease.note) = (maybe_instant(row, at)?, row.maybe_host_text(at + 1)?);
@@ -85,16 +85,16 @@ pub(in crate::store) fn note<R: ReadRow>(row: &R, at: usize, task: &mut TaskReco
     Ok(())
 }
 
-/// The bit of a task's `attempt_runs` that says that its attempts are recorded as runs.
+/// The bit of a task's `attempt_runs` for recording attempts as runs.
 const RECORDED: i64 = 1;
-/// The bits for the feed's events: ends, and what else sensors lead to.
+/// The bits for the feed's events: ends, and the other results of sensors.
 pub(in crate::store) const TELLS_ENDS: i64 = 2;
 pub(in crate::store) const TELLS_SENSORS: i64 = 4;
-/// The bits for which attempts are kept, unless it is those that did not succeed.
+/// The bits for the attempts to keep. If none is set, those that did not succeed are kept.
 const KEEPS_ALL: i64 = 8;
 const KEEPS_NONE: i64 = 16;
 
-/// Returns what is stored in `attempt_runs`, which says what is written down about a task besides its state.
+/// Returns the stored `attempt_runs`: what is recorded about a task besides its state.
 pub(in crate::store) fn notes(insert: &TaskInsert) -> i64 {
     i64::from(insert.attempt_runs)
         | match insert.feed {
@@ -171,7 +171,7 @@ pub(in crate::store) fn sensor<R: ReadRow>(
     names: &mut Names,
 ) -> Read<SensorRecord, R> {
     let (kind, fingerprint) = (names.kind(row, 13)?, fingerprint(row, 1)?);
-    // It was canonical when it was stored, so its fingerprint shows whether it is unchanged.
+    // It was canonical when it was stored, so a matching fingerprint shows that it is unchanged.
     let vouched = |context: &PokeContext| Fingerprint::new(&kind, context) == fingerprint;
     let context = PokeContext::vouched(row.text(14)?, vouched)
         .ok_or_else(|| Damaged(format!("the poke context of task {task} and its fingerprint differ")))?;
@@ -201,7 +201,7 @@ pub(in crate::store) fn sensor<R: ReadRow>(
     })
 }
 
-/// Reads what is kept of an attempt: attempt, epoch, queue, holder, queued_at, started_at, ended_at, state, by_holder,
+/// Reads a recorded attempt: attempt, epoch, queue, holder, queued_at, started_at, ended_at, state, by_holder,
 /// message.
 pub(in crate::store) fn attempt<R: ReadRow>(row: &R) -> Read<PastAttempt, R> {
     Ok(PastAttempt {
@@ -227,7 +227,7 @@ pub(in crate::store) fn worker<R: ReadRow>(row: &R) -> Read<PokerRow, R> {
     Ok(PokerRow { kinds, most_shards, ..worker.incarnation(row.integer(4)?.cast_unsigned()) })
 }
 
-/// Reads the kind of a loan, which is empty if only the shard is meant.
+/// Reads the kind of a loan. It is empty if the row is the shard itself.
 fn lent_kind<R: ReadRow>(row: &R, at: usize) -> Read<Option<SensorKind>, R> {
     if row.text(at)?.is_empty() { Ok(None) } else { name(row, at).map(Some) }
 }
@@ -312,7 +312,7 @@ pub(in crate::store) fn rate<R: ReadRow>(row: &R) -> Read<RateUse, R> {
     Ok(RateUse::new(name(row, 0)?, owed, instant(row, 2)?, count(row, 3)?, period))
 }
 
-/// Reads what is paused: kind, name.
+/// Reads a paused subject: kind, name.
 pub(in crate::store) fn subject<R: ReadRow>(row: &R) -> Read<Subject, R> {
     Ok(match row.integer(0)? {
         0 => Subject::Queue(name(row, 1)?),

@@ -8,7 +8,7 @@ use crate::error::Invalid;
 use crate::id::{Holder, Namespace, RunId, SensorKind, TaskKey, WorkflowId};
 use crate::time::Timestamp;
 
-/// A column holds a value that the store never wrote.
+/// A column contains a value that the store never wrote.
 #[derive(Debug)]
 pub(in crate::store) struct Damaged(pub(in crate::store) String);
 
@@ -35,7 +35,7 @@ pub(in crate::store) trait ReadRow {
     fn maybe_host_text(&self, at: usize) -> Read<Option<String>, Self>;
 }
 
-/// What was read, or why it cannot be.
+/// The value that was read, or why it could not be read.
 pub(in crate::store) type Read<T, R> = Result<T, <R as ReadRow>::Fault>;
 
 pub(in crate::store) fn name<T: FromStr<Err = Invalid>, R: ReadRow>(row: &R, at: usize) -> Read<T, R> {
@@ -88,7 +88,7 @@ pub(in crate::store) fn map_index_value(index: Option<u32>) -> i64 {
     index.map_or(-1, i64::from)
 }
 
-/// The names in the previous row. The next row often has the same ones, and then shares them.
+/// The names in the previous row. The next row often has the same names, and then shares them.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Names {
     namespace: Option<Namespace>,

@@ -1,4 +1,4 @@
-//! How SQL stores index runs: the numbers of [`crate::run::index`] as signed ones, in the same order.
+//! How SQL stores index runs: the numbers of [`crate::run::index`] as signed integers in the same order.
 
 use std::collections::BTreeMap;
 

@@ -3,8 +3,8 @@
 /// Returns the statement in a `.sql` file beside the caller, as a `&'static str` without comments and line
 /// breaks.
 ///
-/// With `plain`, what stands between the comments [`BEGIN`] and [`END`] is left out: what lanes without limits never need.
-/// Setting up its plan would cost most ticks more than they do.
+/// With `plain`, the part between the comments [`BEGIN`] and [`END`] is omitted, because lanes without limits never
+/// need it. For most ticks, setting up its plan would cost more than running it.
 ///
 /// A file can be pasted into a shell unchanged. The store sends it as one line: SQLite finds a prepared
 /// statement by hashing its text, and behind a pooler PostgreSQL is sent the text with every call.
@@ -27,7 +27,7 @@ macro_rules! statement {
 }
 pub(in crate::store) use statement;
 
-/// The comments around what a plain statement does without.
+/// The comments around the part that a plain statement omits.
 const BEGIN: &[u8] = b"-- If lanes carry limits:";
 const END: &[u8] = b"-- In any case:";
 
@@ -48,8 +48,8 @@ pub(in crate::store) const fn length_as_one_line(file: &str, is_plain: bool) -> 
     if lines == 0 { 0 } else { length + lines - 1 }
 }
 
-/// Joins the lines of a file by spaces, without their indentation, without empty lines and without lines that
-/// are comments. It does not compile with a comment behind other text, which would hide the lines after it.
+/// Joins the lines of a file by spaces. Omits indentation, empty lines, and lines that are comments. Does not compile
+/// if a comment follows other text, because it would hide the next lines.
 pub(in crate::store) const fn as_one_line<const LENGTH: usize>(file: &str, is_plain: bool) -> [u8; LENGTH] {
     let mut joined = [b' '; LENGTH];
     let (mut at, mut length, mut skips) = (0, 0, false);
@@ -73,7 +73,7 @@ pub(in crate::store) const fn as_one_line<const LENGTH: usize>(file: &str, is_pl
 }
 
 /// Returns where the content of the line at a position begins and ends, where the next line begins, and whether that
-/// is left out. A comment has no content.
+/// is omitted. A comment has no content.
 const fn line(bytes: &[u8], at: usize, skips: bool, is_plain: bool) -> (usize, usize, usize, bool) {
     let mut begin = at;
     while begin < bytes.len() && bytes[begin] == b' ' {

@@ -47,7 +47,7 @@ pub(super) struct Session {
     options: SqliteOptions,
     /// Borrowed while a transaction is open, so that a nested one on the same thread is detected.
     conn: ReentrantMutex<RefCell<Option<Connection>>>,
-    /// `None` for what does not write to a file.
+    /// `None` if the session does not write to a file.
     log: Option<Mutex<Log>>,
 }
 
@@ -87,7 +87,7 @@ impl Session {
         Ok(Self { place, role: Role::Writer, options, conn, log })
     }
 
-    /// Runs `body` between BEGIN and COMMIT. Whatever goes wrong, the next call finds a connection outside a
+    /// Runs `body` between BEGIN and COMMIT. Whatever fails, the next call finds a connection outside a
     /// transaction.
     pub(super) fn transact(&self, mode: TxMode, body: impl FnOnce(&Connection) -> Result<()>) -> Result<()> {
         let timeout = self.options.timeout();
@@ -103,7 +103,8 @@ impl Session {
         let Some(conn) = healer.slot.as_ref() else {
             return Err(StoreError::new(StoreErrorKind::Backend, "the connection is lost").into());
         };
-        // A transaction that may write takes the lock first: one that has read could not wait for it.
+        // A transaction that may write takes the lock first, because one that has already read could not wait for
+        // it.
         let begin = if mode == TxMode::Write { "BEGIN IMMEDIATE" } else { "BEGIN" };
         execute(conn, begin).map_err(store_error)?;
         // No one else has a database in memory.
@@ -152,7 +153,7 @@ impl Session {
     }
 }
 
-/// Rolls back an open transaction when it goes out of scope, also in a panic.
+/// Rolls back an open transaction when dropped, even in a panic.
 struct Healer<'a> {
     slot: &'a mut Option<Connection>,
     place: &'a Place,
@@ -162,7 +163,7 @@ impl Drop for Healer<'_> {
     fn drop(&mut self) {
         let Some(conn) = self.slot else { return };
         let healed = conn.is_autocommit() || conn.execute_batch("ROLLBACK").is_ok() || conn.is_autocommit();
-        // A second try is all that can be done for a database that lives only in this connection.
+        // A database in memory exists only in this connection, so all that can be done is to try again.
         if !healed && (*self.place != Place::Memory || conn.execute_batch("ROLLBACK").is_err()) {
             *self.slot = None;
         }
@@ -188,7 +189,7 @@ fn connect(path: &Path, creates: bool, options: &SqliteOptions) -> StoreResult<C
 /// The oldest SQLite that supports the statements' SQL: 3.38.0.
 const OLDEST: i32 = 3_038_000;
 
-/// Refuses a library that is too old. Only one linked from the system can be.
+/// Refuses a library that is too old. Only a library of the system can be.
 pub(super) fn check_library(version: i32) -> StoreResult<()> {
     if version >= OLDEST {
         return Ok(());
@@ -202,19 +203,20 @@ pub(super) fn check_library(version: i32) -> StoreResult<()> {
 /// Sets pragmas of the connection, not of the file.
 fn tune(conn: &Connection, options: &SqliteOptions) -> StoreResult<()> {
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Where SQLite keeps samples of values, it plans a statement again each time other values are bound,
-    // which costs a fifth of a tick. Each statement here has one good plan, whatever is bound.
+    // If SQLite has samples of values, it plans a statement again whenever other values are bound, which costs a
+    // fifth of a tick. Each statement here has one good plan for all values.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(store_error)?;
     let set = |name, value: i64| conn.pragma_update(None, name, value).map_err(store_error);
     set("cache_size", CACHE_KIB)?;
     conn.pragma_update_and_check(None, "journal_size_limit", log::KEPT, |_| Ok(())).map_err(store_error)?;
-    // A statement that fires triggers copies each page that it changes, so that it alone can be undone. In a
-    // file, these copies cost half of a call that changes many lanes.
+    // A statement that fires triggers copies each page that it changes, so that it can be undone separately. If the
+    // copies are in a file, they cost half of a call that changes many lanes.
     conn.pragma_update(None, "temp_store", "MEMORY").map_err(store_error)?;
     conn.pragma_update(None, "synchronous", options.pragma()).map_err(store_error)
 }
 
-/// Turns write-ahead logging on. SQLite does not wait for other connections there, so this does.
+/// Turns write-ahead logging on. SQLite does not wait for other connections when it does this, so this function
+/// does.
 fn write_ahead(conn: &Connection, timeout: Duration) -> StoreResult<()> {
     let deadline = Instant::now().checked_add(timeout);
     loop {

@@ -91,8 +91,8 @@ pub fn store_error(error: rusqlite::Error) -> StoreError {
 
 /// Converts an error of COMMIT. For hosts whose transactions the store took part in.
 ///
-/// A full disk is known to have stopped the commit before its last frame, and other connections before its
-/// first. For any other error it is unknown whether it came before or after the commit took effect:
+/// A full disk stops a commit before its last frame, and another connection's lock stops it before its first.
+/// So after these errors the commit is known not to have taken effect. After any other error this is unknown:
 /// [`StoreErrorKind::Indeterminate`].
 pub fn commit_error(error: rusqlite::Error) -> StoreError {
     if matches!(classify(&error).0, StoreErrorKind::Full | StoreErrorKind::Busy) {
@@ -103,14 +103,14 @@ pub fn commit_error(error: rusqlite::Error) -> StoreError {
     StoreError::new(StoreErrorKind::Indeterminate, text).with_source(error)
 }
 
-/// Returns SQLite's result code, also for an error in a statement's text, which older drivers report
+/// Returns SQLite's result code, even for an error in a statement's text, which older drivers report
 /// separately.
 pub(super) fn code(error: &rusqlite::Error) -> Option<ffi::Error> {
     let behind = || std::error::Error::source(error)?.downcast_ref::<ffi::Error>();
     error.sqlite_error().or_else(behind).copied()
 }
 
-/// Returns true if a statement names a table that is not there.
+/// Returns true if a statement names a table that does not exist.
 pub(super) fn is_missing(error: &rusqlite::Error) -> bool {
     classify(error).0 == StoreErrorKind::Schema
 }

@@ -28,18 +28,21 @@ impl SqliteTx {
     ///   caches lanes.
     /// * If you ignore an error, call [`Tx::check_whole`] before you commit.
     ///
-    /// The connection stays the host's. Its pragmas, handlers and limits are not touched. The store uses
-    /// three things of the connection. First, its cache of prepared statements, whose capacity stays
-    /// unchanged (rusqlite's default is 16; operations use about a dozen each. A host that calls often
-    /// benefits from
-    /// [`set_prepared_statement_cache_capacity(128)`](Connection::set_prepared_statement_cache_capacity), and
-    /// with 0 each is prepared again). Second, `last_insert_rowid` and `changes`, so read yours before you
-    /// call. Third, its hooks and authorizer, which see the statements.
+    /// The connection stays the host's. Its pragmas, handlers and limits are not touched. The store uses three
+    /// things of the connection:
+    ///
+    /// * Its cache of prepared statements, whose capacity stays unchanged. rusqlite's default is 16, and
+    ///   operations use about a dozen each. A host that calls often benefits from
+    ///   [`set_prepared_statement_cache_capacity(128)`](Connection::set_prepared_statement_cache_capacity).
+    ///   With 0 each statement is prepared again.
+    /// * `last_insert_rowid` and `changes`, so read yours before you call.
+    /// * Its hooks and authorizer, which see the statements.
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Backend`] if no transaction is open on the connection. [`StoreErrorKind::Schema`] if there
-    /// are no tables, or a newer version of the crate has changed them so that this one cannot continue.
+    /// [`StoreErrorKind::Backend`] if no transaction is open on the connection. [`StoreErrorKind::Schema`] if
+    /// there are no tables, or if a newer version of the crate has changed them so that this one cannot
+    /// continue.
     ///
     /// # Examples
     ///

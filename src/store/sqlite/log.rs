@@ -2,9 +2,9 @@
 //!
 //! SQLite restarts the log when a writer finds no reader in it. With overlapping readers that never happens,
 //! and each commit makes the log longer. A TRUNCATE checkpoint forces such a moment. It keeps writers out,
-//! moves the rest of the log into the database, and waits for readers that still use the log. New readers
-//! read from the database only. It also empties the file. Otherwise a host's connection that writes next
-//! would leave the file as long as it was, and each check would find it too long.
+//! moves the rest of the log into the database, and waits for readers that still use the log. Meanwhile new
+//! readers read only the database. It also empties the file. Otherwise the next write of a host's own
+//! connection would leave the file at its length, and each check would find it too long.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ pub(super) const KEPT: i64 = 64 << 20;
 /// A log longer than this is restarted.
 const MOST: u64 = 128 << 20;
 
-/// How many commits pass between two checks of the log's length. Each check is a system call.
+/// Commits between two checks of the log's length. Each check is a system call.
 const STRIDE: u32 = 32;
 
-/// How long an attempt keeps writers out, not counting the time it takes to write.
+/// How long an attempt keeps writers out, not counting the time that writing takes.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long to leave writers alone after readers outlasted an attempt.
@@ -48,7 +48,7 @@ impl Log {
 
     /// Counts a commit, and restarts the log if it has become too long.
     ///
-    /// Fails silently, because the commit took effect in any case, and the log can wait.
+    /// Ignores failures, because the commit took effect in any case, and the log can wait.
     pub(super) fn committed(&mut self, conn: &mut Connection, busy_timeout: Duration) {
         self.commits += 1;
         if self.commits < STRIDE {
@@ -60,8 +60,8 @@ impl Log {
             match attempt {
                 Attempt::Done => self.not_before = None,
                 Attempt::Outlasted => self.not_before = Instant::now().checked_add(PAUSE),
-                // The other connection may be at an ordinary checkpoint, which leaves the log as long as it
-                // is. It ends soon, so the next commit checks again.
+                // The other connection may be in an ordinary checkpoint, which leaves the log at its length. It
+                // ends soon, so the next commit checks again.
                 Attempt::Collided => (self.not_before, self.commits) = (None, STRIDE - 1),
             }
             let _ = conn.busy_timeout(busy_timeout);
@@ -72,11 +72,11 @@ impl Log {
         bytes_beside(&self.path, "-wal") > self.most
     }
 
-    /// Asks for the checkpoint again and again, each time with twice the patience of the time before.
+    /// Requests the checkpoint repeatedly, each time with twice the previous patience.
     ///
-    /// One long wait is not enough. SQLite reads once which slot in the shared index readers of an old state
-    /// hold, and then waits for that slot. Meanwhile new readers may have taken it for the newest state.
-    /// While they overlap it never becomes free. The next attempt sees that no one reads an old state any
+    /// One long wait is not enough. SQLite reads once which slot of the shared index the readers of an old
+    /// state hold, and then waits for that slot. Meanwhile new readers may have taken it for the newest state.
+    /// While they overlap, it never becomes free. The next attempt sees that no one reads an old state any
     /// more.
     fn start_over(&self, conn: &mut Connection, patience: Duration) -> rusqlite::Result<Attempt> {
         conn.busy_handler(Some(is_patient as fn(i32) -> bool))?;
@@ -88,7 +88,7 @@ impl Log {
             if !is_busy {
                 return Ok(Attempt::Done);
             }
-            // Another connection is at a checkpoint. SQLite does not wait for it, and counts no pages for it.
+            // Another connection is in a checkpoint. SQLite does not wait for it, and reports no pages.
             let has_collided = pages < 0;
             if has_collided {
                 std::thread::sleep(NAP);
@@ -113,17 +113,18 @@ enum Attempt {
     Done,
     /// Another connection read from the log, or wrote to it, for longer than the patience.
     Outlasted,
-    /// Other connections were at checkpoints the whole time.
+    /// Other connections were in checkpoints the whole time.
     Collided,
 }
 
-/// SQLite's own busy handler sleeps for longer and longer. Beside a busy writer it would hardly ever find the
-/// gap between two transactions.
+/// SQLite's own busy handler sleeps longer each time. Beside a busy writer it would rarely find the gap between
+/// two transactions.
 const NAP: Duration = Duration::from_millis(1);
 
 thread_local! {
-    /// Tells a busy handler, which is a plain function, when to give up. Only time spent waiting counts,
-    /// because the checkpoint's writes between two waits may take long on a slow disk.
+    /// The patience that the busy handler has left. The handler is a plain function, so it reads this. Only
+    /// time spent waiting counts, because the checkpoint's writes between two waits may take long on a slow
+    /// disk.
     static PATIENCE_LEFT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 

@@ -24,18 +24,19 @@
 //!   working. A connection that cannot be rolled back is closed and opened again.
 //! * A commit that fails although it may have taken effect returns [`StoreErrorKind::Indeterminate`]. Any
 //!   other returns its cause.
-//! * A file is refused if it is not a SQLite database, if a newer version of the crate has changed it so that this one
-//!   cannot work beside it, or if it has foreign tables with the same prefix. It is then left untouched. Any other
-//!   existing database is fine: the store's tables are added, and write-ahead logging is turned on.
+//! * A file is refused if it is not a SQLite database, if it has foreign tables with the same prefix, or if a
+//!   newer version of the crate has changed it so that this one cannot work beside it. It is then left
+//!   untouched. Any other existing database is fine: the store's tables are added, and write-ahead logging is
+//!   turned on.
 //! * Opening a store leaves the file locks of the process's other connections in place, even if it is
 //!   refused. A host that opens the file other than through SQLite drops those locks and loses commits:
 //!   `docs/sql.md`.
 //! * A transaction begun inside another one on the same thread is refused at once. The exception is a reader
 //!   and a writer on a file, which have separate connections.
 //! * The cost of a call does not depend on how many tasks wait: every statement except those of
-//!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts nothing. (Where a host
-//!   keeps statistics by `ANALYZE`, SQLite 3.46, which comes with rusqlite 0.32, sorts the ready tasks of a
-//!   lane; 3.49 and later do not.)
+//!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts nothing. (If a host keeps
+//!   statistics by `ANALYZE`, SQLite 3.46, which comes with rusqlite 0.32, sorts the ready tasks of a lane.
+//!   3.49 and later do not.)
 //!
 //! # Versions of SQLite and of its driver
 //!
@@ -81,7 +82,7 @@ pub use error::{commit_error, store_error};
 pub use host::SqliteTx;
 pub use options::SqliteOptions;
 pub use prefix::Prefix;
-/// The driver, in the version that the crate was built with. For hosts that pass in their own transactions.
+/// The driver, in the version that the crate was built with, for hosts that pass in their own transactions.
 pub use rusqlite;
 pub use schema::{migrations_sql, migrations_sql_from};
 pub(super) use tx::SqliteBackend;
@@ -94,8 +95,8 @@ use conn::{Place, Role, Session};
 /// Keeps everything in a SQLite database. See the [module](self).
 #[derive(Debug)]
 pub struct SqliteStore {
-    /// `None` in memory, where the writer also reads. Declared before the writer, so that it is closed first
-    /// and the last to close can empty the log.
+    /// `None` in memory, because the writer also reads there. Declared before the writer, so that it is closed
+    /// first, and the last connection to close can empty the log.
     reader: Option<Session>,
     writer: Session,
     options: SqliteOptions,
@@ -139,7 +140,7 @@ impl SqliteStore {
         Ok(Self { reader: Some(reader), writer, options })
     }
 
-    /// Creates a database in memory, which is gone when the store is dropped.
+    /// Creates a database in memory. It is deleted when the store is dropped.
     ///
     /// # Errors
     ///

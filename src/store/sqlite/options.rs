@@ -8,7 +8,8 @@ use crate::store::Durability;
 
 /// How a [`super::SqliteStore`] is opened.
 ///
-/// Defaults: table prefix `sm_`, busy timeout 10 s, [`Durability::Power`], tables are created, and written to.
+/// Defaults: table prefix `sm_`, busy timeout 10 s, [`Durability::Power`], the file and tables are created, and
+/// the store may write.
 ///
 /// # Examples
 ///
@@ -37,13 +38,13 @@ pub struct SqliteOptions {
     /// * `Process` (or `None`): `NORMAL`. A power failure may lose the commits since the last checkpoint, and
     ///   a task that they admitted then runs twice. Many times faster for small transactions.
     pub durability: Durability,
-    /// Whether opening creates the file, and creates or updates the tables. Otherwise a missing file is refused (kind
-    /// `Io`), and so are missing or older tables (kind `Schema`). The host then applies [`super::migrations_sql_from`],
-    /// or calls [`super::migrate`]. A database in memory is created in any case.
+    /// Whether opening creates the file, and creates or updates the tables. Otherwise a missing file is refused
+    /// (kind `Io`), and so are missing or older tables (kind `Schema`). The host then applies
+    /// [`super::migrations_sql_from`], or calls [`super::migrate`]. A database in memory is always created.
     pub apply_migrations: bool,
-    /// Whether the file is opened only for reading, for programs that only look. Nothing is created or updated, the
-    /// journal mode stays as it is, and writes are refused (kind `ReadOnly`). In write-ahead mode SQLite keeps two
-    /// files beside the database even for a reader, so the folder must be writable, or the files must exist.
+    /// Whether the file is opened only for reading. Nothing is created or updated, the journal mode stays as it
+    /// is, and writes are refused (kind `ReadOnly`). In write-ahead mode SQLite keeps two files beside the
+    /// database even for a reader. So the folder must be writable, or the files must exist.
     pub read_only: bool,
 }
 
@@ -77,7 +78,7 @@ impl SqliteOptions {
         self
     }
 
-    /// Returns whether opening may create and change what is in a file.
+    /// Returns whether opening may create and change tables.
     pub(super) fn may_migrate(&self) -> bool {
         self.apply_migrations && !self.read_only
     }

@@ -28,7 +28,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Creates a prefix, checking it: 1 to 32 of `a-z`, `0-9` and `_`, beginning with a letter, not with
+    /// Creates a prefix. It must have 1 to 32 of `a-z`, `0-9` and `_`, begin with a letter, and not begin with
     /// `sqlite_`.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Prefix {
         format!("{}{name}", self.text)
     }
 
-    /// Returns a text that is used once, with this prefix.
+    /// Returns a text with this prefix, without caching it.
     pub(super) fn apply(&self, sql: &str) -> String {
         sql.replace(WRITTEN, &self.text)
     }

@@ -1,13 +1,13 @@
 //! Inspects a file before it is opened for writing. A foreign file stays unchanged, byte for byte.
 //!
 //! Only SQLite may open the file. Closing any descriptor of a file drops every lock that the process holds on
-//! it, those of its other connections included. SQLite postpones such a close while one of them needs its
+//! it, including those of its other connections. SQLite postpones such a close while one of them needs its
 //! locks; `File` does not.
 //!
 //! Even a read-only connection leaves files beside a database in WAL mode. So the file is first read as
 //! immutable, which takes no lock and creates no file. That read can collide with a writer. It counts only if
-//! the file did not change meanwhile and has no log and no journal. Otherwise the file is read again, with
-//! locks. Either way the connection that stays checks again.
+//! the file did not change meanwhile and has neither log nor journal. Otherwise the file is read again, with
+//! locks. In either case the permanent connection checks again.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -23,7 +23,7 @@ use crate::error::{StoreError, StoreErrorKind, StoreResult};
 
 /// Refuses a file that is not a SQLite database, or that holds a newer or foreign schema under the prefix.
 pub(super) fn look(path: &Path, prefix: &Prefix) -> StoreResult<()> {
-    // SQLite follows links, and keeps log and journal beside the file they lead to.
+    // SQLite follows links, and keeps log and journal beside the target file.
     let real = match std::fs::canonicalize(path) {
         Ok(real) => real,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -45,7 +45,7 @@ pub(super) fn look(path: &Path, prefix: &Prefix) -> StoreResult<()> {
         return Ok(found.map(drop)?);
     }
     match look_with(&real, "?mode=ro", prefix).map_err(StoreError::from) {
-        // Its last writer died, and only a connection that may write can clean up after it.
+        // The last writer died, and only a connection that may write can clean up.
         Err(error) if error.kind() == StoreErrorKind::ReadOnly => Ok(()),
         found => found.map(drop),
     }
@@ -85,7 +85,7 @@ impl Trace {
         })
     }
 
-    /// Returns true if all commits are in the file itself, and no writer has begun.
+    /// Returns true if all commits are in the file itself, and no writer has started.
     fn is_quiet(&self) -> bool {
         self.log == 0 && self.journal == 0
     }
@@ -135,7 +135,7 @@ mod tests {
              BEGIN; UPDATE app SET x = zeroblob(99999); INSERT INTO app VALUES (zeroblob(500000))",
         )
         .unwrap();
-        // Another process copies: what this one opens and closes costs the connection its locks.
+        // Another process copies, because closing the files in this one would cost the connection its locks.
         let files = ["app.db", "app.db-journal"].map(|name| dir.path().join(name));
         let done = std::process::Command::new("cp").args(files).arg(copy.path()).status().unwrap();
         assert!(done.success());

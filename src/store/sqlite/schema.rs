@@ -1,4 +1,4 @@
-//! The schema: its migrations, the ledger that remembers them, and what a database is found to hold.
+//! The schema: its migrations, the ledger that records them, and the check of what a database contains.
 //!
 //! The ledger is a table of the store. `user_version` belongs to the host.
 
@@ -84,7 +84,7 @@ const TABLES: &[&str] = &[
 pub(super) const VERSION: u32 = STEPS.works_at();
 const _: () = STEPS.check();
 
-/// What a database holds of a store with some prefix.
+/// What a database contains of a store with some prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// Nothing.
@@ -108,7 +108,7 @@ impl Found {
     }
 }
 
-/// Finds out what a database holds. Only reads, and sees one state.
+/// Finds out what a database contains. Only reads, from one snapshot.
 ///
 /// A schema that is incomplete, foreign or too new is refused:
 /// [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema).
@@ -165,7 +165,7 @@ pub(super) fn check(conn: &Connection, prefix: &Prefix) -> Outcome<()> {
     }
 }
 
-/// Returns the names that begin with the prefix, without those of a store whose longer prefix begins with it.
+/// Returns the names that begin with the prefix, except those of a store whose longer prefix begins with it.
 fn objects_of(conn: &Connection, prefix: &Prefix) -> Outcome<BTreeSet<String>> {
     let mut statement =
         conn.prepare("SELECT lower(name) FROM sqlite_schema WHERE lower(substr(name, 1, length(?1))) = ?1")?;
@@ -203,10 +203,11 @@ pub fn migrations_sql(prefix: &Prefix) -> String {
     migrations_sql_from(prefix, 0)
 }
 
-/// Returns the SQL that brings a schema of this version to the one that the crate needs. For version 0 (no schema), or
-/// the needed one and later, this includes [`super::finish_upgrade`]'s. Empty if there is nothing to do.
+/// Returns the SQL that brings a schema of this version to the one that the crate needs. For version 0 (no
+/// schema), the needed version and later ones, this includes the steps of [`super::finish_upgrade`]. Empty if
+/// there is nothing to do.
 ///
-/// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the version that is needed. A host keeps one file per
+/// [`StoreInfo::schema`](crate::store::StoreInfo::schema) is the needed version. A host keeps one file per
 /// text, and applies each in one transaction. A comment before each step says which versions work after it.
 ///
 /// # Examples

@@ -1,9 +1,9 @@
-//! Brings a schema up to date, a step at a time, beside connections that use it, and lets those check that they may
-//! continue.
+//! Brings a schema up to date, one step at a time, while other connections use it. Lets those connections check
+//! whether they may continue.
 //!
-//! Each step is its own transaction. So a process that is killed leaves only complete steps behind, and the next one
-//! continues after the last of them. Between two steps another process, even of an older version, may run, so each
-//! looks again under the writer lock.
+//! Each step is its own transaction. So a process that is killed leaves only complete steps behind, and the
+//! next one continues after the last of them. Between two steps another process, even of an older version, may
+//! run. So each step checks again under the writer lock.
 
 use std::sync::LazyLock;
 
@@ -39,10 +39,10 @@ pub(super) fn pass_gate(conn: &Connection, prefix: &Prefix) -> Outcome<()> {
 /// Creates the store's tables on a host's connection, or brings them to the version that this version of the crate
 /// needs.
 ///
-/// Each step is its own transaction, and one caller at a time applies it. Inside a host's transaction, all steps take
-/// part in that one. A process of the previous version of the crate works beside these steps. The steps that it cannot
-/// work with are left to [`finish_upgrade`], or to the next version of the crate that changes the schema.
-/// `docs/upgrading.md` in the repository describes a whole upgrade. Touches no pragma.
+/// Each step is its own transaction, and only one caller at a time applies it. Inside a host's transaction, all
+/// steps take part in that one. A process of the previous version of the crate works beside these steps. The
+/// steps that it cannot work with are left to [`finish_upgrade`], or to the next version of the crate that
+/// changes the schema. `docs/upgrading.md` in the repository describes a whole upgrade. Touches no pragma.
 ///
 /// # Errors
 ///
@@ -65,10 +65,10 @@ pub fn migrate(conn: &Connection, prefix: &Prefix) -> StoreResult<()> {
 
 /// Ends an upgrade: applies what [`migrate`] does, and the steps that older versions cannot work beside.
 ///
-/// Call it when no process of an older version has the file open. One that still has it open is refused from then on,
-/// with kind [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema), at its next transaction. Until this is
-/// called, a process of the previous version may come back. If it is never called, the next version of the crate that
-/// changes the schema does it when it is opened.
+/// Call it when no process of an older version has the file open. One that still has it open is refused at its
+/// next transaction, with kind [`StoreErrorKind::Schema`](crate::error::StoreErrorKind::Schema). Until this is
+/// called, a process of the previous version may come back. If it is never called, the next version of the
+/// crate that changes the schema does it when it is opened.
 ///
 /// # Errors
 ///
@@ -95,7 +95,7 @@ fn bring(conn: &Connection, prefix: &Prefix, goal: Goal) -> StoreResult<()> {
     Ok(())
 }
 
-/// Applies the next step, unless another migrator did meanwhile. Returns how many are then applied.
+/// Applies the next step, unless another migrator did so meanwhile. Returns how many steps are then applied.
 fn step(conn: &Connection, prefix: &Prefix, goal: Goal) -> Outcome<usize> {
     let was_open = !conn.is_autocommit();
     let (begin, commit, undo) = if was_open {

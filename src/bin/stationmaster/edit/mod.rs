@@ -1,4 +1,4 @@
-//! The commands that change something. Each says how many tasks or subjects it touches, and asks.
+//! The commands that change something. Each says how many tasks or subjects it will change, and asks.
 
 mod pick;
 mod subjects;
@@ -17,10 +17,10 @@ use crate::times::when;
 
 /// What was done about one task.
 pub struct Done {
-    /// Whether it is as the command wants it.
+    /// Whether the task is now as the command wants it.
     done: bool,
     text: String,
-    /// The value of the library's verb.
+    /// The result of the library's verb.
     result: Value,
 }
 
@@ -33,7 +33,7 @@ impl Done {
 const UNKNOWN: &str = "there is no such task";
 
 pub fn run(command: &Command, opened: &Opened, style: Style) -> std::result::Result<bool, Failure> {
-    // Each verb takes the instant at which it runs: a person may think about the question for long.
+    // Each verb takes the instant at which it runs, because the user may take long to answer.
     match command {
         Command::Cancel { pick, grace, message, sure } => {
             pick::apply(opened, style, pick, sure, "Cancel", |tx, keys| {
@@ -58,7 +58,7 @@ pub fn run(command: &Command, opened: &Opened, style: Style) -> std::result::Res
         }),
         Command::Pause { subjects, sure } => subjects::set(opened, style, subjects, sure, true),
         Command::Resume { subjects, sure } => subjects::set(opened, style, subjects, sure, false),
-        // The others show something.
+        // The other commands only show something.
         _ => Ok(true),
     }
 }
@@ -85,7 +85,7 @@ fn changed(done: Changed, word: &str) -> Done {
     }
 }
 
-/// Runs ended tasks again, and makes those ready that wait to be tried again.
+/// Runs ended tasks again, and makes tasks ready that wait for a retry.
 fn retry(tx: &mut Tx<'_>, now: stationmaster::Timestamp, keys: &[TaskKey]) -> Result<Vec<Done>> {
     let cleared = tx.clear(now, keys)?;
     let is_up = |cleared: &Cleared| *cleared == Cleared::NotEnded(TaskState::UpForRetry);

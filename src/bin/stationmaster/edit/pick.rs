@@ -1,4 +1,4 @@
-//! The tasks that a command changes: by key, or those that a query finds.
+//! The tasks that a command changes: those given by key, or those that a query finds.
 
 use std::collections::HashSet;
 
@@ -17,13 +17,13 @@ use crate::screen::{Screen, Style, field, key, state};
 use crate::show;
 use crate::text::visible;
 
-/// How many tasks are changed in a transaction.
+/// How many tasks one transaction changes.
 const AT_ONCE: usize = 500;
 
-/// How many tasks are named before the question.
+/// How many tasks are listed before the question.
 const NAMED: usize = 10;
 
-/// Changes the tasks that are picked, after asking. Returns true if there were any and all are as they should be.
+/// Changes the picked tasks, after asking. Returns true if there were any and all are now as they should be.
 pub fn apply(
     opened: &Opened,
     style: Style,
@@ -38,7 +38,7 @@ pub fn apply(
         Some(query) => listed(opened, query, pick.limit)?,
         None => {
             let mut keys = keys_of::tasks(&pick.key)?;
-            // Named twice, it is one task.
+            // A task that is given twice is changed once.
             let mut named = HashSet::new();
             keys.retain(|key| named.insert(key.clone()));
             let mut known = Vec::new();
@@ -84,7 +84,7 @@ pub fn apply(
         }
         Some(query) => held(opened, query, &known, &mut verb, &mut done),
     };
-    // What was committed before a failure is reported, too.
+    // Also reports what was committed before a failure.
     let all = done.iter().all(|(_, done)| done.done);
     if ended.is_ok() || !done.is_empty() {
         report(&mut screen, &done);
@@ -93,7 +93,7 @@ pub fn apply(
     ended.map(|()| all)
 }
 
-/// What was done about tasks, in the order in which it was.
+/// What was done to each task, in order.
 type All = Vec<(TaskKey, Done)>;
 
 fn by_key(
@@ -109,7 +109,7 @@ fn by_key(
     Ok(())
 }
 
-/// Returns the query for the tasks, or `None` if they are named by key.
+/// Returns the query for the tasks, or `None` if they are given by key.
 fn query(pick: &Pick, screen: &Screen) -> std::result::Result<Option<TaskQuery>, Failure> {
     match (pick.key.is_empty(), pick.filter.is_empty()) {
         (false, true) => Ok(None),
@@ -127,11 +127,11 @@ fn listed(opened: &Opened, query: &TaskQuery, limit: usize) -> std::result::Resu
     Ok(found)
 }
 
-/// Changes those of the tasks that the user agreed to that are still as the query wants them. Each page is held, so
-/// no task changes between the look and the change. What joined the list since is left alone.
+/// Changes those of the confirmed tasks that still match the query. Each page is held, so no task changes between
+/// the check and the change. Tasks that joined the list later are left alone.
 ///
-/// The walk ends a page behind the length of the list that the user saw: to look for a task that left the list must
-/// not hold, page by page, all that is in it.
+/// The walk ends one page after the length of the list that the user saw. Searching further for a task that left
+/// the list would hold the whole list, page by page.
 fn held(
     opened: &Opened,
     query: TaskQuery,
@@ -166,7 +166,7 @@ fn held(
     Ok(())
 }
 
-/// Tells what was done about each task.
+/// Reports what was done to each task.
 fn report(screen: &mut Screen, done: &[(TaskKey, Done)]) {
     if screen.is_json() {
         for (key, done) in done {

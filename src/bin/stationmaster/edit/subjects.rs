@@ -75,8 +75,8 @@ pub fn set(
     Ok(changed.iter().all(|changed| *changed))
 }
 
-/// Returns the queues and pools among these that the store does not know. A pause of such a name is kept for later, so a
-/// mistyped name would look as if its pause had worked.
+/// Returns the queues and pools among these that the store does not know. A pause of an unknown name is kept for
+/// later, so a mistyped name would look as if it had worked.
 fn unknown(store: &dyn Store, subjects: &[Subject]) -> Result<Vec<Subject>, Failure> {
     let (queues, pools) = store.read(|tx| Ok((tx.queues()?, tx.all_pools()?)))?;
     let is_known = |subject: &Subject| match subject {

@@ -10,7 +10,7 @@ use crate::screen::{Screen, field};
 use crate::text::visible;
 use crate::times::when;
 
-/// How many sensors are looked at for kinds that no worker serves.
+/// How many sensors are checked for kinds that no worker serves.
 const SENSORS: usize = 1_000;
 
 /// Returns false if something is wrong.
@@ -30,7 +30,8 @@ pub fn show(store: &dyn Store, screen: &mut Screen) -> Found {
     Ok(found.is_empty())
 }
 
-/// Names queues, sensors and leases that no service looks after. The store is right, so they do not count as found.
+/// Lists queues, sensors and leases that no service looks after. The store itself is right, so the result is not
+/// affected.
 fn missing(store: &dyn Store, screen: &mut Screen) -> Result<(), super::Stop> {
     let now = screen.now;
     let (queues, (pokers, _)) = store.read(|tx| Ok((tx.queues()?, tx.sensor_workers(now)?)))?;

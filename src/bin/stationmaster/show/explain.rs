@@ -8,10 +8,10 @@ use stationmaster::{TaskKey, Timestamp};
 use super::Found;
 use crate::screen::{Screen, field, maybe};
 
-/// Up to how many tasks before a task are counted.
+/// The most tasks that are counted before a task.
 pub const MOST_BEFORE: u64 = 100;
 
-/// How many tasks are asked about in a transaction.
+/// How many tasks one transaction explains.
 const AT_ONCE: usize = 1_000;
 
 pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
@@ -43,8 +43,8 @@ pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
     Ok(found)
 }
 
-/// Returns all that a task waits for, for people: each reason, and when it may end on its own. The first also says how
-/// many tasks stand before it.
+/// Returns for people all that a task waits for: each reason, and when it may end on its own. The first line also says
+/// how many tasks are before it.
 pub fn lines(why: &Explanation, position: Position) -> Vec<(String, Option<Timestamp>)> {
     let first = match why {
         Explanation::NotBefore { due, .. } => Some((format!("not before {due}"), Some(*due))),

@@ -1,4 +1,4 @@
-//! What the feed tells, and to whom.
+//! The events of the feed, and its consumers.
 
 use serde_json::json;
 use stationmaster::feed::{Consumer, TaskEvent};
@@ -7,8 +7,8 @@ use stationmaster::store::Store;
 use super::{Found, nothing, output};
 use crate::screen::{Field, Screen, field, key, maybe, number, state};
 
-/// Shows events after this one, and moves it behind the last that programs or people have seen. So what is shown
-/// again goes on.
+/// Shows events after this one, and advances it past the last one that was shown. So the next round continues
+/// there.
 pub fn list(store: &dyn Store, screen: &mut Screen, after: &mut u64, limit: usize) -> Found {
     let events = store.read(|tx| tx.feed(*after, limit))?;
     if screen.is_json() {

@@ -72,7 +72,7 @@ pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[LimitKey]) -> Found 
     Ok(found > 0 && missing.is_empty())
 }
 
-/// Returns when a task that carries the key may start, as far as its rate is concerned.
+/// Returns when a task with the key may start, as far as its rate allows.
 fn token(limit: &LimitRecord, now: Timestamp) -> String {
     limit.token_at.filter(|at| *at > now).map_or_else(|| "now".into(), |at| when(at, now))
 }

@@ -1,4 +1,4 @@
-//! The commands that show something, one file each.
+//! The commands that show something, in one file each.
 
 mod audit;
 mod explain;
@@ -51,7 +51,7 @@ impl From<Stop> for Failure {
     }
 }
 
-/// Turns an error of the output into a stop.
+/// Converts an error of the output.
 fn output(error: io::Error) -> Stop {
     Stop::Other(error.into())
 }
@@ -59,12 +59,12 @@ fn output(error: io::Error) -> Stop {
 /// Whether anything was found.
 type Found = Result<bool, Stop>;
 
-/// A command that shows something, and what it keeps from round to round.
+/// A command that shows something, and the state that it keeps between rounds.
 pub struct View<'a> {
     command: &'a Command,
     tasks: Vec<TaskKey>,
     runs: Vec<RunKey>,
-    /// The event after which the feed goes on.
+    /// The event after which the feed continues.
     after: u64,
 }
 
@@ -124,13 +124,13 @@ impl<'a> View<'a> {
             Command::Feed { consumers: true, .. } => feed::consumers(store, screen),
             Command::Feed { limit, .. } => feed::list(store, screen, &mut self.after, *limit),
             Command::Audit => audit::show(store, screen),
-            // The others change something.
+            // The other commands change something.
             _ => Ok(false),
         }
     }
 }
 
-/// Tells where the list goes on.
+/// Says where the list continues.
 fn goes_on(screen: &mut Screen, next: &str) {
     if screen.is_json() {
         screen.line(&json!({ "next": next }));
@@ -139,7 +139,7 @@ fn goes_on(screen: &mut Screen, next: &str) {
     }
 }
 
-/// Tells people that there is nothing to show.
+/// Says that there is nothing to show.
 fn nothing(screen: &mut Screen, what: &str) -> Found {
     if !screen.is_json() {
         screen.say(what);

@@ -19,7 +19,7 @@ pub fn show(store: &dyn Store, screen: &mut Screen, names: &[QueueName]) -> Foun
     let wanted: Vec<&QueueRecord> =
         queues.iter().filter(|queue| names.is_empty() || names.contains(&queue.name)).collect();
     let now = screen.now;
-    // A queue that no holder has announced and in which nothing waits is not shown.
+    // A queue is not shown if no holder has announced it and nothing waits in it.
     let servers = |name: &QueueName| {
         told.iter()
             .filter(|serving| serving.includes(name) && now < serving.until())

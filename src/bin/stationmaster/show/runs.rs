@@ -17,13 +17,14 @@ use crate::screen::{Field, Screen, field, maybe, number};
 use crate::text::visible;
 use crate::times::{Moment, short};
 
-/// How many runs are read at once if the whole list is shown.
+/// How many runs are read at once for a whole list.
 const AT_ONCE: usize = 1_000;
 
-/// By how much a window without an end reaches beyond the present, so that a run of this instant is in it.
+/// How far a window without an end extends beyond the present, so that it contains a run that starts at this
+/// instant.
 const BEYOND: Duration = Duration::from_micros(1);
 
-/// A window, and what is asked for in it.
+/// A window, and what to show of it.
 pub struct Window<'a> {
     pub from: Moment,
     pub to: Option<Moment>,
@@ -57,8 +58,8 @@ pub fn count(store: &dyn Store, screen: &mut Screen, query: &ActiveQuery) -> Fou
     Ok(runs > 0)
 }
 
-/// Shows the window in parts, or as a whole if no width is asked for. Those in which nothing was active are left out
-/// on a terminal.
+/// Shows the window in parts, or as a whole if no width is given. On a terminal, parts without active runs are
+/// omitted.
 pub fn series(
     store: &dyn Store,
     screen: &mut Screen,
@@ -66,7 +67,7 @@ pub fn series(
     width: Option<Duration>,
     by: SeriesBy,
 ) -> Found {
-    // The last seven days, a line for each seven, are one line: no second one begins with the present.
+    // The last seven days in parts of seven days are one line: no second one begins at the present.
     if query.end == screen.now + BEYOND && query.begin < screen.now {
         query.end = screen.now;
     }
@@ -110,7 +111,7 @@ fn parts(rows: &[(Group, Vec<Bucket>)]) -> impl Iterator<Item = (&Group, &Bucket
     rows.iter().flat_map(|(group, buckets)| buckets.iter().map(move |bucket| (group, bucket)))
 }
 
-/// Returns whose runs a row counts.
+/// Returns the group whose runs a row counts.
 fn who(group: &Group, by: SeriesBy) -> Field {
     match (by, &group.namespace, &group.workflow) {
         (SeriesBy::User { .. }, ..) if group.others > 0 => field(format!("({} others)", group.others)),
@@ -126,7 +127,7 @@ pub fn active(store: &dyn Store, screen: &mut Screen, mut query: ActiveQuery, pa
     query.after = page.after.as_deref().map(place_of).transpose()?;
     let mut found: Vec<RunRecord> = Vec::new();
     let next = loop {
-        // One more tells whether there is a next page.
+        // One more row shows whether there is a next page.
         let size = if page.all { AT_ONCE } else { page.limit() };
         query = query.limit(size + 1);
         let mut runs = store.read(|tx| tx.active_runs(&query))?;
@@ -235,7 +236,7 @@ fn took(run: &RunRecord, now: Timestamp) -> String {
     short(run.stop.unwrap_or(now).saturating_duration_since(run.start))
 }
 
-/// Returns how many nodes it has now, or had last.
+/// Returns its current number of nodes, or its last one.
 fn nodes(run: &RunRecord, now: Timestamp) -> u32 {
     run.nodes.range(..=run.stop.unwrap_or(now)).next_back().map_or(1, |(_, nodes)| *nodes)
 }
@@ -254,7 +255,7 @@ fn word(method: StartMethod) -> String {
     format!("{method:?}").to_lowercase()
 }
 
-/// The place of a run as it can be typed: its JSON in hexadecimal digits.
+/// Returns the place of a run in a form that can be typed: its JSON in hexadecimal digits.
 fn text_of(place: &RunPlace) -> std::io::Result<String> {
     let json = serde_json::to_vec(place).map_err(std::io::Error::other)?;
     Ok(json.iter().map(|byte| format!("{byte:02x}")).collect())

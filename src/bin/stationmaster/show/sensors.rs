@@ -32,7 +32,8 @@ pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Pa
     table(screen, &sensors)?;
     let now = screen.now;
     if !screen.is_json() {
-        // Those of a page may share their pokes with sensors of others, so a part of the list would save less than all.
+        // Sensors of a page may share pokes with sensors of other pages, so a part of the list would seem to save less
+        // than it does.
         if next.is_some() || page.after.is_some() {
             let first = store.read(|tx| {
                 let keys = tx.list_tasks(&query.clone().limit(AT_ONCE))?.keys();
@@ -51,7 +52,7 @@ pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Pa
     Ok(!sensors.is_empty())
 }
 
-/// Says what these sensors save because those that wait for the same thing share a poke, as often as the most eager asks.
+/// Returns what these sensors save: those with the same target share a poke, at the shortest of their intervals.
 fn sharing(sensors: &[SensorRecord], whose: &str) -> String {
     let hourly = |sensor: &SensorRecord| 3_600.0 / sensor.settings.interval.as_secs_f64().max(0.001);
     let mut together = BTreeMap::new();
@@ -64,7 +65,7 @@ fn sharing(sensors: &[SensorRecord], whose: &str) -> String {
     format!("Sharing saves {saved:.0} % of the pokes of {whose}: {shared:.0} an hour, not {alone:.0}.")
 }
 
-/// Names the kinds that no worker serves.
+/// Lists the kinds that no worker serves.
 pub fn missing(screen: &mut Screen, workers: &[PokerRow], sensors: &[SensorRecord]) {
     if workers.is_empty() && !sensors.is_empty() {
         screen.say("No worker pokes them.");
@@ -120,7 +121,7 @@ fn table(screen: &mut Screen, sensors: &[SensorRecord]) -> Result<(), super::Sto
     Ok(())
 }
 
-/// Shows all about one sensor.
+/// Shows everything about one sensor.
 pub fn sheet(screen: &mut Screen, sensor: &SensorRecord) {
     let payload = screen.shows_payloads();
     let lines = [

@@ -14,7 +14,7 @@ pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[LimitKey], limit: us
     let shares = store.read(|tx| tx.shares())?;
     let mut wanted: Vec<&ShareUse> =
         shares.iter().filter(|used| keys.is_empty() || keys.contains(&used.share)).collect();
-    // Those that hold the most first, and among those the ones that wait the most.
+    // The shares that hold the most come first, and among equals those with the most waiting tasks.
     wanted.sort_by_key(|used| Reverse((used.held, used.waiting)));
     let all = wanted.len();
     wanted.truncate(limit);

@@ -1,4 +1,4 @@
-//! All about one task.
+//! Everything about one task.
 
 use serde_json::{Value, json};
 use stationmaster::ops::{Explanation, Position};
@@ -70,7 +70,7 @@ fn sheet(screen: &mut Screen, life: &Life) {
     let task = &life.task;
     let lease = task.lease.as_ref();
     let payload = screen.shows_payloads();
-    // A task keeps the instants and the message of its attempt before until the next ones replace them.
+    // A task keeps the instants and the message of its previous attempt until the next ones replace them.
     let is_over = task.state.is_end() || task.state == TaskState::UpForRetry;
     let is_cancelled = lease.is_some_and(|lease| lease.cancel_at.is_some());
     let message = if is_over || is_cancelled { "message" } else { "message before" };
@@ -82,7 +82,7 @@ fn sheet(screen: &mut Screen, life: &Life) {
         ("id", field(task.id.0)),
         ("state", state(task.state)),
     ];
-    // The state above and the instant below say the rest.
+    // The state above and the instant below already say this.
     let said = matches!(life.why, Explanation::NotBefore { .. } | Explanation::NotWaiting(_));
     let reasons = reasons(&life.why, life.position).into_iter().skip(said.into());
     lines.extend(reasons.map(|(text, _)| ("waits for", field(text))));

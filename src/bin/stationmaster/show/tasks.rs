@@ -13,10 +13,10 @@ use crate::failure::Failure;
 use crate::screen::{Field, Screen, field, key, number, state};
 use crate::times::when;
 
-/// How many tasks of a state are counted.
+/// The most tasks of a state that are counted.
 const MOST: usize = 100_000;
 
-/// How many tasks are read at once if the whole list is shown.
+/// How many tasks are read at once for a whole list.
 const AT_ONCE: usize = 1_000;
 
 pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Page) -> Found {
@@ -49,7 +49,7 @@ pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Pa
     Ok(!found.is_empty())
 }
 
-/// Reads a page, or all of them, each in a transaction of its own. Returns where the list goes on.
+/// Reads one page or all of them, each in its own transaction. Returns where the list continues.
 pub fn walk(
     store: &dyn Store,
     query: &TaskQuery,
@@ -63,7 +63,7 @@ pub fn walk(
         let TaskPage { tasks, next, .. } = store.read(|tx| tx.list_tasks(&query))?;
         left = left.saturating_sub(tasks.len());
         each(tasks);
-        // A page may be short, or empty, and not be the last.
+        // A page may be short or empty without being the last.
         match next {
             Some(next) if page.all => query = query.after(next),
             Some(next) if left > 0 => query = query.limit(left).after(next),
@@ -93,7 +93,7 @@ pub fn count(store: &dyn Store, screen: &mut Screen, filter: &Filter) -> Found {
     Ok(found)
 }
 
-/// Returns since when the task is in its state.
+/// Returns when the task entered its state.
 fn since(task: &TaskRecord) -> Option<stationmaster::Timestamp> {
     match task.state {
         TaskState::Scheduled => Some(if task.due.is_some() { task.enqueued_at } else { task.ready_at }),
@@ -103,7 +103,7 @@ fn since(task: &TaskRecord) -> Option<stationmaster::Timestamp> {
     }
 }
 
-/// Returns what is worth knowing about a task in its state.
+/// Returns what is most useful to know about a task in its state.
 fn note(task: &TaskRecord, now: stationmaster::Timestamp) -> String {
     let mut notes = Vec::new();
     if let Some(lease) = &task.lease {
@@ -121,7 +121,7 @@ fn note(task: &TaskRecord, now: stationmaster::Timestamp) -> String {
     notes.join("; ")
 }
 
-/// Returns the first 200 characters. All about a task is shown by another command.
+/// Returns the first 200 characters. Another command shows the whole message.
 fn shortened(message: &str) -> String {
     match message.char_indices().nth(200) {
         Some((at, _)) => format!("{}…", &message[..at]),
@@ -129,7 +129,7 @@ fn shortened(message: &str) -> String {
     }
 }
 
-/// Returns the queue and what else is not the default.
+/// Returns the queue, and everything else that is not the default.
 pub fn needs(lane: &LaneKey) -> Field {
     let mut needs = Vec::new();
     if lane.queue.as_str() != QueueName::DEFAULT {

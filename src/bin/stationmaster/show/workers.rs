@@ -14,10 +14,10 @@ use super::{Found, nothing, output};
 use crate::screen::{Field, Screen, field, key, number, state};
 use crate::times::when;
 
-/// The most leases that are read to count those of each name.
+/// The most leases that are read to count those of each holder.
 const COUNTED: usize = 10_000;
 
-/// What one name does: it admits for some queues, or pokes the sensors of some shards, or both. And what it holds.
+/// What one name does and holds: it admits for some queues, polls the sensors of some shards, or both.
 #[derive(Default)]
 struct Works {
     leases: usize,

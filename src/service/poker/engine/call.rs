@@ -1,4 +1,4 @@
-//! One call: the pokes that a thread makes one after the other, or that a future makes at once.
+//! One call: pokes that a thread makes one after the other, or that a future makes together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,23 +23,23 @@ pub(super) struct Call {
     pub(super) how: How,
     pub(super) began: Instant,
     at_most: usize,
-    /// The last turn that had read the store when it began.
+    /// The last turn that had read the store when the call began.
     knew: u64,
-    /// No further poke of it begins from then on.
+    /// None of its pokes begins from this instant on.
     until: Instant,
     pub(super) work: Mutex<Work>,
 }
 
-/// What a call has to do, does and has done.
+/// The past, current and future work of a call.
 pub(super) struct Work {
     /// Jobs of pokes that have not begun.
     pub(super) todo: VecDeque<Job>,
-    /// The jobs of the poke that runs; none if the call is about to end.
+    /// The jobs of the running poke. Empty if the call is about to end.
     pub(super) asked: Vec<Job>,
     asked_at: Instant,
     timeout: Duration,
     pub(super) done: Vec<Answer>,
-    /// How many jobs have got an answer.
+    /// How many jobs have an outcome.
     pub(super) made: usize,
     pub(super) phase: Phase,
     /// The future of a call on a runtime, while it is not being polled.
@@ -51,15 +51,15 @@ pub(super) struct Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Runs,
-    /// Its future was given up and is being dropped. Until then it has its place among the calls of its kind.
+    /// Its future was given up and is being dropped. Until then it counts among the calls of its kind.
     Drops,
     /// It was given up: whatever it returns from now on is dropped.
     Hangs,
-    /// It was given up before the poker left: no group waits for its end, and no kind is held back for it.
+    /// It was given up before the poker left: no group waits for its end, and its kind is not held back for it.
     Forgotten,
 }
 
-/// A future that the tick gave up, to be dropped where no lock is held, because that runs the host's code.
+/// A future that the tick gave up. It must be dropped while no lock is held, because that runs the host's code.
 pub(super) struct Abandoned {
     pub(super) call: Arc<Call>,
     pub(super) future: Option<BoxFuture<Vec<PokeOutcome>>>,
@@ -67,7 +67,7 @@ pub(super) struct Abandoned {
 }
 
 impl Call {
-    /// Begins a call of these jobs, with its first poke.
+    /// Begins a call for these jobs with its first poke.
     pub(super) fn new(
         number: u64,
         (kind, name, probe): (u32, SensorKind, &Probe),
@@ -103,8 +103,8 @@ impl Call {
         self.work.lock().asked.iter().map(request).collect()
     }
 
-    /// Records the outcomes of the poke that ran, and begins the next one. Returns false if there is none, or if
-    /// the call was given up: then the outcomes are dropped.
+    /// Records the outcomes of the finished poke, and begins the next one. Returns false if there is none, or if the
+    /// call was given up and the outcomes are dropped.
     pub(super) fn answered(&self, outcomes: Vec<PokeOutcome>, now: Instant) -> bool {
         let mut work = self.work.lock();
         if work.phase != Phase::Runs {
@@ -116,7 +116,8 @@ impl Call {
         now < self.until && work.ask(self.at_most, now)
     }
 
-    /// Ends the poke that runs without its result, because it passed its deadline. `hangs` says whether its runner still works on it.
+    /// Ends the running poke without a result, because it passed its deadline. `hangs` says whether its runner still
+    /// works on it.
     pub(super) fn overran(&self, work: &mut Work, hangs: bool) {
         let timeout = work.timeout;
         work.answer(std::iter::repeat_with(|| Outcome::Overran { timeout, hangs }), timeout, self.knew);
@@ -139,13 +140,13 @@ impl Work {
         self.asked.extend(self.todo.drain(..length));
         self.asked_at = now;
         let shortest = self.asked.iter().map(|job| job.timeout).min();
-        // With several groups the latest counts, since the end of one must not cut short the poke of the others.
+        // With several groups, the longest time counts: the end of one must not cut short the poke of the others.
         let useful = self.asked.iter().map(useful_for).max();
         self.timeout = shortest.into_iter().chain(useful).min().unwrap_or_default();
         !self.asked.is_empty()
     }
 
-    /// Records the outcomes of the poke that runs. The first one carries how long it took.
+    /// Records the outcomes of the running poke. The first one carries its duration.
     fn answer(&mut self, outcomes: impl Iterator<Item = Outcome>, took: Duration, knew: u64) {
         let mut took = Some(took);
         for (&Job { group, turn, .. }, outcome) in self.asked.iter().zip(outcomes) {
@@ -158,12 +159,12 @@ impl Work {
         self.asked.iter().map(|job| job.group)
     }
 
-    /// Returns true if the poke that runs has passed its deadline.
+    /// Returns true if the running poke has passed its deadline.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         !self.asked.is_empty() && self.deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// Returns when the poke that runs takes so long that others must not wait behind it; `None` if none do.
+    /// Returns when the running poke will have taken so long that others must not wait behind it. `None` if none do.
     fn stuck_at(&self) -> Option<Instant> {
         let behind = self.todo.iter().map(|job| job.timeout.min(useful_for(job)).min(STUCK)).min();
         behind.map(|length| self.asked_at + length)
@@ -178,7 +179,7 @@ impl Work {
         self.asked_at.checked_add(self.timeout)
     }
 
-    /// Returns when the call is to be checked. One that is about to end is not.
+    /// Returns when the call must be checked. `None` if it is about to end.
     pub(super) fn check_at(&self) -> Option<Instant> {
         if self.asked.is_empty() {
             return None;
@@ -187,7 +188,7 @@ impl Work {
     }
 }
 
-/// Returns for how long the outcome of a poke is useful.
+/// Returns how long the outcome of a poke is useful.
 fn useful_for(job: &Job) -> Duration {
     let micros = job.of_use_until.saturating_sub(job.now.as_micros());
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))

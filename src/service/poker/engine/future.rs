@@ -1,8 +1,8 @@
 //! A call that is a future: a task of the host's runtime.
 //!
-//! The task takes the future out of its call to poll it, and puts it back. The tick gives a call up by a mark, and
-//! drops the future if it is there. If it is not, it is being polled at that instant, perhaps forever, and the tick
-//! cannot wait for that. The task finds the mark when it puts the future back, and drops it then.
+//! The task takes the future out of its call to poll it, and puts it back. To give a call up, the tick sets a mark,
+//! and drops the future if it is there. If it is not, it is being polled, perhaps forever, and the tick cannot wait
+//! for that. The task finds the mark when it puts the future back, and drops it then.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -36,8 +36,8 @@ impl Shared {
 }
 
 impl Shared {
-    /// Drops a future that was given up, and has its task end: an idle one must be polled once more to learn that it
-    /// is over.
+    /// Drops a future that was given up, and makes its task end. An idle task must be polled once more to notice
+    /// that it is over.
     pub(super) fn abandon(&self, abandoned: Abandoned) {
         discard(&abandoned.call, abandoned.future);
         self.with(|state| state.end(&abandoned.call, Instant::now()));
@@ -49,7 +49,7 @@ impl Shared {
 
 fn discard(call: &Call, mut future: Option<BoxFuture<Vec<PokeOutcome>>>) {
     let Some(runtime) = call.runtime() else { return };
-    // The host's destructor may panic, and no one is left to receive the panic.
+    // The host's destructor may panic, and no caller is left to receive the panic.
     let _ = catch_unwind(AssertUnwindSafe(|| runtime.within(&mut || drop(future.take()))));
 }
 
@@ -72,7 +72,7 @@ impl Future for Task {
         let (targets, future, runs) = (work.asked.len(), work.future.take(), work.phase == Phase::Runs);
         drop(work);
         let polled = future.map(|mut future| {
-            // It may have been given up before its future was there.
+            // It may have been given up before the future existed.
             let polled = match runs {
                 true => catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))),
                 false => Ok(Poll::Ready(Vec::new())),
@@ -80,7 +80,7 @@ impl Future for Task {
             (polled, future)
         });
         let (outcomes, future) = match polled {
-            // The tick gave it up, and drops it.
+            // The tick gave it up, and drops the future.
             None => {
                 self.is_over = true;
                 return Poll::Ready(());

@@ -7,25 +7,25 @@ use crate::id::SensorKind;
 use crate::sensor::plan::Job;
 use crate::service::poker::poke::{How, Probe};
 
-/// A thread takes about this much quick work at once.
+/// How much quick work a thread takes at once.
 const STINT: Duration = Duration::from_millis(1);
 
 /// The most quick pokes that a thread takes at once.
 const LONGEST_STINT: u64 = 256;
 
-/// The work of one kind.
+/// The queue and the calls of one kind.
 pub(super) struct Line {
     pub(super) name: SensorKind,
     pub(super) probe: Probe,
     pub(super) at_once: usize,
     pub(super) jobs: VecDeque<Job>,
-    /// Calls that run and are not given up.
+    /// Running calls that were not given up.
     pub(super) running: usize,
-    /// The jobs that those have taken and not given back.
+    /// The jobs that these calls have taken and not put back.
     pub(super) taken: usize,
     /// Calls that were given up and have not ended.
     pub(super) hung: usize,
-    /// About how long a poke takes, in nanoseconds. `None` if not known.
+    /// The approximate duration of a poke, in nanoseconds. `None` if unknown.
     pace: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl Line {
         self.hung > 0 && (self.hung >= (max_hung / 2).max(1) || hung >= max_hung)
     }
 
-    /// Returns how many calls may begin and have work.
+    /// Returns how many calls may begin and would have work.
     pub(super) fn may_begin(&self, hanging: Hanging) -> usize {
         match self.is_held_back(hanging) {
             true => 0,
@@ -59,7 +59,7 @@ impl Line {
         }
     }
 
-    /// Takes the jobs of a call that begins, of which this many threads could share what is queued.
+    /// Takes the jobs of a new call. This many threads could share the queue.
     pub(super) fn take(&mut self, threads: usize) -> VecDeque<Job> {
         let most = match self.probe.at_most {
             1 => {
@@ -73,7 +73,7 @@ impl Line {
         self.jobs.drain(..length).collect()
     }
 
-    /// Queues again, at the front, what a call has taken and not begun.
+    /// Puts the jobs that a call has not begun back at the front of the queue.
     pub(super) fn put_back(&mut self, jobs: VecDeque<Job>) {
         self.taken -= jobs.len();
         jobs.into_iter().rev().for_each(|job| self.jobs.push_front(job));

@@ -1,6 +1,7 @@
-//! Runs calls of the hosts' pokes, each with a deadline, on threads or on a runtime.
+//! Runs calls of the host's pokes, each with a deadline, on threads or on a runtime.
 //!
-//! [`State`] is all that it knows, and decides. This module adds the lock, the threads and the clock.
+//! [`State`] contains its whole state and makes the decisions. This module adds the lock, the threads and the
+//! clock.
 
 mod call;
 mod future;
@@ -25,22 +26,22 @@ use crate::sensor::plan::{GroupRef, Job};
 use crate::service::driver::LoopHandle;
 use crate::service::observer::spans;
 
-/// The engine of a poker. All calls end with it, but for those that hang.
+/// The engine of a poker. All calls end with it, except those that hang.
 pub(super) struct Engine(Arc<Shared>);
 
-/// What the engine and the runners of its calls share.
+/// The state that the engine and the runners of its calls share.
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Threads wait for work.
+    /// Notified when there is work for a thread.
     work: Condvar,
-    /// The tick waits for something to collect.
+    /// Notified when there is something for the tick to collect.
     news: Condvar,
 }
 
 impl Shared {
-    /// Changes the state, and wakes whom that concerns: as many idle threads as there is work that may begin, and
-    /// the tick that waits, or its loop, once for all that it has not collected.
+    /// Changes the state, and wakes the affected threads: as many idle threads as there is work that may begin,
+    /// and the waiting tick or its loop. The tick is woken once for everything that it has not collected.
     fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
         let result = change(&mut state);
@@ -58,13 +59,13 @@ impl Shared {
         if state.awaited {
             self.news.notify_one();
         } else if let Some(handle) = state.handle.clone() {
-            // Waking a future that waits on the handle runs the host's code: not under the lock.
+            // Waking a future that waits on the handle runs the host's code, so the lock must not be held.
             drop(state);
             handle.wake();
         }
     }
 
-    /// Waits for a call, on a thread of the engine. Returns `None` when the thread is to end.
+    /// Waits for a call, on a thread of the engine. Returns `None` when the thread should end.
     fn next_call(&self) -> Option<Arc<Call>> {
         let mut state = self.state.lock();
         loop {
@@ -84,7 +85,8 @@ impl Shared {
         }
     }
 
-    /// Makes calls, until the engine closes or the tick gives one of them up: then another thread has its place.
+    /// Makes calls until the engine closes or the tick gives one of them up. In that case another thread has
+    /// taken its place.
     fn run_thread(&self) {
         while let Some(call) = self.next_call() {
             if let How::Threads(poke) = &call.how {
@@ -113,7 +115,7 @@ impl Engine {
         self.0.with(|state| state.serve(kind, name, probe, at_once));
     }
 
-    /// Wakes this loop when there is something to collect that no tick waits for.
+    /// Wakes this loop when there is something to collect and no tick waits for it.
     pub(super) fn wakes(&self, handle: LoopHandle) {
         self.0.with(|state| state.handle = Some(handle));
     }
@@ -134,12 +136,12 @@ impl Engine {
         self.start();
     }
 
-    /// Has begun what may begin.
+    /// Begins everything that may begin.
     fn start(&self) {
         for _ in 0..self.0.with(|state| state.hire(Instant::now())) {
             let shared = Arc::clone(&self.0);
             let thread = std::thread::Builder::new().name("stationmaster-poke".into());
-            // If the system has no more threads, those that are there do the work, or a later tick tries again.
+            // If the system has no more threads, the existing ones do the work, or a later tick tries again.
             if thread.spawn(move || shared.run_thread()).is_err() {
                 self.0.with(|state| state.threads -= 1);
             }
@@ -178,7 +180,7 @@ impl Engine {
         self.0.with(|state| state.hold_back(kind))
     }
 
-    /// Begins no more pokes, drops futures, and waits for the calls on threads, each until its deadline at most.
+    /// Stops beginning pokes, drops futures, and waits for the calls on threads, each at most until its deadline.
     pub(super) fn close(&self, to: &mut Collected) {
         let abandoned = self.0.with(State::close);
         self.0.work.notify_all();

@@ -1,4 +1,4 @@
-//! What the engine knows: a value that receives what happens and when. It starts no thread and reads no clock.
+//! The engine's state: a value that receives events and their instants. It starts no thread and reads no clock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::sensor::plan::{Answer, GroupRef, Job};
 use crate::service::driver::LoopHandle;
 use crate::service::poker::poke::Probe;
 
-/// The most jobs of a kind that wait in a queue.
+/// The most jobs of a kind in its queue.
 const QUEUE: usize = 4096;
 
-/// What ticks collect.
+/// The results that ticks collect.
 #[derive(Default)]
 pub(in crate::service::poker) struct Collected {
     pub(in crate::service::poker) answers: Vec<Answer>,
@@ -22,7 +22,7 @@ pub(in crate::service::poker) struct Collected {
     pub(in crate::service::poker) returned: Vec<GroupRef>,
 }
 
-/// How the engine is doing.
+/// A snapshot of the engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::service::poker) struct Standing {
     /// Jobs that no call has taken.
@@ -31,9 +31,9 @@ pub(in crate::service::poker) struct Standing {
     pub(in crate::service::poker) running: usize,
     /// Calls that hang.
     pub(in crate::service::poker) hung: usize,
-    /// Threads that there may be.
+    /// How many threads there may be.
     pub(in crate::service::poker) threads: usize,
-    /// When a call is to be checked.
+    /// When the next call must be checked.
     pub(in crate::service::poker) check_at: Option<Instant>,
     until: Option<Instant>,
 }
@@ -45,51 +45,51 @@ impl Standing {
     }
 }
 
-/// How a tick sets the engine.
+/// What a tick sets in the engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::service::poker) struct Setting {
     pub(in crate::service::poker) threads: usize,
     pub(in crate::service::poker) max_hung: usize,
-    /// The last turn that has read the store.
+    /// The last turn that had read the store.
     pub(in crate::service::poker) knew: u64,
-    /// No poke begins from then on.
+    /// No poke begins from this instant on.
     pub(in crate::service::poker) until: Option<Instant>,
 }
 
-/// The queues, the calls, and what waits for the tick.
+/// The queues, the calls, and the results for the tick.
 #[derive(Default)]
 pub(super) struct State {
     lines: BTreeMap<u32, Line>,
-    /// The kind whose turn is next: of those on runtimes, and of those on threads.
+    /// The kind whose turn is next, among those on runtimes and among those on threads.
     turns: [u32; 2],
-    /// Calls that have not ended, each with when it is to be checked.
+    /// Calls that have not ended, and when each must be checked.
     calls: HashMap<u64, (Arc<Call>, Option<Instant>)>,
     checks: BTreeSet<(Instant, u64)>,
     begun: u64,
     pub(super) setting: Setting,
-    /// Threads that hang since before the poker last left.
+    /// Threads that have been hanging since before the poker last left.
     former: usize,
     /// Threads that do not hang.
     pub(super) threads: usize,
     /// Threads that wait for work.
     pub(super) idle: usize,
-    /// How many of those were called to it.
+    /// How many of these were called to work.
     pub(super) called: usize,
-    /// Threads are to end.
+    /// Whether threads should end.
     pub(super) closing: bool,
     collected: Collected,
-    /// Something is there to collect.
+    /// Whether there is something to collect.
     pub(super) news: bool,
-    /// The tick, or its loop, has not received it yet.
+    /// Whether the tick, or its loop, has not been notified of it yet.
     pub(super) untold: bool,
-    /// A tick waits for news.
+    /// Whether a tick waits for news.
     pub(super) awaited: bool,
-    /// Woken if none does.
+    /// Woken if no tick waits.
     pub(super) handle: Option<LoopHandle>,
 }
 
 impl State {
-    /// Sets how a kind is poked from now on. Drops what waits in its queue.
+    /// Sets how a kind is poked from now on. Drops its queue.
     pub(super) fn serve(&mut self, kind: u32, name: SensorKind, probe: Probe, at_once: usize) {
         let line = self.lines.entry(kind).or_insert_with(|| Line::new(name, probe.clone(), at_once));
         line.jobs.clear();
@@ -119,7 +119,7 @@ impl State {
         }
     }
 
-    /// Returns how many more jobs of this kind the queue takes.
+    /// Returns how many more jobs of this kind the queue can take.
     pub(super) fn room(&self, kind: u32) -> usize {
         self.lines.get(&kind).map_or(0, |line| QUEUE.saturating_sub(line.jobs.len()))
     }
@@ -177,7 +177,7 @@ impl State {
         self.calls.insert(call.number, (Arc::clone(call), check_at));
     }
 
-    /// Ends a call, because its runner has left it. Returns false if it had been given up.
+    /// Ends a call after its runner has left it. Returns false if it had been given up.
     pub(super) fn end(&mut self, call: &Call, now: Instant) -> bool {
         let Some((_, check_at)) = self.calls.remove(&call.number) else { return false };
         let mut work = call.work.lock();
@@ -208,7 +208,7 @@ impl State {
         true
     }
 
-    /// Checks the calls that are due for it. Returns futures to drop.
+    /// Checks the calls that are due for a check. Returns futures to drop.
     pub(super) fn check(&mut self, now: Instant) -> Vec<Abandoned> {
         let mut abandoned = Vec::new();
         while let Some((_, number)) = self.checks.first().filter(|(at, _)| *at <= now).copied() {
@@ -224,8 +224,8 @@ impl State {
         let line = self.lines.get_mut(&call.kind)?;
         let is_overdue = work.is_overdue(now);
         if is_overdue || work.is_stuck(now) {
-            // Its pokes should have been quick together. Another call takes the rest, and the next ones of this
-            // kind are smaller. The call goes on, with the poke that runs alone.
+            // Its pokes should have been quick together. Another call takes the rest, and the next calls of this
+            // kind take fewer. This call continues with only the running poke.
             line.put_back(std::mem::take(&mut work.todo));
             line.took(1, STUCK);
         }
@@ -239,7 +239,7 @@ impl State {
 
     fn give_up(&mut self, call: &Arc<Call>, work: &mut Work) -> Option<Abandoned> {
         let line = self.lines.get_mut(&call.kind)?;
-        // A future that is not being polled ends here. One that is ends when its task sees that it was given up.
+        // A future that is not being polled ends here. Otherwise it ends when its task sees that it was given up.
         let (future, waker) = (work.future.take(), work.waker.take());
         let hangs = future.is_none();
         line.taken -= work.made + work.asked.len();
@@ -252,7 +252,7 @@ impl State {
         (!hangs).then(|| Abandoned { call: Arc::clone(call), future, waker })
     }
 
-    /// Returns what was not collected yet.
+    /// Returns the results that were not collected yet.
     pub(super) fn collect(&mut self) -> Collected {
         self.news = false;
         std::mem::take(&mut self.collected)
@@ -264,14 +264,14 @@ impl State {
         self.news = true;
     }
 
-    /// Calls as many idle threads as there is work that may begin, and returns how many it calls.
+    /// Calls as many idle threads as there is work that may begin. Returns how many it called.
     pub(super) fn call_threads(&mut self, now: Instant) -> usize {
         let more = self.wanted(now).min(self.idle).saturating_sub(self.called);
         self.called += more;
         more
     }
 
-    /// Adds as many threads as the work needs beside those that are idle, and may have. Returns how many.
+    /// Adds the threads that the work needs beyond the idle ones, as far as the limit allows. Returns how many.
     pub(super) fn hire(&mut self, now: Instant) -> usize {
         let wanted = self.wanted(now).saturating_sub(self.idle);
         let more = wanted.min(self.standing().threads.saturating_sub(self.threads));
@@ -285,7 +285,7 @@ impl State {
         if self.may_begin(now) { lines.map(|line| line.may_begin(hanging)).sum() } else { 0 }
     }
 
-    /// Begins no more pokes, drops what is queued, and gives up futures without an answer. Returns those to drop.
+    /// Stops beginning pokes, drops the queues, and gives up unanswered futures. Returns those to drop.
     pub(super) fn close(&mut self) -> Vec<Abandoned> {
         (self.setting.until, self.closing) = (None, true);
         let mut abandoned = Vec::new();
@@ -306,7 +306,7 @@ impl State {
         abandoned
     }
 
-    /// Forgets the calls that hang, but for how many they are. New threads may come.
+    /// Forgets the calls that hang, but keeps their number. New threads may start.
     pub(super) fn closed(&mut self) {
         self.closing = false;
         self.collected = Collected::default();

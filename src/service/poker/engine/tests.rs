@@ -1,8 +1,8 @@
-//! The engine's state against a naive model, with runners and a clock of the test's own.
+//! Tests the engine's state against a naive model, with simulated runners and a simulated clock.
 //!
-//! Threads and tasks are values here, which take one step at a time in any order: they look for work, answer, hang,
+//! Threads and tasks are values here. They take one step at a time in any order: look for work, answer, hang,
 //! return late. Ticks queue, withdraw, hold back, collect, close the window in which pokes may begin, and close the
-//! engine. The model keeps a list of jobs and computes everything again after each step.
+//! engine. The model keeps a list of jobs and recomputes everything after each step.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,13 +19,13 @@ use crate::service::poker::poke::{AsyncProbe, BoxFuture, How, PokeRequest, Probe
 use crate::time::Timestamp;
 
 const MS: Duration = Duration::from_millis(1);
-/// Kind, targets in a call, calls at once, whether it needs threads.
+/// Kind, targets per call, concurrent calls, whether it needs threads.
 const KINDS: [(u32, usize, usize, bool); 5] =
     [(1, 1, usize::MAX, true), (2, 1, 2, true), (4, 3, 2, true), (7, 1, 3, false), (9, 4, 2, false)];
 const THREADS: usize = 3;
 const MAX_HUNG: usize = 4;
 
-/// Numbers in an order without a pattern: SplitMix64.
+/// Pseudorandom numbers: SplitMix64.
 struct Dice(u64);
 
 impl Dice {
@@ -60,7 +60,7 @@ fn probe(at_most: usize, threads: bool) -> Probe {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Fate {
-    /// It waits, in the queue or behind another poke of its call.
+    /// It waits in the queue or behind another poke of its call.
     Waits,
     Runs,
     /// Its poke returned in time, with this number.
@@ -74,7 +74,7 @@ struct Asked {
     turn: u64,
 }
 
-/// A thread or a task, and the call that it makes.
+/// A thread or a task, and its call.
 struct Runner {
     on_thread: bool,
     /// `None` while a thread waits.
@@ -82,7 +82,7 @@ struct Runner {
     jobs: Vec<u32>,
     began: Instant,
     deadline: Instant,
-    /// Until when its pokes may begin.
+    /// Its pokes may begin until then.
     until: Option<Instant>,
     knew: u64,
     given_up: bool,
@@ -97,13 +97,13 @@ struct World {
     state: State,
     dice: Dice,
     now: Instant,
-    /// Those without an answer that a tick took.
+    /// Jobs without an outcome that a tick took.
     asked: BTreeMap<u32, Asked>,
     queued: u32,
     runners: Vec<Runner>,
-    /// Groups of calls that hung and ended, not collected yet.
+    /// Groups of calls that hung and ended, and were not collected yet.
     returned: BTreeSet<u32>,
-    /// How often each kind was passed over by others while it could begin.
+    /// How often other kinds were served while this one could have begun.
     passed: BTreeMap<u32, usize>,
     told: bool,
     said: u64,
@@ -139,7 +139,7 @@ impl World {
         self.start();
     }
 
-    // What the model knows of kinds.
+    // What the model knows about kinds.
 
     fn hung(&self, kind: u32) -> usize {
         self.calls(kind).filter(|runner| runner.given_up && !runner.drops && !runner.forgotten).count()
@@ -179,7 +179,7 @@ impl World {
         kinds.filter(|kind| self.could_begin(*kind)).map(|(kind, ..)| kind).collect()
     }
 
-    // What the engine around the state does.
+    // The part of the engine around the state.
 
     fn wake(&mut self) {
         self.state.call_threads(self.now);
@@ -234,7 +234,7 @@ impl World {
         call
     }
 
-    /// A thread without a call takes one, or waits.
+    /// Gives a thread without a call a new one, or lets it wait.
     fn look_for_work(&mut self, at: usize) {
         if self.state.closing {
             self.state.threads -= 1;
@@ -248,7 +248,7 @@ impl World {
         }
     }
 
-    /// A runner has a call: it makes its first poke.
+    /// A runner gets a call, and makes its first poke.
     fn has(&mut self, at: usize, call: Arc<Call>) {
         (self.runners[at].knew, self.runners[at].until) = (self.state.setting.knew, self.state.setting.until);
         self.runners[at].call = Some(call);
@@ -303,7 +303,7 @@ impl World {
         self.start();
     }
 
-    // What ticks do.
+    // The steps of ticks.
 
     fn queue(&mut self) {
         let (kind, ..) = KINDS[self.dice.roll(KINDS.len())];
@@ -477,7 +477,7 @@ impl World {
         self.check();
     }
 
-    /// What holds after each step.
+    /// Checks the invariants after each step.
     fn check(&self) {
         let standing = self.state.standing();
         let hung = self.runners.iter().filter(|it| it.given_up && (it.on_thread || !it.forgotten)).count();
@@ -493,7 +493,7 @@ impl World {
     }
 }
 
-/// `STATIONMASTER_ENGINE_STEPS=1000000` takes that many.
+/// `STATIONMASTER_ENGINE_STEPS=1000000` sets the number of steps.
 #[test]
 fn the_engine_is_as_the_model_says() {
     let steps: u64 =
@@ -504,7 +504,7 @@ fn the_engine_is_as_the_model_says() {
         for _ in 0..1_500 {
             world.step();
         }
-        // All that hangs returns, and everything is answered.
+        // Every hung call returns, and every poke is answered.
         for _ in 0..10_000 {
             world.set(Some(world.now + MS * 500));
             world.hold_back();

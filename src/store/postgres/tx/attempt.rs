@@ -40,14 +40,14 @@ const SIZES: &str = statement!("sizes.sql");
 const BEFORE_LOCKS: &str = "SAVEPOINT stationmaster_locks";
 const GIVE_UP_LOCKS: &str = "ROLLBACK TO SAVEPOINT stationmaster_locks";
 
-/// How many names that were not used for a day one call of `serialize` deletes.
+/// The most names, unused for a day, that one call of `serialize` deletes.
 const NAMES_FORGOTTEN: i64 = 10;
 
 /// How often a call tries to lock tasks that moved while it waited for them. Each try waits for the
-/// transaction that has them locked. So a call needs this many only if others keep moving them.
+/// transaction that has locked them, so a call needs this many only if others keep moving them.
 pub(super) const LOOKS: usize = 16;
 
-/// Returns the text in the form in which it is stored.
+/// Returns the text in its stored form.
 fn stored(text: &Option<String>) -> Option<String> {
     text.as_deref().map(|text| escape(text).into_owned())
 }
@@ -330,9 +330,9 @@ impl Db<'_> {
         self.one(ask!(SIZES))?.iter().map(size).collect()
     }
 
-    /// Returns when the next lease expires. Upkeep calls this in each tick, so it also deletes old names. A
-    /// host may never call [`Self::serialize`] in the store's own transactions, and would otherwise leave
-    /// names behind.
+    /// Returns when the next lease expires. Upkeep calls this in each tick, so it also deletes old names: a
+    /// host that never calls [`Self::serialize`] in the store's own transactions would otherwise leave them
+    /// behind.
     pub(super) fn next_expiry(&mut self, writes: bool) -> Outcome<Option<Timestamp>> {
         let rows = match self.is_own && writes {
             false => self.one(ask!(NEXT_EXPIRY))?,

@@ -1,6 +1,6 @@
--- The first half of a renewal: a beat for each lease that there is. Whether the renewal holds is what the
--- second half answers, renew.sql.
--- $1, $2: numbers and epochs, each once; $3: until when.
+-- The first half of a renewal: inserts a beat for each lease that exists. The second half, renew.sql, returns
+-- whether the renewal holds.
+-- $1, $2: numbers and epochs, each once; $3: the new expiry.
 INSERT INTO sm.beat (no, epoch, expires_at)
 SELECT given.no, given.epoch, $3::bigint
 FROM unnest($1::bigint[], $2::bigint[]) given (no, epoch)

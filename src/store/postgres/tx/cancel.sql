@@ -1,6 +1,6 @@
--- Notes until when the holders of leases are to end their tasks, which were cancelled. A deadline never rises. A renewal
--- neither waits for this nor is waited for: it locks the key of the row, which stays. Returns the numbers and epochs
--- of the leases that there are, and the deadline of each.
+-- Records the deadline by which the holders of leases are to end their cancelled tasks. A deadline is never
+-- extended. This statement and a renewal do not block each other, because a renewal locks only the key of the
+-- row, which stays unchanged. Returns the numbers, epochs and deadlines of the leases that exist.
 -- $1, $2: numbers and epochs; $3: the deadline; $4: the message.
 WITH
 held AS MATERIALIZED (

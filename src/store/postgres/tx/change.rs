@@ -1,4 +1,4 @@
-//! Changing and deleting tasks that wait, and what is kept of their attempts.
+//! Changing and deleting waiting tasks, and the attempts that are kept.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,10 @@
--- Replaces what tasks ask for, each if it has this epoch, waits in one of these states and keeps no slots. Where it
--- stands is deleted and inserted again, as by a move, so whoever looked for it there finds nothing and looks again.
--- The lanes that are left and those that are entered learn it through deltas. Returns the places of the changes that
--- were made, counted from 1.
--- $1 to $15, of each change: number, epoch, states as bits, new state, due, since when it waits, rank, logical date, map
--- index, priority, lease loss, whether attempts are recorded, retry, payload, the place of its lane among the lanes.
+-- Replaces the needs of tasks, each if it has this epoch, waits in one of these states and keeps no slots. As
+-- in a move, the task's row is deleted and inserted again. So a transaction that waited for the old row finds
+-- nothing and looks again. The old and the new lanes are updated through deltas. Returns the places of the
+-- changes that were made, counted from 1.
+-- $1 to $15, of each change: number, epoch, states as bits, new state, due, since when it waits, rank, logical
+-- date, map index, priority, lease loss, whether attempts are recorded, retry, payload, the place of its lane
+-- among the lanes.
 -- $16 to $19: the lanes, each once: pool, slots, limits as a JSON array, queue.
 WITH
 lanes AS MATERIALIZED (
@@ -62,7 +63,7 @@ was AS MATERIALIZED (
     message, value
   FROM readied
 ),
--- Of several changes of one task the first counts that its state allows.
+-- Of several changes of one task, the first one that its state allows counts.
 hit AS MATERIALIZED (
   SELECT DISTINCT ON (was.no)
     given.place, was.no, was.epoch, was.lane AS left_lane, was.state AS was, was.attempt, was.forgiven, was.lost,
@@ -101,8 +102,8 @@ to_idle AS (
   FROM hit
   WHERE state <> 0
 ),
--- A lane that a task enters may be new, so the delta names its needs. Its number is a fresh one: that of a task would
--- be the lane's that the task left, if the task had made it.
+-- The lane that a task enters may be new, so the delta contains its needs. Its number is drawn from the
+-- sequence. The task's own number may be that of the lane that it left, if the task had created that lane.
 appended AS (
   INSERT INTO sm.delta (
     lane, ready, tasks, slots, leases, came, rank, logical_date, map_index, no, due, first, pool, lane_slots,

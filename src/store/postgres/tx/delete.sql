@@ -1,5 +1,6 @@
--- Deletes tasks with their sensors, each if it has this epoch, waits or has ended in one of these states, keeps no slots
--- and has no change of a sensor that waits for a number. Returns the places of those that are gone, counted from 1.
+-- Deletes tasks and their sensors, each if the task has this epoch, waits or has ended in one of these states,
+-- keeps no slots, and has no sensor change that waits for a number. Returns the places of the deleted tasks,
+-- counted from 1.
 -- $1, $2, $3, of each task: number, epoch, states as bits.
 WITH
 given AS MATERIALIZED (

@@ -1,15 +1,15 @@
--- Ends attempts that the caller has not read, each if its task still has a lease of this epoch. As `move`, for what
--- most moves are. An attempt ends no earlier than what is known of it. One that is kept although it succeeds is only
--- locked: `move` ends it. Returns the places of those that were ended,
--- counted from 1, whether the attempt was started and is recorded as a run, and whether the feed tells of it.
--- $1 to $6, of each end: number, epoch, new state, ended at, message, value. $7: 0, or how many leases must be ended,
--- none of them recorded as a run: otherwise it fails (22012), because its commit goes along.
+-- Ends attempts that the caller has not read, each if its task still has a lease of this epoch. Does what
+-- `move` does, for the most common moves. An attempt ends no earlier than its latest recorded instant. A
+-- successful attempt that must be kept is only locked: `move` ends it. Returns the places of the ended
+-- attempts, counted from 1, whether each was started and is recorded as a run, and whether the feed reports it.
+-- $1 to $6, of each end: number, epoch, new state, ended at, message, value. $7: 0, or how many leases must be
+-- ended, none of them recorded as a run. Otherwise it fails (22012), because its commit is sent along.
 WITH
 given AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::text[])
     WITH ORDINALITY given (no, epoch, state, ended_at, message, value, place)
 ),
--- Deleted by number: a row that was changed while it was waited for is not found by its ctid.
+-- Deleted by number. A row that was changed while this waited for it would not be found by its ctid.
 held AS MATERIALIZED (
   SELECT lease.no, lease.runs
   FROM (SELECT DISTINCT no, epoch FROM given ORDER BY no, epoch) given
@@ -18,7 +18,7 @@ held AS MATERIALIZED (
   ) lease
 ),
 gone AS (DELETE FROM sm.lease WHERE no = ANY (ARRAY(SELECT no FROM held WHERE coalesce(runs, 0) & 8 = 0)) RETURNING lease.*),
--- Of several ends of one lease the first counts.
+-- Of several ends of one lease, the first counts.
 ended AS MATERIALIZED (
   SELECT DISTINCT ON (gone.no) given.place, given.state, given.message AS told, given.value AS result,
     greatest(given.ended_at, gone.ready_at, gone.queued_at, gone.started_at, gone.ended_at) AS at, gone.*
@@ -34,7 +34,7 @@ to_idle AS (
     told, result
   FROM ended
 ),
--- What the feed tells.
+-- The events for the feed.
 told AS (
   INSERT INTO sm.feed_inbox (no, attempt, at, state, map_index, namespace, workflow, run, task, value, message)
   SELECT ended.no, ended.attempt, ended.at, ended.state, task.map_index, task.namespace, task.workflow, task.run,

@@ -1,10 +1,10 @@
--- Inserts tasks whose keys are new, and finds those whose keys are not. Returns the place of each, counted
--- from 1, its number, and whether it is new. A task that is not among the rows was inserted meanwhile by a
--- transaction that committed: look again.
--- $1 to $16: one array a column of the tasks; $1 the place of a task's lane among the lanes. $17 to $19: the
+-- Inserts tasks whose keys are new, and finds those whose keys exist. Returns the place of each, counted from
+-- 1, its number, and whether it is new. A task without a row was inserted meanwhile by a transaction that
+-- committed: look again.
+-- $1 to $16: one array per column of the tasks; $1 the place of a task's lane among the lanes. $17 to $19: the
 -- lanes, each once: pool, slots, limits as a JSON array. $20: the tasks' numbers, or NULL for the next ones.
--- $21: the place of each among them in the order of keys, by bytes. $22: the queues of the lanes. $23: 1 to insert
--- none if a cap may hold for one of the lanes: a row without a place says so.
+-- $21: the place of each among them in the order of keys, by bytes. $22: the queues of the lanes. $23: 1 to
+-- insert nothing if a cap may hold for one of the lanes. A row without a place then reports this.
 WITH
 lanes AS MATERIALIZED (
   SELECT lane.*, sm._lane_digest(lane.pool, lane.slots, lane.limits, lane.queue) AS digest
@@ -42,8 +42,8 @@ fresh AS MATERIALIZED (
   SELECT absent.*, coalesce(absent.given_no, nextval('sm.task_no')) AS no
   FROM (SELECT * FROM given WHERE place NOT IN (SELECT place FROM found) AND NOT (SELECT yes FROM capped) ORDER BY place) absent
 ),
--- In the order of keys, as every other call inserts them: whoever waits for a key holds no later one. The key
--- may belong to a task that was inserted after this statement began.
+-- Inserted in the order of keys, as by every other call, so that a transaction that waits for a key holds no
+-- later one. The key may belong to a task that was inserted after this statement began.
 new_tasks AS (
   INSERT INTO sm.task (
     no, lane, rank, logical_date, map_index, priority, slots, enqueued_at, lease_loss, attempt_runs,
@@ -56,13 +56,13 @@ new_tasks AS (
   ON CONFLICT (namespace, workflow, run, task, map_index) DO NOTHING
   RETURNING no
 ),
--- `IS TRUE`: as a condition that is asked of each row, not as a join.
+-- `IS TRUE` makes this a condition tested for each row, not a join.
 made AS MATERIALIZED (SELECT * FROM fresh WHERE (no IN (SELECT no FROM new_tasks)) IS TRUE),
 new_ready AS (
   INSERT INTO sm.ready (lane, rank, logical_date, map_index, no, ready_at)
   SELECT digest, rank, logical_date, map_index, no, ready_at FROM made WHERE due IS NULL
 ),
--- 5: scheduled and not yet due.
+-- State 5: scheduled and not yet due.
 new_idle AS (
   INSERT INTO sm.idle (no, state, lane, rank, logical_date, map_index, due, ready_at)
   SELECT no, 5, digest, rank, logical_date, map_index, due, ready_at FROM made WHERE due IS NOT NULL

@@ -1,8 +1,8 @@
--- What enqueue.sql does for one task, with a plan a third as long. Returns its place, its number, and
+-- Does what enqueue.sql does, for one task, with a plan a third as long. Returns its place, its number, and
 -- whether it is new.
--- $1 to $15: a column of the task each. $16 to $19: its lane: pool, slots, limits as a JSON array, queue. $20: 1 if it
--- fails (22012) where the task is not new or may be capped, because its commit goes along. $21: 1 to insert nothing if a
--- cap may hold for it: a row without a place says so.
+-- $1 to $15: the columns of the task. $16 to $19: its lane: pool, slots, limits as a JSON array, queue. $20: 1
+-- to fail (22012) if the task is not new or may be capped, because its commit is sent along. $21: 1 to insert
+-- nothing if a cap may hold for it. A row without a place then reports this.
 WITH
 found AS MATERIALIZED (
   SELECT no FROM sm.task
@@ -30,7 +30,7 @@ new_ready AS (
   INSERT INTO sm.ready (lane, rank, logical_date, map_index, no, ready_at)
   SELECT lane, rank, logical_date, map_index, no, $9::bigint FROM made WHERE $1::bigint IS NULL
 ),
--- 5: scheduled and not yet due.
+-- State 5: scheduled and not yet due.
 new_idle AS (
   INSERT INTO sm.idle (no, state, lane, rank, logical_date, map_index, due, ready_at)
   SELECT no, 5, lane, rank, logical_date, map_index, $1::bigint, $9::bigint FROM made WHERE $1::bigint IS NOT NULL

@@ -1,4 +1,4 @@
-//! The feed of ends and its consumers. See `migrations/0001_initial/sensors.sql`.
+//! The feed of task events and its consumers. See `migrations/0001_initial/sensors.sql`.
 
 use super::super::error::Outcome;
 use super::super::wire::ask;
@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 pub(super) const FEED: &str = "SELECT seq, no, attempt, at, state, reason, value, message, namespace, workflow, run, task, map_index \
      FROM sm.feed WHERE seq > $1::bigint ORDER BY seq LIMIT $2::bigint";
 pub(super) const LAST: &str = "SELECT feed FROM sm.numbers ORDER BY version DESC LIMIT 1";
-/// Skips those that another transaction is deleting.
+/// Skips events that another transaction is deleting.
 pub(super) const FORGET: &str = "WITH \
      old AS MATERIALIZED (SELECT feed.seq \
        FROM (SELECT seq, at FROM sm.feed WHERE seq > 0 ORDER BY seq LIMIT $3::bigint) first \
@@ -22,7 +22,7 @@ pub(super) const FORGET: &str = "WITH \
        WHERE first.seq <= $1::bigint OR first.at < $2::bigint), \
      gone AS (DELETE FROM sm.feed WHERE seq = ANY (ARRAY(SELECT seq FROM old)) RETURNING 1) \
      SELECT count(*) FROM gone";
-/// Consumers are few.
+/// There are few consumers.
 pub(super) const CONSUMERS: &str =
     "SELECT name, cursor, seen_at, lost, dropped, reader, until FROM sm.consumer ORDER BY name";
 pub(super) const HOLD: &str = "SELECT name, cursor, seen_at, lost, dropped, reader, until FROM sm.consumer WHERE name = $1::text FOR UPDATE";
@@ -53,8 +53,8 @@ impl Db<'_> {
     fn hold_consumer(&mut self, name: &Holder) -> Outcome<Option<Consumer>> {
         let mut rows = self.one(ask!(HOLD, name.as_str()))?;
         if rows.is_empty() {
-            // There is no row to lock. So those that are about to register take turns, and look again: the first of
-            // two readers may have registered the name meanwhile.
+            // There is no row to lock. So readers that are about to register take turns, and look again: the first
+            // of two may have registered the name meanwhile.
             [_, rows] = self.all([ask!(REGISTER), ask!(HOLD, name.as_str())])?;
         }
         rows.iter().map(records::consumer).next().transpose()

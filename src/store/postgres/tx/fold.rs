@@ -1,4 +1,4 @@
-//! The fold: what transactions changed is applied to the counters.
+//! The fold applies the deltas that transactions appended to the counters.
 
 use tokio_postgres::Row;
 
@@ -7,28 +7,28 @@ use super::super::wire::{Statement, ask};
 use super::{Db, Digest, first, row};
 use crate::store::sql::statement::statement;
 
-/// How many deltas one fold takes: it must end within the server's limit for statements.
+/// How many deltas one fold takes. It must end within the server's limit for statements.
 pub(in super::super) const MOST: i64 = 10_000;
 
 pub(in super::super) const FOLD: &str = statement!("fold.sql");
-/// [`FOLD`] of a few deltas of lanes without limits. It returns no row if it is not for them.
+/// [`FOLD`] for a few deltas of lanes without limits. It returns no row if there are others.
 pub(super) const FOLD_FEW: &str = "SELECT count, whole, damage, next_due, is_sure FROM sm._fold_few(false)";
 
-/// Files what changed: see `lane_order` in the schema.
+/// Files what changed. See `lane_order` in the schema.
 pub(super) const FILE: &str = "SELECT sm._file($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[])";
 
-/// What a fold changed, where lanes are filed.
+/// What a fold changed, if lanes are filed.
 #[derive(Debug, Default)]
 pub(in super::super) struct Folded {
     lanes: Vec<Digest>,
     pools: Vec<String>,
     keys: Vec<String>,
-    /// The shares, one array a column: pool and name.
+    /// The shares, with one array per column: pool and name.
     shares: [Vec<String>; 2],
 }
 
 impl Folded {
-    /// Reads it behind what every fold tells; `None` if lanes are not filed.
+    /// Reads it from the columns after those of every fold. Returns `None` if lanes are not filed.
     pub(in super::super) fn read(answer: &Row) -> Outcome<Option<Self>> {
         let Some(lanes) = row::value(answer, 3)? else { return Ok(None) };
         let shares = [row::value(answer, 7)?, row::value(answer, 8)?];
@@ -42,18 +42,17 @@ impl Folded {
     }
 }
 
-/// Returns how many lanes there were after a fold that created some. It counts no further than the given
-/// limit.
+/// Returns how many lanes there were after a fold that created some. It counts only up to the given limit.
 pub(super) fn lanes(answer: &Row) -> Outcome<usize> {
     let lanes: Option<i64> = row::value(answer, 6)?;
     Ok(lanes.and_then(|lanes| usize::try_from(lanes).ok()).unwrap_or(0))
 }
 
-/// Returns whether a fold took all deltas that there were.
+/// Returns whether a fold took all deltas.
 ///
 /// # Errors
 ///
-/// Damage that it found: the transaction must be rolled back.
+/// Returns damage that the fold found: the transaction must be rolled back.
 pub(in super::super) fn is_whole(answer: &Row) -> Outcome<bool> {
     let damaged: Vec<String> = row::value(answer, 2)?;
     if !damaged.is_empty() {

@@ -1,13 +1,13 @@
--- Applies what committed transactions changed to the counters, and forgets it: the deltas with the lowest
--- numbers of transactions first. Returns how many deltas it read, whether these were all, and what is damaged:
--- if anything is, roll back. Then, if lanes are filed: the lanes whose ready tasks changed, the pools that have more open
--- slots, and the keys against which less counts; otherwise NULL. And if it made lanes, how many there are. Then the pools
--- and the names of the shares that it changed, or NULL.
--- $1: how many deltas at most. $2: how many lanes it counts at most.
+-- Adds the deltas of committed transactions to the counters and deletes them, lowest transaction numbers first.
+-- Returns how many deltas it read, whether these were all, and what is damaged. If anything is, roll back.
+-- Then, if lanes are filed, otherwise NULL: the lanes whose ready tasks changed, the pools with more open
+-- slots, and the keys against which less counts. Then the number of lanes, if it made any. Then the pools and
+-- the names of the shares that it changed, or NULL.
+-- $1: the most deltas to read. $2: the most lanes to count.
 WITH
--- Whether a delta exists decides; what the last whole fold saw only bounds the search. It says nothing if it is
--- of another server, from which this schema was restored: then it is ahead of the transaction that wrote it here,
--- or of this server.
+-- A delta counts if its row exists; the snapshot of the last whole fold only bounds the search. That snapshot
+-- is useless if it is from another server, from which this schema was restored. It is then ahead of the
+-- transaction that wrote it here, or of this server.
 last AS MATERIALIZED (
   SELECT no, due, early, many, CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot())
     AND (xmin::text::bigint - txid_snapshot_xmax(seen)) & 4294967295 < 2147483648 THEN seen
@@ -37,7 +37,7 @@ sums AS MATERIALIZED (
     min(pool) AS pool, min(lane_slots) AS lane_slots, min(limits) AS limits, min(queue) AS queue
   FROM gone GROUP BY lane
 ),
--- And the lanes that folds which were not whole have left empty.
+-- Also the lanes that partial folds left empty.
 touched AS MATERIALIZED (
   SELECT * FROM sums
   UNION ALL
@@ -45,8 +45,8 @@ touched AS MATERIALIZED (
   FROM (SELECT DISTINCT digest FROM sm.lane_use WHERE tasks = 0 AND ready = 0) left_empty CROSS JOIN read
   WHERE read.whole AND left_empty.digest NOT IN (SELECT digest FROM sums)
 ),
--- A lane is made again from the needs in its deltas, so one that was removed in between comes back. Only a
--- whole fold has read every cause of what it read: only it may find that a lane is empty, or that one is
+-- A lane is made again from the needs in its deltas, so a lane that was removed in between comes back. Only a
+-- whole fold has read every cause of what it read. So only a whole fold may find that a lane is empty or
 -- missing.
 lanes AS MATERIALIZED (
   SELECT touched.*, coalesce(lane.pool, touched.pool) AS of_pool, coalesce(lane.limits, touched.limits) AS of_limits,
@@ -68,8 +68,9 @@ lanes AS MATERIALIZED (
     SELECT ctid AS at, ready, tasks, ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
     WHERE lane_use.digest = touched.digest ORDER BY version DESC LIMIT 1) was ON true
 ),
--- What became ready alone and stands before the bound is remembered one by one; the bound falls for the rest.
--- Lanes are looked up and grouped, never joined: the server may expect one row, and then it loops over all.
+-- A task that became ready alone and is before the bound is remembered by number; for the others the bound is
+-- lowered. Lanes are looked up and grouped, never joined. If the server expects one row, it joins by looping
+-- over all.
 before AS MATERIALIZED (
   SELECT came.lane AS digest, came.no, came.place,
     cardinality(was.early) + row_number() OVER (PARTITION BY came.lane ORDER BY came.place) AS nth
@@ -109,8 +110,8 @@ lane_uses AS (
     coalesce(bound[4], -9223372036854775808), early
   FROM kept
 ),
--- A counter that comes to 0 is removed. Who gives back proves that its lease is counted, so 0 means that no
--- lease is open.
+-- A counter that reaches 0 is deleted. Slots are given back only for leases that were counted, so 0 means that
+-- no lease is open.
 pools AS MATERIALIZED (
   SELECT back.pool, was.at, was.used - back.slots AS used
   FROM (
@@ -150,7 +151,7 @@ limit_uses AS (
   INSERT INTO sm.limit_use (key, version, used, lanes)
   SELECT key, nextval('sm.version'), used, lanes FROM limits WHERE used <> 0 OR lanes <> 0
 ),
--- A share that is new is stamped, and one that gives back its last slot goes behind those that have waited until now.
+-- A new share is stamped. One that gives back its last slot goes behind those that have waited until now.
 shares AS MATERIALIZED (
   SELECT change.pool, change.share, was.at, coalesce(was.held, 0) - change.slots AS held,
     coalesce(was.lanes, 0) + change.lanes AS lanes, coalesce(was.dither, 0) AS dither,
@@ -179,9 +180,9 @@ share_uses AS (
   INSERT INTO sm.share_use (pool, share, version, held, lanes, stamp, dither)
   SELECT pool, share, nextval('sm.version'), held, lanes, stamp, dither FROM shares WHERE held <> 0 OR lanes <> 0
 ),
--- What was seen on another server is replaced at once, because promotion would copy it. A snapshot does not list
--- the transaction that takes it, which may have had its number for long. So what is noted ends with its number,
--- although later transactions are over: their deltas are gone.
+-- A snapshot of another server is replaced at once, because promotion would copy it. A snapshot does not list
+-- its own transaction, which may have had its number for long. So the recorded snapshot ends at that number,
+-- although later transactions may have ended. That is safe, because their deltas are deleted.
 own AS MATERIALIZED (
   SELECT txid_current() AS xid, txid_current_snapshot() AS seen FROM read
   WHERE read.count > 0 OR EXISTS (SELECT FROM touched) OR (SELECT seen::text FROM last) = '1:1:'

@@ -1,7 +1,8 @@
--- Deletes tasks that ended in one state, with their sensors, earliest first, and returns how many. Rows that somebody else
--- has locked are passed over. Tasks stay while the last change of their sensor waits for a number. With them go heartbeats that were committed after their task was gone: those before
--- the first task.
--- $1: those that ended before this instant; $2: the same for those that were sensors; $3: how many; $4: the state.
+-- Deletes tasks that ended in one state, with their sensors, earliest first, and returns how many. Rows locked
+-- by other transactions are skipped. A task stays while the last change of its sensor waits for a number.
+-- Heartbeats that were committed after their task was deleted are deleted too: those before the first task.
+-- $1: delete those that ended before this instant; $2: the same for those that were sensors; $3: how many; $4:
+-- the state.
 WITH
 old AS MATERIALIZED (
   SELECT idle.no FROM sm.idle

@@ -1,4 +1,4 @@
--- Deletes names that nobody has given to serialize for a day, passing over those that somebody gives now.
+-- Deletes names that no transaction has passed to serialize for a day. Skips names in use right now.
 -- $1: how many.
 DELETE FROM sm.turn WHERE name = ANY (ARRAY(
   SELECT name FROM sm.turn

@@ -1,4 +1,4 @@
-//! Inserting tasks, and finding them.
+//! Inserts and finds tasks.
 
 use std::collections::HashMap;
 
@@ -19,19 +19,19 @@ use crate::store::sql::statement::statement;
 use crate::task::{TaskInsert, TaskRecord};
 use crate::time::Timestamp;
 
-/// The most tasks that one statement inserts: it must end within the server's limit for statements, however
-/// many tasks a caller enqueues.
+/// The most tasks that one statement inserts. It must end within the server's limit for statements, however many
+/// tasks a caller enqueues.
 const PIECE: usize = 10_000;
 
-/// One more task does not go into a statement whose payloads are longer than this together.
+/// Once a statement's payloads are longer than this together, it takes no further task.
 const PIECE_BYTES: usize = 16 << 20;
 
-/// How often tasks are looked for that were neither inserted nor found. One look finds what was committed
-/// meanwhile; another one is needed for a task that was deleted again before it.
+/// How often the store looks for tasks that were neither inserted nor found. One look finds what was committed
+/// meanwhile. Another one is needed for a task that was deleted again before that look.
 const LOOKS: usize = 8;
 
 pub(super) const ENQUEUE: &str = statement!("enqueue.sql");
-/// Inserts one: most of what a short statement costs the server is to set its plan up.
+/// Inserts one task. Most of a short statement's cost is setting up its plan.
 pub(super) const ENQUEUE_ONE: &str = statement!("enqueue_one.sql");
 /// Draws numbers for tasks.
 pub(super) const NUMBERS: &str = "SELECT array_agg(no ORDER BY no) FROM ( \
@@ -39,7 +39,7 @@ pub(super) const NUMBERS: &str = "SELECT array_agg(no ORDER BY no) FROM ( \
 pub(super) const BY_KEY: &str = statement!("tasks_by_key.sql");
 pub(super) const BY_NO: &str = statement!("tasks_by_id.sql");
 
-/// Keys as five arrays.
+/// Keys, with one array per column.
 #[derive(Default)]
 pub(super) struct Keys {
     pub(super) namespaces: Vec<String>,
@@ -59,7 +59,7 @@ impl Keys {
     }
 }
 
-/// Lanes as four arrays.
+/// Lanes, with one array per column.
 #[derive(Default)]
 pub(super) struct Lanes<'k> {
     places: HashMap<&'k LaneKey, i64>,
@@ -69,13 +69,13 @@ pub(super) struct Lanes<'k> {
     pub(super) queues: Vec<Option<String>>,
 }
 
-/// The queue of a lane as it is stored: none at all for the default one.
+/// The queue of a lane as it is stored: `None` for the default one.
 pub(super) fn queue(lane: &LaneKey) -> Option<String> {
     (!lane.queue.is_default()).then(|| lane.queue.as_str().into())
 }
 
 impl<'k> Lanes<'k> {
-    /// Returns the place of a lane, counted from 1.
+    /// Returns the index of a lane, counted from 1.
     pub(super) fn place(&mut self, key: &'k LaneKey) -> Outcome<i64> {
         if let Some(place) = self.places.get(key) {
             return Ok(*place);
@@ -90,23 +90,23 @@ impl<'k> Lanes<'k> {
     }
 }
 
-/// A task of a call, the first with its key.
+/// The first task with its key in a call.
 #[derive(Debug, Clone, Copy)]
 struct Fresh<'t> {
     task: &'t TaskInsert,
-    /// Its place among the distinct tasks of the call.
+    /// Its index among the distinct tasks of the call.
     place: usize,
     /// The number that was drawn for it.
     number: Option<i64>,
 }
 
-/// A task's policy as it is stored: none at all for that of never.
+/// Returns a task's retry policy as it is stored: `None` if it never retries.
 pub(super) fn retry(task: &TaskInsert) -> Outcome<Option<String>> {
     let retries_any = task.retry != RetryPolicy::none();
     Ok(retries_any.then(|| serde_json::to_string(&task.retry)).transpose()?)
 }
 
-/// When a task becomes ready, as far as its enqueueing shows.
+/// When a task becomes ready, as far as the enqueue determines it.
 fn ready_at(task: &TaskInsert) -> i64 {
     task.due.unwrap_or(task.enqueued_at).as_micros()
 }
@@ -138,7 +138,7 @@ fn enqueue_one(task: &TaskInsert, is_last: bool, unless_capped: bool) -> Outcome
     ))
 }
 
-/// Returns the place of each task in the order of keys. The server would sort them more slowly.
+/// Returns each task's index in the order of keys. The server would sort them more slowly.
 fn in_order_of_keys(tasks: &[Fresh<'_>]) -> Vec<i64> {
     let mut sorted: Vec<(&TaskKey, usize)> =
         tasks.iter().enumerate().map(|(at, fresh)| (&fresh.task.key, at)).collect();
@@ -199,7 +199,7 @@ fn enqueue(tasks: &[Fresh<'_>], unless_capped: bool) -> Outcome<Statement> {
     ))
 }
 
-/// Returns the tasks in pieces of at most [`PIECE`] and about [`PIECE_BYTES`].
+/// Splits the tasks into pieces of at most [`PIECE`] tasks and about [`PIECE_BYTES`] bytes.
 fn pieces<'a, 't>(mut tasks: &'a [Fresh<'t>]) -> impl Iterator<Item = &'a [Fresh<'t>]> {
     std::iter::from_fn(move || {
         let mut bytes = 0;
@@ -216,7 +216,7 @@ fn pieces<'a, 't>(mut tasks: &'a [Fresh<'t>]) -> impl Iterator<Item = &'a [Fresh
 }
 
 impl Db<'_> {
-    /// Inserts tasks. With `unless_capped` it inserts none if a cap may hold for one of them, and returns `None`.
+    /// Inserts tasks. With `unless_capped`, it inserts none and returns `None` if one of them may be capped.
     pub(super) fn insert_tasks(
         &mut self,
         tasks: &[TaskInsert],
@@ -260,8 +260,8 @@ impl Db<'_> {
         tasks.iter().map(answer).collect::<Outcome<_>>().map(Some)
     }
 
-    /// Gives tasks that several statements insert their numbers, in the order of the call, and sorts them by
-    /// key. So numbers follow the call, and calls that wait for keys wait in one order.
+    /// Numbers tasks that several statements insert in the order of the call, and then sorts them by key. So numbers
+    /// follow the call, and all calls wait for keys in the same order.
     fn number_in_order(&mut self, tasks: &mut [Fresh<'_>]) -> Outcome<()> {
         let rows = self.one(ask!(NUMBERS, clamp(tasks.len())))?;
         let numbers: Vec<i64> = row::value(first(&rows)?, 0)?;
@@ -272,7 +272,7 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// Inserts distinct tasks, and notes what became of each at its place. Returns false if it inserted none because
+    /// Inserts distinct tasks, and notes the outcome of each at its index. Returns false if it inserted none because
     /// one of them may be capped.
     fn insert_piece(
         &mut self,

@@ -13,7 +13,7 @@ use super::super::wire::{Answer, Flush, Statement, ask};
 use super::{Db, PostgresBackend};
 use crate::error::StoreError;
 
-/// Whether a commit is sent along with the last statement, and what became of it.
+/// Whether a commit is sent along with the last statement, and its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Last {
     /// No commit is sent along.

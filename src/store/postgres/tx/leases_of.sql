@@ -1,5 +1,5 @@
--- The tasks whose leases a holder has, by number, in the columns of tasks_by_id.sql. A range of holders: for
--- one alone the server may rather walk all leases.
+-- Returns the tasks whose leases a holder has, by number, in the columns of tasks_by_id.sql. The holder is
+-- given as a range, because for a single value the server may prefer to walk all leases.
 -- $1: the holder; $2: after this number; $3: how many.
 SELECT task.no, task.namespace, task.workflow, task.run, task.task, task.map_index, task.lane, task.rank,
   task.logical_date, task.priority, lease.state, NULL::bigint AS due, lease.epoch, lease.slots,

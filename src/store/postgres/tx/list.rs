@@ -1,4 +1,4 @@
-//! Walks over the tasks, and counts them by state.
+//! Walks over tasks, and counts of tasks by state.
 
 use tokio_postgres::Row;
 
@@ -12,7 +12,7 @@ use crate::store::sql::codes::{from_task_state, mask};
 use crate::store::sql::statement::{as_one_line, length_as_one_line};
 use crate::task::{TaskQuery, TaskState};
 
-/// Builds the two statements of a walk: one returns every task on it, the other filters. Each begins with
+/// Builds the two statements of a walk: one returns every task on it, the other one filters. Each begins with
 /// `seen`. Its columns are a task's number and a place: `lane`, `a` to `d` and `t` to `v`.
 macro_rules! walk {
     ($($seen:expr),+) => {{
@@ -106,8 +106,8 @@ pub(super) const DUE: [&str; 2] = walk!(
   ORDER BY due, rank, logical_date, map_index, no LIMIT $2::bigint"
 );
 
-/// The lanes that match the filters, from the place's lane on. `is_first` says which one is the place's lane,
-/// where the walk continues behind the place.
+/// The lanes that match the filters, from the place's lane on. `is_first` marks the place's own lane, where the
+/// walk continues after the place.
 macro_rules! wanted_lanes {
     () => {
         "SELECT digest, digest = $14::text::uuid AS is_first FROM sm.lane_now
@@ -253,7 +253,7 @@ struct From {
 }
 
 impl From {
-    /// Begins behind these numbers and texts. `numbers` ends with a task's number.
+    /// Begins after these numbers and texts. `numbers` ends with a task's number.
     fn behind(numbers: [i64; 5], texts: [&str; 3]) -> Self {
         Self { lane: FIRST_LANE.into(), numbers, texts: texts.map(str::to_owned) }
     }
@@ -289,8 +289,8 @@ impl Db<'_> {
                 found.push(TaskId(row::value(row, 0)?));
             }
         }
-        // The last row shows whether the statement read as much as it may. It is returned for that even if it
-        // does not match.
+        // The last row shows whether the statement read as much as it may. It is returned for that purpose even
+        // if it does not match.
         let is_over = match rows.last() {
             None => true,
             Some(last) => found.len() < walk.most && row::whole(last, 2)? < walk.most_read,
@@ -404,8 +404,8 @@ fn params(walk: &TaskWalk<'_>, from: From) -> Vec<Param> {
     params
 }
 
-/// The place behind the task of a row: its number, whether it is wanted, the how manyth it is, and the columns of
-/// `seen`.
+/// Returns the place after a row's task. The row contains its number, whether it is wanted, its position, and the
+/// columns of `seen`.
 fn place(walk: Walk, row: &Row) -> Outcome<Place> {
     let lane = || row::value::<Option<String>>(row, 3).map(Option::unwrap_or_default);
     let number = |at| row::value::<Option<i64>>(row, at).map(Option::unwrap_or_default);

@@ -1,5 +1,5 @@
--- Locks the leases that may have expired, earliest first, then by number. What others hold is passed over.
--- Whether a lease has expired is what still_expired.sql tells.
+-- Locks the leases that may have expired, earliest first, then by number. Rows locked by other transactions are
+-- skipped. still_expired.sql decides whether a lease has expired.
 -- $1: now; $2: how many.
 SELECT no, epoch FROM sm.lease
 WHERE expires_at <= $1::bigint

@@ -1,5 +1,5 @@
--- Locks where each task stands, in order of numbers, and returns the numbers of those that are locked. Those
--- that somebody else has locked are passed over.
+-- Locks each task's row in ready, lease or idle, in order of numbers, and returns the numbers of the locked
+-- tasks. Rows locked by other transactions are skipped.
 -- $1: numbers, each once.
 WITH
 given AS MATERIALIZED (SELECT no FROM unnest($1::bigint[]) given (no) ORDER BY no),

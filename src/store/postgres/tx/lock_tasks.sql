@@ -1,5 +1,5 @@
--- Locks where each task stands, in order of numbers, and returns the numbers of those that are locked. A task
--- that moved meanwhile is not among them: look again.
+-- Locks each task's row in ready, lease or idle, in order of numbers, and returns the numbers of the locked
+-- tasks. A task that moved meanwhile is missing: look again.
 -- $1: numbers, each once.
 WITH
 given AS MATERIALIZED (SELECT no FROM unnest($1::bigint[]) given (no) ORDER BY no),

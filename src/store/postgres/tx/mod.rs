@@ -43,42 +43,41 @@ use crate::store::TxMode;
 
 /// The store's operations inside a transaction.
 ///
-/// A [`super::PostgresStore`] makes it for its own transactions; [`super::attach`] makes it for one of the
-/// host's.
+/// A [`super::PostgresStore`] creates it for its own transactions; [`super::attach`] creates it for a host's.
 ///
-/// After an operation failed at the server or read what it cannot, every further one is refused: roll the
-/// transaction back.
+/// After an operation failed at the server or read a damaged row, every further one is refused: roll the transaction
+/// back.
 pub(in crate::store) struct PostgresBackend<'w> {
     db: Db<'w>,
     mode: TxMode,
-    /// Whether every operation so far did all of its work or none.
+    /// Whether every operation so far did all or none of its work.
     is_whole: bool,
 }
 
-/// What operations work on.
+/// The state that operations work on.
 struct Db<'w> {
     wire: Box<dyn Wire + 'w>,
     touch: Touch,
     /// Whether this is the store's own transaction.
     is_own: bool,
-    /// Whether it gives numbers to changes of sensors at once when it notes them.
+    /// Whether it numbers changes of sensors at once when it appends them.
     numbers: bool,
-    /// How many of them it noted without.
+    /// How many changes it appended without a number.
     unnumbered: usize,
-    /// How many of the names that are no longer used it forgets before it commits.
+    /// How many unused names it deletes before it commits.
     old_names: i64,
     /// Whether the store's own transaction has the tick lock. It then waits only briefly for anything else.
     hurries: bool,
-    /// Whether its caller may rely on something that a tick's commit does not wait for.
+    /// Whether its caller may rely on something whose flush a tick's commit does not wait for.
     hands_out: bool,
-    /// Whether it found that another transaction had done what its caller asked for. Its commit may not be flushed.
+    /// Whether another transaction had already done what its caller asked for. That one's commit may not be flushed.
     repeats: bool,
-    /// The level of a host's transaction, once it was asked.
+    /// Whether a host's transaction is `READ COMMITTED`, once the server was asked.
     is_read_committed: Option<bool>,
     telling: Box<Telling>,
     habits: Arc<Habits>,
     last: last::Last,
-    /// The needs that a digest stands for never change.
+    /// The needs that a digest identifies never change.
     lanes: HashMap<Digest, LaneKey>,
     names: row::Names,
     reaches: tick::Reaches,
@@ -116,14 +115,14 @@ impl<'w> PostgresBackend<'w> {
         Self { db, mode, is_whole: true }
     }
 
-    /// The same, in the store's own transaction.
+    /// Creates it for the store's own transaction.
     pub(super) fn own(mut self, habits: &Arc<Habits>) -> Self {
         (self.db.is_own, self.db.habits) = (true, Arc::clone(habits));
         self
     }
 
-    /// Does what others may have to wait for, before the transaction commits and waits for nothing more: forgets names,
-    /// and numbers what it noted. From then on until it ends, no other transaction assigns numbers.
+    /// Does what may make other transactions wait, right before the commit: deletes names, and numbers what it
+    /// appended. From then on until it ends, no other transaction assigns numbers.
     pub(super) fn conclude(&mut self) -> StoreResult<()> {
         if self.is_over() {
             return Ok(());
@@ -132,26 +131,26 @@ impl<'w> PostgresBackend<'w> {
         if old_names > 0 {
             self.run(Touch::Writes, |db| db.one(ask!(retention::FORGET_NAMES, old_names)))?;
         }
-        // A tick's commit is seen before it is flushed: followers keep the numbers that they read, and a crash would
-        // give them to other changes. So a transaction that ticked leaves its changes to others.
+        // A tick's commit is visible before it is flushed. Followers keep the numbers that they read, and after a
+        // crash other changes would get the same ones. So a transaction that ticked leaves its changes to others.
         if noted > 0 && !self.db.reaches.holds_lock {
             self.run(Touch::Writes, |db| db.number_changes(noted.saturating_add(numbers::OTHERS)))?;
         }
-        // The commit of a transaction that writes nothing waits for no flush. With the record it does.
+        // A commit of a transaction that wrote nothing does not wait for a flush. With the record it does.
         if self.db.repeats && !self.db.reaches.holds_lock {
             self.run(Touch::Writes, |db| db.one(ask!(tick_lock::FLUSH)))?;
         }
         Ok(())
     }
 
-    /// The same, giving numbers at once to what it notes.
+    /// Numbers changes at once when it appends them.
     pub(super) fn numbering(mut self) -> Self {
         self.db.numbers = true;
         self
     }
 
-    /// Returns whether each statement sees what was committed before it. A host may have chosen a level at
-    /// which all see what the first one saw.
+    /// Returns whether each statement sees what was committed before it. A host may have chosen an isolation level at
+    /// which all statements see the first one's snapshot.
     pub(in crate::store) fn is_read_committed(&mut self) -> StoreResult<bool> {
         self.read(Db::is_read_committed)
     }
@@ -177,12 +176,12 @@ impl<'w> PostgresBackend<'w> {
         })
     }
 
-    /// Returns whether the commit is to be followed by a flush: one of a tick waits for none.
+    /// Returns whether a flush must follow the commit, because a tick's commit does not wait for one.
     pub(super) fn flushes_after(&self) -> bool {
         self.db.reaches.holds_lock && self.db.hands_out
     }
 
-    /// [`Self::write`] for what a tick does: it changes counters, and appends nothing that is to be folded.
+    /// Like [`Self::write`] for ticks, which change counters and append no deltas.
     fn tick<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
         self.check_writes()?;
         self.run(Touch::Writes, work)
@@ -200,7 +199,7 @@ impl<'w> PostgresBackend<'w> {
         Err(StoreError::new(StoreErrorKind::ReadOnly, text))
     }
 
-    /// [`Self::write`] of what must not wait for a host.
+    /// Like [`Self::write`], for work that must not wait for a host.
     fn renew<T>(&mut self, work: impl FnOnce(&mut Db<'w>) -> Outcome<T>) -> StoreResult<T> {
         self.check_writes()?;
         self.db.hands_out = true;
@@ -231,7 +230,7 @@ impl Db<'_> {
         self.all_and(statements, |wire, batch, touch| wire.send(batch, touch))
     }
 
-    /// [`Self::all`], sent in this way.
+    /// Like [`Self::all`], but sends with `send`.
     fn all_and<const N: usize>(
         &mut self,
         statements: [Statement; N],
@@ -252,8 +251,8 @@ impl Db<'_> {
         })
     }
 
-    /// Runs a statement that changes what ticks plan with, while there is no tick. The lock is asked for each
-    /// time. `wakes` says whether it may end what refuses lanes.
+    /// Runs a statement that changes definitions that ticks plan with, while no tick runs. Takes the lock each time.
+    /// `wakes` says whether lanes that are refused may have to be looked at again.
     fn define(&mut self, statement: Statement, wakes: bool) -> Outcome<Answer> {
         let (lock, wake) =
             (ask!(tick_lock::DEFINE), ask!(if wakes { tick::filed::WAKE_ALL } else { "SELECT" }));
@@ -266,9 +265,9 @@ impl Db<'_> {
         Ok(answer)
     }
 
-    /// Takes the lock of [`Self::define`], for what is read before it changes.
+    /// Takes the lock of [`Self::define`], before definitions are read and then changed.
     fn lock_definitions(&mut self) -> Outcome<()> {
-        // What follows is the definition itself, which is not run again if it is cancelled.
+        // The definition itself follows. It is not run again if it is cancelled.
         let hurries = self.hurries;
         self.define(ask!("SELECT"), false)?;
         self.hurries = hurries;
@@ -289,8 +288,8 @@ impl Db<'_> {
         Ok(is_read_committed)
     }
 
-    /// What it means that statements failed. Who holds the tick lock and meets a locked row gives way: the
-    /// transaction is rolled back and run again.
+    /// Converts the failure of statements. A transaction that holds the tick lock and meets a locked row gives way: it
+    /// is rolled back and runs again.
     fn hurried(&self, failure: Failure) -> Fault {
         match failure {
             Failure::Refused(error) if self.hurries && error.kind() == StoreErrorKind::Busy => {

@@ -1,12 +1,12 @@
--- Moves tasks, each if it still has this epoch and stands in one of these states. Whoever locks a task's row
--- first moves it: the row is gone for the next one, at every isolation level. What the task held comes back
--- through deltas, one a lane, computed from the rows that were deleted. Returns the places of the moves that
--- were made, counted from 1, and whether the feed tells of any.
+-- Moves tasks, each if it still has this epoch and is in one of these states. The first transaction to lock a
+-- task's row moves it. The row is then gone for the others, at every isolation level. What the task held is
+-- given back through deltas, one per lane, computed from the deleted rows. Returns the places of the moves that
+-- were made, counted from 1, and whether the feed reports any of them.
 -- $1 to $14, of each move: number, epoch, states as bits, new state, due, 1 if it may keep its slots, attempts
--- to forgive, leases lost or NULL, ended at or NULL, the state that it finished in or NULL, message, value, when it
--- happens if it has no end, why a sensor ended or NULL.
--- A call whose tasks may stand in several tables has locked them before: here the rows of each table are
--- locked in order, one table after the other.
+-- to forgive, leases lost or NULL, ended at or NULL, the state that it finished in or NULL, message, value,
+-- when it happens if it has no end, why a sensor ended or NULL.
+-- If the tasks may be in several tables, the call must have locked them before. This statement locks the rows
+-- of each table in order, one table after the other.
 WITH
 given AS MATERIALIZED (
   SELECT * FROM unnest(
@@ -72,8 +72,8 @@ was AS MATERIALIZED (
     queued_at, first_started_at, started_at, ended_at, NULL
   FROM readied
 ),
--- Of several moves of one task the first counts that its state allows. What is ready and keeps its slots stands in
--- idle, as what waits for an instant.
+-- Of several moves of one task, the first one that its state allows counts. A ready task that keeps its slots
+-- is in idle, like a task that waits for an instant.
 hit AS MATERIALIZED (
   SELECT DISTINCT ON (was.no)
     given.place, was.no, was.epoch, was.lane, was.state AS was,
@@ -92,8 +92,8 @@ hit AS MATERIALIZED (
   JOIN given ON given.no = was.no AND given.epoch = was.epoch AND (given.allowed >> was.state::int) & 1 = 1
   ORDER BY was.no, given.place
 ),
--- With their place in admission and their needs, where these are written down. Joined once and by the index
--- alone: a join of two parts that are guessed to be short may be quadratic.
+-- Adds their place in admission and their needs, for the rows that need them. Joined once and only by the
+-- index: joining two parts that the server guesses to be short may be quadratic.
 placed AS MATERIALIZED (
   SELECT hit.*, task.rank, task.logical_date, task.map_index, task.pool, task.slots, task.limits, task.queue
   FROM hit
@@ -125,8 +125,8 @@ to_idle AS (
   FROM placed
   WHERE state <> 0
 ),
--- Attempts that did not succeed, or none, or all, as the task says. Those of the latest 16 grants stay. Of one epoch the
--- first is kept. A text is not cut within what stands for one character.
+-- Keeps attempts that did not succeed, or none, or all, as the task says, of the latest 16 grants. For each
+-- epoch the first is kept. A text is not cut in the middle of an escape for one character.
 past AS MATERIALIZED (
   SELECT hit.*, task.queue
   FROM hit
@@ -152,7 +152,7 @@ old_attempts AS (
       SELECT ctid AS at FROM sm.attempt WHERE attempt.no = past.no AND attempt.epoch <= past.epoch - 16 OFFSET 0
     ) old))
 ),
--- What the feed tells.
+-- The events for the feed.
 told AS (
   INSERT INTO sm.feed_inbox (no, attempt, at, state, reason, map_index, namespace, workflow, run, task, value, message)
   SELECT hit.no, hit.attempt, hit.happened_at, CASE hit.state WHEN 5 THEN 0 ELSE hit.state END, hit.reason,
@@ -167,8 +167,8 @@ told AS (
   ORDER BY hit.place
   RETURNING 1
 ),
--- A task that had ended counts again. Its lane may be gone, so the delta names the needs, and a fresh number: the task's own
--- may be that of a lane which it made and left by a change.
+-- A task that had ended counts again. Its lane may have been deleted, so the delta contains the needs and a new
+-- number. The task's own number may be that of a lane which it created and then left by a change.
 appended AS (
   INSERT INTO sm.delta (
     lane, ready, tasks, slots, leases, came, rank, logical_date, map_index, no, due, first, pool, lane_slots,

@@ -1,5 +1,6 @@
--- The earliest expiry of all leases, beats included, but no later than a cancel's deadline. Of the leases that are looked at first, 1,000 are looked
--- at; if all of them last longer than the next one seems to, this is when that one is looked at.
+-- Returns the earliest expiry of all leases, including beats, capped by a cancel's deadline. Reads the first
+-- 1,000 leases. If all of them last longer than the stored expiry of the next one, returns that stored expiry,
+-- as the instant at which to look at that lease.
 WITH
 first AS MATERIALIZED (SELECT no, epoch, expires_at, cancel_at FROM sm.lease ORDER BY expires_at, no LIMIT 1000)
 SELECT least(

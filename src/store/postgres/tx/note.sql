@@ -1,6 +1,6 @@
--- Writes what holders say about their work, each if the task still has a lease of this epoch that nobody ends right now.
--- A renewal locks leases in the same way, so the note is there before the lease can end. Returns the numbers and epochs of what was
--- written.
+-- Writes holders' notes about their work, each if the task still has a lease of this epoch that no one is
+-- ending. It locks leases as a renewal does, so the note is stored before the lease can end. Returns the
+-- numbers and epochs of the written notes.
 -- $1 to $4, of each note: number, epoch, instant, text. Each lease once.
 INSERT INTO sm.note (no, epoch, at, text)
 SELECT given.no, given.epoch, given.at, given.text

@@ -1,4 +1,4 @@
-//! Which news a transaction brings. If it announces them itself, a `NOTIFY` goes along with what is asked.
+//! The news that a transaction brings. If it announces them itself, a `NOTIFY` is sent along with its statements.
 
 use super::super::error::Outcome;
 use super::super::news::{Channel, News, NewsSet};
@@ -11,27 +11,26 @@ use crate::task::{TaskInsert, TaskState};
 
 const NOTIFY: &str = "SELECT pg_notify($1::text, $2::text)";
 
-/// What is announced to others when the transaction commits: each once.
+/// The news to announce when the transaction commits, each once.
 pub(super) struct Telling {
-    /// Where the transaction itself announces its news, if it does.
+    /// The channel if the transaction itself announces its news.
     channel: Option<Channel>,
     announced: NewsSet,
-    /// Goes with the next statements.
+    /// Sent along with the next statements.
     next: NewsSet,
-    /// What was brought.
+    /// The news that the transaction brought.
     brought: NewsSet,
 }
 
 impl Telling {
-    /// Announces on this channel, or leaves that to others if it is `None`.
+    /// Announces on this channel. With `None`, leaves that to others.
     pub(super) fn on(channel: Option<Channel>) -> Self {
         let none = NewsSet::NONE;
         Self { channel, announced: none, next: none, brought: none }
     }
 
-    /// Returns the `NOTIFY` that goes with the next statements, unless the transaction has sent it already. A
-    /// host may have rolled back to a savepoint since, so there it is sent each time: the server drops what it
-    /// has.
+    /// Returns the `NOTIFY` for the next statements, unless the transaction has sent it already. A host may have
+    /// rolled back to a savepoint since, so in a host's transaction it is sent each time. The server drops duplicates.
     pub(super) fn take(&mut self) -> Option<Statement> {
         let next = std::mem::take(&mut self.next);
         let is_host = self.channel.as_ref().is_some_and(|channel| channel.from.is_none());
@@ -43,8 +42,8 @@ impl Telling {
 }
 
 impl Telling {
-    /// Notes whether what was asked appended to the feed. Where a `NOTIFY` goes along with what is asked, it said so
-    /// before there was an answer.
+    /// Notes whether the statements appended to the feed. A `NOTIFY` that was sent along announced this before the
+    /// result was known.
     pub(super) fn told(&mut self, is_told: bool) {
         if is_told {
             self.brought = self.brought.and(News::Events);
@@ -53,20 +52,20 @@ impl Telling {
 }
 
 impl<'w> PostgresBackend<'w> {
-    /// Sends no `NOTIFY` with what is asked from now on: for a host that prepares its transaction for a
-    /// two-phase commit, which the server refuses after one. Others then see at their next tick what changed.
+    /// Sends no `NOTIFY` from now on, for a host that prepares its transaction for a two-phase commit. The server
+    /// refuses that after a `NOTIFY`. Others then see the change at their next tick.
     #[must_use]
     pub(in crate::store::postgres) fn without_notify(mut self) -> Self {
         self.db.telling.channel = None;
         self
     }
 
-    /// Returns what its commit brings.
+    /// Returns the news that its commit brings.
     pub(in crate::store::postgres) fn news(&self) -> NewsSet {
         self.db.telling.brought
     }
 
-    /// [`Self::write`], announced to others if it asks the server anything.
+    /// Like [`Self::write`], and announces the news to others if anything is sent to the server.
     pub(super) fn tell<T>(
         &mut self,
         news: News,
@@ -75,8 +74,8 @@ impl<'w> PostgresBackend<'w> {
         self.tell_of(news.into(), work, |_| news.into())
     }
 
-    /// [`Self::write`] that may bring these news; the response says which it brought. A `NOTIFY` in the
-    /// transaction is sent along, before there is a response.
+    /// Like [`Self::write`] for work that may bring these news. Its result says which it brought. A `NOTIFY` in the
+    /// transaction is sent along, before the result is known.
     pub(super) fn tell_of<T>(
         &mut self,
         may_bring: NewsSet,
@@ -85,13 +84,13 @@ impl<'w> PostgresBackend<'w> {
     ) -> StoreResult<T> {
         self.db.telling.next = may_bring;
         let done = self.write(work);
-        // It asked the server nothing.
+        // Nothing was sent to the server.
         let is_left = !may_bring.is_empty() && self.db.telling.next == may_bring;
         self.db.telling.next = NewsSet::NONE;
         if let (Ok(answer), false) = (&done, is_left) {
             self.db.telling.brought = self.db.telling.brought.and(brought(answer));
         }
-        // A commit that went along may have taken effect.
+        // A commit that was sent along may have taken effect.
         if let Err(error) = &done
             && error.kind() == StoreErrorKind::Indeterminate
         {
@@ -101,7 +100,7 @@ impl<'w> PostgresBackend<'w> {
     }
 }
 
-/// Returns what a task brings that was not there before: nothing before it is due.
+/// Returns the news of a new task. It brings none before it is due.
 pub(super) fn of_insert(task: &TaskInsert) -> NewsSet {
     match task.due {
         None => NewsSet::ready_in(&task.lane.queue, &task.lane.pool),
@@ -114,24 +113,24 @@ pub(super) fn of_inserted(tasks: &[TaskInsert], answers: &[Inserted]) -> NewsSet
     new.map(|(task, _)| of_insert(task)).collect()
 }
 
-/// Returns what it brings that a task does not wait in this state any more: slots that were kept free for one that was
-/// ready.
+/// Returns the news of a task leaving this waiting state. If it was ready, slots that were kept free for it are
+/// available.
 pub(super) fn of_leaving(from: TaskState) -> NewsSet {
     if from == TaskState::Scheduled { News::Capacity.into() } else { NewsSet::NONE }
 }
 
-/// Returns what a change of a waiting task brings. It may have been ready before, and slots kept free for it.
+/// Returns the news of a change to a waiting task. If it was ready, slots were kept free for it.
 pub(super) fn of_change(change: &Change) -> NewsSet {
     of_insert(&change.to).and(of_leaving(change.from))
 }
 
-/// Returns what a move brings: slots if it may have held some, and the task itself if it is ready.
+/// Returns the news of a move: slots if the task may have held some, and the task itself if it is ready.
 pub(super) fn of_move(change: &Move) -> NewsSet {
     let is_ready = change.to == TaskState::Scheduled && change.due.is_none();
-    // A lease counts against limits, also if its slots are kept.
+    // A lease counts against limits even if its slots are kept.
     let gives_back = match change.from {
         TaskState::Queued | TaskState::Running => true,
-        // What is ready may have kept slots, too.
+        // Ready tasks may have kept slots, too.
         TaskState::Sensing | TaskState::Scheduled => !change.keeps_slots,
         _ => false,
     };

@@ -1,3 +1,3 @@
--- Whether there are names that nobody has given to serialize for a day.
+-- Returns whether there are names that no transaction has passed to serialize for a day.
 SELECT EXISTS (
   SELECT FROM sm.turn WHERE at < (SELECT ((extract(epoch FROM clock_timestamp()) - 86400) * 1000000)::bigint))

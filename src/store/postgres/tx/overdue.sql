@@ -1,5 +1,6 @@
--- The tasks that promotion would make ready if nobody had locked any, in its order, and what comes after them.
--- $1: now. $2: how many at most.
+-- Returns the tasks that promotion would make ready if no row were locked, in its order, and what comes after
+-- them.
+-- $1: now. $2: the most tasks.
 WITH last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
 from_due AS MATERIALIZED (SELECT least(last.due, (SELECT min(due) FROM sm.unfolded)) AS due FROM last),
 early AS MATERIALIZED (

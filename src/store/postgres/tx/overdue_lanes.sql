@@ -1,3 +1,3 @@
--- The needs of these lanes, whether or not they are folded.
+-- Returns the needs of these lanes, folded or not.
 -- $1: digests.
 SELECT digest, no, pool, slots, limits, queue FROM sm.lane_now WHERE digest = ANY ($1::uuid[])

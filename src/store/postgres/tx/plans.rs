@@ -1,4 +1,4 @@
-//! How PostgreSQL runs the statements that run all the time: through an index, and without sorting a table.
+//! How PostgreSQL runs the frequent statements: through an index, and without sorting a table.
 
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
@@ -147,9 +147,9 @@ const HOT: &[(&str, &str)] = &[
     ("page of places, filtered", run::statements::PAGE_PLACES.filtered),
 ];
 
-/// Sort what was asked, and nothing else: the tasks, sensors, shards and runs that one call changes, the deltas
-/// of one fold, and what is summed by pool or key. A page of active runs sorts the places of those that started
-/// before its window, which have no order, and keeps as many of them as the page has room for.
+/// These sort only what was asked for: the tasks, sensors, shards and runs that one call changes, the deltas of one
+/// fold, and sums by pool or key. A page of active runs sorts the places of those that started before its window,
+/// which have no order, and keeps one page of them.
 const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "pause",
     "resume",
@@ -215,8 +215,8 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
     "page of places, filtered",
 ];
 
-/// Compare each row with all elements of an array: the statuses and workflows of a filter, the lanes that a
-/// page asks for, the queues that a tick serves, and those that are capped.
+/// These compare each row with all elements of an array: the statuses and workflows of a filter, the lanes of a
+/// page, the queues that a tick serves, and the capped queues.
 const COMPARE_WITH_FEW: &[&str] = &[", filtered", "bounds", "lanes", "hold caps"];
 
 pub(super) fn server() -> String {
@@ -236,14 +236,14 @@ async fn connect(schema: &Schema) -> Client {
     client
 }
 
-/// Sets what a store sets, but that it may write.
+/// Applies a store's settings, but allows writes.
 pub(super) async fn set(client: &Client, schema: &Schema) {
     let options = PostgresOptions::new().schema(schema.clone());
     client.batch_execute(&options.session()).await.unwrap();
     client.batch_execute("SET default_transaction_read_only = off").await.unwrap();
 }
 
-/// The plan that is made once and kept.
+/// Returns the plan that is made once and kept.
 async fn plan(client: &Client, schema: &Schema, sql: &str) -> Vec<String> {
     let most = (1..40).rev().find(|n| sql.contains(&format!("${n}"))).unwrap_or(0);
     let nulls = vec!["NULL"; most].join(", ");
@@ -254,8 +254,8 @@ async fn plan(client: &Client, schema: &Schema, sql: &str) -> Vec<String> {
     lines.iter().map(|line| line.get(0)).collect()
 }
 
-/// Tables of one row, or of a handful; the leases, whose slots are summed; the lanes, which a tick looks
-/// through; the live admitters. Of what shares hold, one row is looked for, to see whether there is any.
+/// Tables with only a few rows, the leases (a sum of slots), the lanes (which a tick goes through), and the live
+/// admitters. Of what shares hold, a single row is read, to see whether there is any.
 fn is_small(step: &str) -> bool {
     let table = step.trim_start_matches("Seq Scan on ").split(' ').next();
     table.is_some_and(|table| {
@@ -268,17 +268,16 @@ pub(super) fn complaint(name: &str, step: &str) -> Option<String> {
     let scans = step.starts_with("Seq Scan on") && !is_small(step);
     let is_sort = step == "Sort" || step.starts_with("Incremental Sort");
     let sorts = is_sort && !SORT_WHAT_WAS_ASKED.contains(&name);
-    // Only a search of an index looks an element of an array up.
+    // Only an index search looks up the elements of an array.
     let compares = step.starts_with("Filter:") && step.contains("= ANY ($");
     let compares = compares && !COMPARE_WITH_FEW.iter().any(|few| name.ends_with(few));
-    // A key that is compared here, and not looked up, is compared with that of each row.
+    // A key compared here is compared with every row's key, and not looked up.
     let joined = step.strip_prefix("Join Filter:").into_iter().flat_map(|filter| filter.split(" = ").skip(1));
     let loops = joined.into_iter().any(|key| key.starts_with(char::is_alphabetic) && key.contains('.'));
     (scans || sorts || compares || loops).then(|| format!("{name}: {step}"))
 }
 
-/// Indexes that hold only what is asked for, or that of a table which is read whole; no condition is needed
-/// there.
+/// Indexes that contain only what is asked for, and indexes of tables that are read whole. They need no condition.
 const READ_WHOLE: &[&str] = &[
     "tick_pkey",
     "lane_pkey",
@@ -287,7 +286,7 @@ const READ_WHOLE: &[&str] = &[
     "lane_use_empty",
     "lease_expiry",
     "idle_sensing",
-    // What is ready with slots that it kept: no more tasks than slots.
+    // Ready tasks that kept their slots. There are no more of them than slots.
     "idle_keeping",
     "pool_pkey",
     "task_limit_pkey",
@@ -295,7 +294,7 @@ const READ_WHOLE: &[&str] = &[
     "sensor_inbox_pkey",
     "sensor_inbox_deleted",
     "feed_inbox_pkey",
-    // Consumers are few.
+    // There are few consumers.
     "consumer_pkey",
     "run_beat_pkey",
     "numbers_pkey",
@@ -308,17 +307,17 @@ const READ_WHOLE: &[&str] = &[
     "pause_pkey",
     // The earliest mark that ends on its own.
     "lane_order_next",
-    // One row, in versions.
+    // One row, in several versions.
     "share_clock_pkey",
-    // One row is looked for, to see whether there is any.
+    // One row is read, to see whether there is any.
     "share_use_pkey",
-    // All caps, and whether there is one.
+    // All caps, or whether there is one.
     "cap_pkey",
-    // The latest token of all.
+    // The latest token overall.
     "rate_use_at",
 ];
 
-/// The scan of an index from end to end, which is no better than that of its table.
+/// Index scans from end to end, which are no better than scans of the table.
 pub(super) fn scans_whole_index(steps: &[String]) -> impl Iterator<Item = String> + '_ {
     steps.iter().enumerate().filter_map(|(at, step)| {
         let index = step.split_once(" using ")?.1.split(' ').next()?;
@@ -359,7 +358,7 @@ fn every_hot_statement_uses_an_index_and_sorts_no_table() {
     });
 }
 
-/// Many rows of every kind, with which the tests of all that is sent look at plans, too.
+/// Many rows of every kind. The tests of all sent statements also look at plans with these.
 const FILL: &str = include_str!("../../../../tests/postgres_plans/fill.sql");
 
 const EMPTY: &str = "DELETE FROM sm.task; DELETE FROM sm.ready; DELETE FROM sm.lease; DELETE FROM sm.idle; DELETE FROM sm.delta;
@@ -369,7 +368,7 @@ const EMPTY: &str = "DELETE FROM sm.task; DELETE FROM sm.ready; DELETE FROM sm.l
     DELETE FROM sm.feed; DELETE FROM sm.feed_inbox; DELETE FROM sm.consumer; DELETE FROM sm.worker; DELETE FROM sm.shard; DELETE FROM sm.namespace;
     DELETE FROM sm.level; DELETE FROM sm.run; DELETE FROM sm.attempt; DELETE FROM sm.note";
 
-/// Statistics may be of a moment when almost everything waited, or nothing did.
+/// Statistics may date from a moment when almost everything, or nothing, waited.
 #[test]
 fn statistics_change_no_plan() {
     on("full", async |client, schema| {
@@ -413,7 +412,7 @@ fn candidates_are_read_from_the_index_from_the_place_they_continue_at() {
     });
 }
 
-/// What a window reads is bounded by indexes on every side.
+/// Indexes bound what a window reads on every side.
 #[test]
 fn active_runs_are_read_by_ranges_alone() {
     on("ranges", async |client, schema| {
@@ -441,8 +440,8 @@ fn active_runs_are_read_by_ranges_alone() {
     });
 }
 
-/// How many rows of this table the steps of a plan read, those they refused included, and how often it was
-/// searched. The server tells the rows of a search on the average, rounded.
+/// Returns how many rows of this table a plan's steps read, including those that they refused, and how often they
+/// searched it. The server reports rows per search as a rounded average.
 fn rows_read(step: &serde_json::Value, table: &str) -> (i64, i64) {
     let number = |field: &str| step[field].as_i64().unwrap_or(0);
     let loops = if step["Relation Name"] == table { number("Actual Loops") } else { 0 };
@@ -451,7 +450,7 @@ fn rows_read(step: &serde_json::Value, table: &str) -> (i64, i64) {
     below.fold(own, |sum, more| (sum.0 + more.0, sum.1 + more.1))
 }
 
-/// On runs of all lengths, every fifth of them open.
+/// Runs of all lengths, every fifth of them open.
 #[test]
 fn a_window_reads_the_rows_that_it_answers() {
     on("window", async |client, schema| {
@@ -495,7 +494,7 @@ fn a_window_reads_the_rows_that_it_answers() {
     });
 }
 
-/// How many rows all steps of a plan read, compared and passed on.
+/// Returns how many rows all steps of a plan read, compared and passed on.
 fn rows_handled(step: &serde_json::Value) -> f64 {
     let number = |field: &str| step[field].as_f64().unwrap_or(0.0);
     let removed = number("Rows Removed by Join Filter") + number("Rows Removed by Filter");
@@ -503,7 +502,7 @@ fn rows_handled(step: &serde_json::Value) -> f64 {
     own + step["Plans"].as_array().into_iter().flatten().map(rows_handled).sum::<f64>()
 }
 
-/// As many lanes as tasks, all of which are early: each by the plan that was made while the tables were empty.
+/// As many lanes as tasks, and all tasks early, with plans made while the tables were empty.
 #[test]
 fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
     on("linear", async |client, schema| {
@@ -571,7 +570,7 @@ fn what_a_tick_does_grows_in_proportion_to_its_tasks_and_lanes() {
     });
 }
 
-/// By the plans that were made while the tables were empty, as a new store's are.
+/// With plans made while the tables were empty, as in a new store.
 #[test]
 fn what_changes_runs_grows_in_proportion_to_them() {
     on("runs", async |client, schema| {
@@ -633,7 +632,8 @@ fn what_changes_runs_grows_in_proportion_to_them() {
     });
 }
 
-/// A host's transaction may run with little memory for hashes, and the server plans it for the sizes that it finds.
+/// A host's transaction may have little memory for hashes, and the server plans it for the table sizes that it
+/// finds.
 #[test]
 fn a_renewal_grows_in_proportion_to_its_leases_with_little_memory() {
     on("memory", async |client, schema| {

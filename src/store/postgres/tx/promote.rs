@@ -1,4 +1,4 @@
-//! Promotion: tasks whose instant has come become ready, earliest first.
+//! Promotion: tasks that became due become ready, earliest first.
 
 use std::collections::HashMap;
 
@@ -12,16 +12,16 @@ use crate::store::sql::row::{instant, map_index};
 use crate::store::sql::statement::statement;
 use crate::time::Timestamp;
 
-/// Does nothing for a tick that was noted. A tick for which nothing is due writes nothing.
+/// Does nothing if the tick was already recorded. Writes nothing if nothing is due.
 pub(super) const PROMOTE: &str = statement!("promote.sql");
 pub(super) const OVERDUE: &str = statement!("overdue.sql");
 pub(super) const OVERDUE_LANES: &str = statement!("overdue_lanes.sql");
 
 impl Db<'_> {
-    /// Returns what promotion would make ready, in one round trip, and in a second one if that is anything.
+    /// Returns what promotion would make ready. Needs a second round trip if that is anything.
     pub(super) fn overdue(&mut self, promote: Promote) -> Outcome<Overdue> {
         let now = promote.now.as_micros();
-        // One more than it may be: what is due next.
+        // One more than allowed: it is the next one due.
         let most = clamp(promote.limit).saturating_add(1);
         let [mut rows, next_due] = self.all([ask!(OVERDUE, now, most), ask!(tick::NEXT_DUE, Some(now))])?;
         let mut due: Option<i64> = row::value(first(&next_due)?, 1)?;
@@ -45,8 +45,8 @@ impl Db<'_> {
         }
         found.lanes.sort_unstable_by_key(|lane| lane.id);
         for (row, lane) in rows.iter().zip(lanes) {
-            // At a level at which each statement sees what was committed before it, the last task of a lane may
-            // be gone by then, and the lane with it.
+            // If each statement sees what was committed before it, the lane may be gone by then, together
+            // with its last task.
             let Some(id) = numbers.get(&lane) else { continue };
             let order = OrderKey::new(
                 row::value(row, 1)?,

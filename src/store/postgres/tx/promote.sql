@@ -1,10 +1,9 @@
--- Makes tasks ready whose instant has come, the earliest first, then in the order of admission. Returns how many, and,
--- if lanes are filed, the lanes of these.
--- A row that somebody else has locked is passed over, and remembered by its number.
--- $1: now. $2: how many at most.
+-- Makes overdue tasks ready, earliest first, then in the order of admission. Returns how many, and, if lanes
+-- are filed, their lanes. A row locked by another transaction is skipped, and its number is remembered.
+-- $1: now. $2: the most tasks.
 WITH
 last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
--- Kept whatever the clock of this tick says: the bound may be past them.
+-- Kept regardless of this tick's clock: the bound may be past them.
 early AS MATERIALIZED (
   SELECT idle.* FROM unnest((SELECT early FROM last)) asked (no) CROSS JOIN LATERAL (
     SELECT no, due, rank, logical_date, map_index FROM sm.idle
@@ -36,7 +35,7 @@ new_ready AS (
     first_started_at, started_at, ended_at, finished, message, value
   FROM gone
 ),
--- The task may have been committed after the fold: its lane may have no row yet, and perhaps no counter.
+-- The task may have been committed after the fold. Its lane may then have no row yet, and perhaps no counter.
 lanes AS MATERIALIZED (
   SELECT more.*, was.at, coalesce(was.ready, 0) + more.count AS ready, coalesce(was.tasks, 0) AS tasks, was.bound,
     coalesce(was.early, '{}') AS early
@@ -48,7 +47,7 @@ lanes AS MATERIALIZED (
     SELECT ctid AS at, ready, tasks, ARRAY[rank, logical_date, map_index, no] AS bound, early FROM sm.lane_use
     WHERE lane_use.digest = more.digest ORDER BY version DESC LIMIT 1) was ON true
 ),
--- As the fold does: 32 are remembered one by one, and the bound falls for the rest.
+-- As in the fold: up to 32 are remembered one by one, and the bound is lowered for the others.
 before AS MATERIALIZED (
   SELECT came.lane AS digest, came.no, came.place,
     cardinality(was.early) + row_number() OVER (PARTITION BY came.lane ORDER BY came.place) AS nth

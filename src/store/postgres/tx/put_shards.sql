@@ -1,9 +1,9 @@
--- Writes the leases of shards, and of kinds of them, that still have the epoch and the end on which the decision was
--- based, and returns which of those given were, counted from 1. Both are tested under the lock of the lease's row: a
--- renewal keeps the epoch, and who read the lease before must not take it. The lease of a kind is deleted if it is given
--- without a holder.
--- $1 to $7: shards, the epochs decided on, holders, epochs and ends of the leases, kinds, empty for the shard, the
--- ends decided on, none for any, and loads; no shard, kind and epoch twice.
+-- Writes the leases of shards, and of kinds of shards, that still have the epoch and the end on which the
+-- decision was based. Returns the places of those written, counted from 1. Both are tested under the lock of
+-- the lease's row. A renewal keeps the epoch, so the end must match as well: otherwise a worker could take a
+-- lease that was renewed after it read it. The lease of a kind is deleted if it is given without a holder.
+-- $1 to $7: shards, the epochs decided on, holders, epochs and ends of the leases, kinds, empty for the shard,
+-- the ends decided on, NULL for any, and loads; no shard, kind and epoch twice.
 WITH
 given AS MATERIALIZED (
   SELECT *
@@ -34,7 +34,8 @@ gone AS (
     AND shard.kind = held.kind AND held.kind <> '' AND held.holder IS NULL
   RETURNING held.place
 ),
--- Who takes a shard that was never held waits for who does the same, and then finds it taken.
+-- Two workers may take a shard that was never held. The second waits for the first, and then finds the shard
+-- taken.
 new AS (
   INSERT INTO sm.shard (shard, kind, holder, epoch, expires_at, load)
   SELECT given.shard, given.kind, given.holder, given.epoch, given.expires_at, given.load FROM given

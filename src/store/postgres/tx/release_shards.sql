@@ -1,5 +1,5 @@
--- Releases the shards of a worker, and deletes its leases of single kinds. They are locked in their order, as by whoever
--- takes them. $1 the worker's name.
+-- Releases the shards of a worker, and deletes its leases of single kinds. They are locked in their order, as
+-- when they are taken. $1 the worker's name.
 WITH
 given AS MATERIALIZED (SELECT shard, kind FROM sm.shard WHERE holder = $1::text),
 held AS MATERIALIZED (
@@ -10,7 +10,7 @@ held AS MATERIALIZED (
     WHERE shard.shard = given.shard AND shard.kind = given.kind AND shard.holder = $1::text FOR UPDATE
   ) shard
 ),
--- Both are those that were found above. They count what is held, so that all is locked before.
+-- Both parts use the rows found above. They count the held leases, which forces all of them to be locked first.
 gone AS (
   DELETE FROM sm.shard WHERE holder = $1::text AND kind <> '' AND (SELECT count(*) FROM held) > 0
 )

@@ -1,6 +1,6 @@
--- The second half of a renewal, after beat.sql. Returns the numbers and epochs of the leases that there are,
--- whether each is renewed, and the deadline of one whose task was cancelled. One that is not has been locked by somebody who ends it or reaps it. Of the
--- beats of what is renewed the latest stays.
+-- The second half of a renewal, after beat.sql. Returns the numbers and epochs of the leases that exist,
+-- whether each is renewed, and the deadline if its task was cancelled. A lease that is not renewed is locked by
+-- a transaction that ends or reaps it. Of the beats of a renewed lease, only the latest is kept.
 -- $1, $2: numbers and epochs, each once.
 WITH
 given AS MATERIALIZED (
@@ -24,8 +24,8 @@ latest AS MATERIALIZED (
     LIMIT 1
   ) beat
 ),
--- A beat is never updated, so its ctid is as good as its key. At a higher level the server would refuse a beat
--- that another renewal has deleted since.
+-- A beat is never updated, so its ctid is as good as its key. At a higher isolation level the server would
+-- refuse to delete a beat that another renewal has deleted since.
 old AS MATERIALIZED (
   SELECT beat.at
   FROM (SELECT * FROM latest WHERE current_setting('transaction_isolation') = 'read committed') latest
@@ -37,7 +37,7 @@ old AS MATERIALIZED (
   ) beat
 ),
 gone AS (DELETE FROM sm.beat WHERE ctid = ANY (ARRAY(SELECT at FROM old)))
--- Grouped and not looked up in `latest`: where `work_mem` is small, the server would walk it for each lease.
+-- Grouped and not looked up in `latest`: if `work_mem` is small, the server would walk it for each lease.
 SELECT no, epoch, bool_or(is_renewed), max(cancel_at)
 FROM (
   SELECT lease.no, lease.epoch, false AS is_renewed, lease.cancel_at

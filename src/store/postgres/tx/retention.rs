@@ -1,4 +1,4 @@
-//! Tasks that ended are kept for a while.
+//! Deletes ended tasks after a while.
 
 use super::super::error::Outcome;
 use super::super::wire::{Answer, ask};
@@ -23,7 +23,7 @@ impl Db<'_> {
         let forget =
             ask!(FORGET_ENDED, before.as_micros(), sensors_before.as_micros(), clamp(limit), state.code());
         let [attempt, number] = self.numbering(0);
-        // A host's transaction may have a view in which a name is older than it is.
+        // A host's transaction may have a snapshot in which a name seems older than it is.
         let names = if self.is_own { ask!(OLD_NAMES) } else { ask!("SELECT FALSE") };
         let [gone, _, _, old_names] = self.all([forget, attempt, number, names])?;
         self.forget_names_last(&old_names, clamp(limit))?;
@@ -34,8 +34,8 @@ impl Db<'_> {
         Ok(gone)
     }
 
-    /// Forgets names before the transaction commits, if there are old ones. Who gives one of them waits for
-    /// that transaction, which must not wait for anything in turn.
+    /// Deletes names before the transaction commits, if there are old ones. A transaction that uses one of
+    /// them waits for this one, so this one must not wait for anything.
     pub(super) fn forget_names_last(&mut self, old_names: &Answer, most: i64) -> Outcome<()> {
         if row::value(first(old_names)?, 0)? {
             self.old_names = self.old_names.max(most);

@@ -16,10 +16,10 @@ pub(super) use crate::store::sql::row::{
 };
 use crate::task::TaskRecord;
 
-/// Where a statement's own columns begin, after those of a task.
+/// The index of a statement's own first column, after those of a task.
 pub(super) const AFTER_TASK: usize = 37;
 
-/// Where the digest of a task's lane stands, and where its needs begin.
+/// The columns of the digest of a task's lane, and of the first of its needs.
 pub(super) const LANE: usize = 6;
 const NEEDS: usize = 33;
 
@@ -46,7 +46,7 @@ impl ReadRow for Row {
         value(self, at)
     }
 
-    /// It was [escaped](super::super::text::escape).
+    /// Reads a text that was [escaped](super::super::text::escape).
     fn host_text(&self, at: usize) -> Outcome<String> {
         value(self, at).map(unescape)
     }
@@ -56,31 +56,31 @@ impl ReadRow for Row {
     }
 }
 
-/// A count of rows, or a place in an argument, the first being 0.
+/// Reads a count of rows, or an index in an argument, counted from 0.
 pub(in super::super) fn whole(row: &Row, at: usize) -> Outcome<usize> {
     let value: i64 = value(row, at)?;
     Ok(usize::try_from(value).map_err(|_| out_of_range(value))?)
 }
 
-/// A place as `WITH ORDINALITY` counts them, the first being 1, made one that begins with 0.
+/// Reads an index that `WITH ORDINALITY` counts from 1, and returns it counted from 0.
 pub(super) fn place(row: &Row, at: usize) -> Outcome<usize> {
     Ok(whole(row, at)?.checked_sub(1).ok_or_else(|| out_of_range(0))?)
 }
 
-/// What the tasks of a lane need, in four columns: pool, slots, limits, queue.
+/// Reads the needs of a lane's tasks from four columns: pool, slots, limits, queue.
 pub(super) fn lane_key(row: &Row, at: usize) -> Outcome<LaneKey> {
     let queue = maybe_name(row, at + 3)?.unwrap_or_else(QueueName::default_queue);
     let lane = LaneKey::new(name(row, at)?, count(row, at + 1)?, Vec::new()).queue(queue);
     Ok(needs::from_text(lane, value(row, at + 2)?)?)
 }
 
-/// Reads a task, as the statements `tasks_by_id` and `tasks_by_key` return it.
+/// Reads a task in the form that the statements `tasks_by_id` and `tasks_by_key` return.
 pub(super) fn task(db: &mut Db<'_>, row: &Row) -> Outcome<TaskRecord> {
     let lane = db.lane(row, LANE, NEEDS)?;
     records::task(row, lane, &mut db.names)
 }
 
-/// Reads a task, and from this column on what the holder of its lease said.
+/// Reads a task, and from this column on the note of its lease's holder.
 pub(super) fn noted_task(db: &mut Db<'_>, row: &Row, at: usize) -> Outcome<TaskRecord> {
     let mut task = task(db, row)?;
     records::note(row, at, &mut task)?;
@@ -88,8 +88,8 @@ pub(super) fn noted_task(db: &mut Db<'_>, row: &Row, at: usize) -> Outcome<TaskR
 }
 
 impl Db<'_> {
-    /// The needs with their digest in one column, from another column on. Read once: a digest's needs do not
-    /// change.
+    /// Reads the digest from one column, and the needs from another one on. The needs are read once, because
+    /// a digest's needs do not change.
     pub(super) fn lane(&mut self, row: &Row, digest: usize, needs: usize) -> Outcome<LaneKey> {
         let digest: Digest = value(row, digest)?;
         if let Some(key) = self.lanes.get(&digest) {

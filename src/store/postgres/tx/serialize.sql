@@ -1,6 +1,6 @@
--- Waits until no other transaction that gave one of these names is open, and makes those wait that give one
--- from now on. At READ COMMITTED the next statement sees what they committed. Above, the server refuses a row
--- that has changed since the transaction's view, instead of letting it decide on that view.
+-- Waits until no other open transaction has passed one of these names, and blocks later ones that pass one. At
+-- READ COMMITTED the next statement sees what they committed. At a higher level the server refuses a row that
+-- has changed since the transaction's snapshot, so no decision is based on that snapshot.
 -- $1: the names, each once.
 INSERT INTO sm.turn AS turn (name, at)
 SELECT name, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint

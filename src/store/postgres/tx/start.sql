@@ -14,7 +14,7 @@ held AS MATERIALIZED (
     FOR NO KEY UPDATE
   ) lease
 )
--- A lease was queued no earlier than its task was enqueued.
+-- A lease was queued no earlier than its task was enqueued, so enqueued_at is not needed.
 UPDATE sm.lease SET started = 1,
   started_at = greatest($3::bigint, ready_at, queued_at, started_at, ended_at),
   first_started_at = coalesce(first_started_at,

@@ -1,5 +1,6 @@
--- Of the leases that lock_expired.sql locked, those without a later beat that counts. The others last as long as their
--- latest beat, but no longer than a cancel's deadline. It is a statement of its own, so that it sees what was committed before the lock.
+-- Returns those of the leases locked by lock_expired.sql that have no later beat that counts. The others last
+-- as long as their latest beat, capped by a cancel's deadline. This is a statement of its own, so that it sees
+-- what was committed before the lock.
 -- $1, $2: numbers and epochs.
 WITH
 held AS MATERIALIZED (SELECT * FROM unnest($1::bigint[], $2::bigint[]) held (no, epoch)),

@@ -47,7 +47,7 @@ impl TaskTx for PostgresBackend<'_> {
     }
 
     fn survey(&mut self, query: &SurveyQuery) -> StoreResult<Survey> {
-        // A commit of unknown outcome may still be under way: it holds the lock until it is over.
+        // A commit of unknown outcome may still be in progress. It holds the lock until it is over.
         let asks = self.mode == TxMode::Write && query.request.is_some();
         match query.promote.is_some() || asks {
             true => self.tick(|db| db.survey(query, true)),

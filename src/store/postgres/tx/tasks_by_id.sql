@@ -1,5 +1,5 @@
--- The tasks with these numbers, each with its place among them, counted from 1. Of what moves, a task has a
--- row in exactly one of three tables.
+-- Returns the tasks with these numbers, each with its place among them, counted from 1. The changing columns of
+-- a task are in exactly one of three tables.
 -- $1: numbers.
 SELECT task.no, task.namespace, task.workflow, task.run, task.task, task.map_index, task.lane, task.rank,
   task.logical_date, task.priority, stands.state, stands.due, stands.epoch, coalesce(stands.slots, 0),

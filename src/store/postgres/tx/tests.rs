@@ -1,10 +1,11 @@
-//! Statements repeat what they share, so that each can be read alone. It must stay the same.
+//! Each statement repeats the parts that it shares with others, so that it can be read alone. The parts must
+//! stay equal.
 
 mod functions;
 
 use super::{attempt, insert, tick};
 
-/// What follows the place where a statement finds its tasks.
+/// Returns the part of a statement after the place where it finds its tasks.
 fn from<'s>(sql: &'s str, mark: &str) -> &'s str {
     &sql[sql.find(mark).unwrap()..]
 }

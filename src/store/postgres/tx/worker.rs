@@ -26,7 +26,7 @@ pub(super) const LIVE_WORKERS: &str = "SELECT name, codes, shards, expires_at, i
      FROM sm.worker WHERE expires_at > $1::bigint";
 pub(super) const SHARDS: &str =
     "SELECT shard, holder, epoch, expires_at, kind, load FROM sm.shard ORDER BY shard, kind";
-/// No write is given twice. What was never held has the epoch 0.
+/// No shard is written twice. One that was never held has the epoch 0.
 pub(super) const PUT_SHARDS: &str = statement!("put_shards.sql");
 
 impl Db<'_> {

@@ -1,5 +1,6 @@
--- Numbers that only rise: the last task, lane, sensor change and event of the feed; grants: to tasks of shares; forgotten: the highest last change of a sensor
--- that was deleted. filing: 1 while first tasks are filed.
+-- Numbers that only rise. task, lane, sensor, feed: the last task, lane, sensor change and feed event. grants:
+-- to tasks of shares. forgotten: the highest last change of a deleted sensor. filing: 1 while first tasks are
+-- filed.
 CREATE TABLE sm_counter (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
@@ -17,8 +18,8 @@ CREATE TABLE sm_pool (
 ) STRICT, WITHOUT ROWID;
 INSERT INTO sm_pool (name, slots) VALUES ('default_pool', 128);
 
--- Limits. max: NULL where tasks carry the key and no limit is defined for it. lanes: how many name it that have
--- tasks which have not ended.
+-- Limits. max: NULL if tasks carry the key and no limit is defined for it. lanes: how many lanes with tasks
+-- that have not ended carry it.
 CREATE TABLE sm_task_limit (
     key     TEXT PRIMARY KEY,
     defined INTEGER NOT NULL DEFAULT 0,
@@ -41,9 +42,10 @@ CREATE TABLE sm_family (
     weight INTEGER
 ) STRICT, WITHOUT ROWID;
 
--- What the tasks of a share hold of a pool, how many lanes of it have tasks that have not ended and the pool for their
--- own, and what decides when it has its turn: see docs/admission.md. The next tick deletes what has neither.
--- changed: 1 if that, or its weight, may have changed since a tick computed its turns in sm_lane_contender.
+-- The slots of a pool that a share's tasks hold, the number of its lanes whose own pool it is and whose tasks
+-- have not all ended, and the values that decide the share's turn: see docs/admission.md. The next tick deletes
+-- a share with neither slots nor lanes. changed: 1 if these values, or the share's weight, may have changed
+-- since a tick computed its turns in sm_lane_contender.
 CREATE TABLE sm_share_use (
     pool   TEXT NOT NULL,
     share  TEXT NOT NULL,
@@ -58,8 +60,8 @@ CREATE INDEX sm_share_use_unused ON sm_share_use (pool) WHERE held = 0 AND lanes
 CREATE INDEX sm_share_use_changed ON sm_share_use (pool) WHERE changed = 1;
 CREATE INDEX sm_share_use_share ON sm_share_use (share);
 
--- What keys owe to their rates: see docs/admission.md. starts, period: the rate under which it was written. full_at:
--- when nothing is owed any more.
+-- The debt of each key to its rate: see docs/admission.md. starts, period: the rate when the row was written.
+-- full_at: when the debt is paid.
 CREATE TABLE sm_rate (
     key     TEXT PRIMARY KEY,
     owed    INTEGER NOT NULL,
@@ -78,7 +80,7 @@ CREATE TABLE sm_pause (
     PRIMARY KEY (kind, name)
 ) STRICT, WITHOUT ROWID;
 
--- The most tasks that wait. kind: 0 queue, 2 limit key, 3 family.
+-- Caps on waiting tasks. kind: 0 queue, 2 limit key, 3 family.
 CREATE TABLE sm_cap (
     kind   INTEGER NOT NULL,
     name   TEXT NOT NULL,
@@ -87,12 +89,13 @@ CREATE TABLE sm_cap (
     PRIMARY KEY (kind, name)
 ) STRICT, WITHOUT ROWID;
 
--- limits: a JSON array of the keys, sorted; of a key with how much a task counts against it where that is not 1; of the
--- share with that and the priority; and of the other pools, as objects. tasks: how many are in it that have not ended; ready: how many of them are in state 0.
--- ended: how many ended tasks had these needs. They are kept here, so the row stays until these are forgotten.
--- Only while first tasks are filed, a lane with ready tasks has a grp, which is its group, and the place of its first ready task in
--- the order of admission: rank to head, which is the number of the task.
--- counted: always NULL; a trigger looks for the first task when it is written.
+-- limits: a sorted JSON array of keys; of a key and a count if a task counts other than 1 against it; of the
+-- share with its count and the priority; and of the other pools, as objects.
+-- tasks: its tasks that have not ended. ready: those in state 0. ended: the ended tasks with these needs. Their
+-- needs are kept here, so the row stays until these tasks are deleted.
+-- grp to head: set only while first tasks are filed, for a lane with ready tasks. grp is its group. rank to
+-- head is the place of its first ready task in the order of admission; head is that task's number.
+-- counted: always NULL. Writing it fires a trigger that looks for the first task.
 CREATE TABLE sm_lane (
     no     INTEGER PRIMARY KEY,
     pool   TEXT NOT NULL,
@@ -111,14 +114,18 @@ CREATE TABLE sm_lane (
 ) STRICT;
 CREATE UNIQUE INDEX sm_lane_key ON sm_lane (pool, slots, limits, queue);
 CREATE INDEX sm_lane_ready ON sm_lane (queue, no) WHERE ready > 0;
--- Not by ready: each call that counts would write them.
+-- Not by ready: each call that counts would write this index.
 CREATE INDEX sm_lane_number ON sm_lane (no) WHERE grp IS NOT NULL;
 CREATE INDEX sm_lane_head ON sm_lane (grp, rank, logical_date, map_index, head) WHERE head IS NOT NULL;
 
--- All lanes of one queue that need the same slots of the same pools. also: of the other pools, the objects of their limits, or empty.
--- closed: while they are refused, 1 by a pool with too few open slots, 2 by a pool that is paused, unknown or too small, 3 by a pause of the queue.
--- refuser: the name of the pool or queue that refuses them or refused them last. needs: how many slots of the pool a task needs.
--- rank to head: the place of the first task in its groups without a share that do not sleep. shared: 1 if a contender has such a place.
+-- A class: all lanes of one queue that need the same slots of the same pools. also: the other pools, as the
+-- objects of the lanes' limits, or empty.
+-- closed: while the lanes are refused, 1 by a pool with too few open slots, 2 by a pool that is paused, unknown
+-- or too small, 3 by a pause of the queue.
+-- refuser: the name of the pool or queue that refuses them, or did so last. needs: how many slots of the pool a
+-- task needs.
+-- rank to head: the place of the first task in groups without a share that do not sleep. shared: 1 if a
+-- contender has such a place.
 CREATE TABLE sm_lane_class (
     no     INTEGER PRIMARY KEY,
     queue  TEXT NOT NULL,
@@ -141,8 +148,8 @@ CREATE INDEX sm_lane_class_queue ON sm_lane_class (queue, rank, logical_date, ma
 CREATE INDEX sm_lane_class_closed ON sm_lane_class (refuser, closed, needs) WHERE closed > 0;
 CREATE INDEX sm_lane_class_shared ON sm_lane_class (queue, no) WHERE closed = 0 AND shared = 1;
 
--- The lanes of a class that are of one share and level. holds to stamp: the turn of the share as a tick computed it last.
--- rank to head: the place of the first task in its groups that do not sleep.
+-- A contender: the lanes of a class that are of one share and level. holds to stamp: the turn of the share when
+-- a tick last computed it. rank to head: the place of the first task in its groups that do not sleep.
 CREATE TABLE sm_lane_contender (
     no     INTEGER PRIMARY KEY,
     class  INTEGER NOT NULL,
@@ -162,10 +169,11 @@ CREATE INDEX sm_lane_contender_pair ON sm_lane_contender (pool, share);
 CREATE INDEX sm_lane_contender_turn
     ON sm_lane_contender (class, level, holds, parts, stamp, share, rank, logical_date, map_index, head) WHERE head IS NOT NULL;
 
--- The lanes of a class that were last refused by the same cause, a JSON object; it is empty for those that were not. parent: the class, or
--- of lanes of a share the number of their contender below zero.
--- asleep: 1 while it refuses them. paused: 2 or 3, the kind of the pause that they wait for the end of; 0 if they wait for counts or tokens.
--- key: the limit key or family of that. next: when it ends by itself.
+-- A group: the lanes of a class that were last refused by the same cause, a JSON object. cause is empty for
+-- lanes that were not refused. parent: the class, or, for lanes of a share, the negated number of their
+-- contender.
+-- asleep: 1 while the cause refuses them. paused: 2 or 3, the kind of the pause whose end they wait for; 0 if
+-- they wait for counts or tokens. key: the limit key or family concerned. next: when the refusal expires.
 CREATE TABLE sm_lane_group (
     no     INTEGER PRIMARY KEY,
     class  INTEGER NOT NULL,
@@ -188,8 +196,8 @@ CREATE INDEX sm_lane_group_asleep ON sm_lane_group (key) WHERE asleep = 1;
 CREATE INDEX sm_lane_group_next ON sm_lane_group (next) WHERE next IS NOT NULL;
 CREATE INDEX sm_lane_group_next_of ON sm_lane_group (queue, next) WHERE next IS NOT NULL;
 
--- Which queues the ticks of each holder serve. queues: a JSON array, sorted, or null for all. until: when it stops
--- counting.
+-- The queues that each holder's ticks serve. queues: a sorted JSON array, or null for all. until: when the row
+-- stops counting.
 CREATE TABLE sm_serving (
     holder  TEXT NOT NULL,
     queues  TEXT NOT NULL,
@@ -199,11 +207,15 @@ CREATE TABLE sm_serving (
     PRIMARY KEY (holder, queues)
 ) STRICT, WITHOUT ROWID;
 
--- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due, or, with no
--- due instant, ready with slots that it kept, 6 success, 7 failed, 8 skipped, 9 cancelled. cancel_at: the deadline of a lease whose task was cancelled.
--- map_index: -1 is a task that is not mapped. attempt_runs, bits: 1 its attempts are runs, 2 and 4 what the feed tells: ends, what else its sensor does, 8 all attempts are kept, 16 none. lease_loss: NULL is fail, else how many are requeued.
--- retry: NULL is never. finished: the state to which the holder's finish moved it when its last lease ended; NULL if
--- something else ended that lease or moved the task since. note, noted_at: what the holder of its latest lease said. The numbers stand before the texts, so that finding a row's state reads no long text.
+-- state: 0 scheduled and ready, 1 queued, 2 running, 3 up_for_retry, 4 sensing, 5 scheduled and not yet due,
+-- or, if due is NULL, ready with slots that it kept, 6 success, 7 failed, 8 skipped, 9 cancelled.
+-- cancel_at: the deadline of a lease whose task was cancelled. map_index: -1 is a task that is not mapped.
+-- attempt_runs, bits: 1 attempts are recorded as runs, 2 the feed reports ends, 4 the feed reports other events
+-- of its sensor, 8 all attempts are kept, 16 no attempts are kept.
+-- lease_loss: NULL is fail, otherwise how many losses are requeued. retry: NULL is never.
+-- finished: the state to which the holder's finish moved the task when its last lease ended. NULL if something
+-- else ended that lease or has moved the task since. note, noted_at: what the holder of its latest lease said.
+-- Numbers come before texts, so that finding a row's state reads no long text.
 CREATE TABLE sm_task (
     no               INTEGER PRIMARY KEY,
     state            INTEGER NOT NULL DEFAULT 0,
@@ -250,13 +262,13 @@ CREATE INDEX sm_task_lease ON sm_task (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX sm_task_sensing ON sm_task (lane) WHERE state = 4;
 CREATE INDEX sm_task_ended ON sm_task (state, ended_at) WHERE state >= 6;
 
--- For lists: see docs/listing.md. A task that is enqueued ready and succeeds is in the first of them alone.
+-- For lists: see docs/listing.md. A task that is enqueued ready and succeeds is only in the first of these
+-- indexes.
 CREATE INDEX sm_task_holder ON sm_task (holder) WHERE holder IS NOT NULL;
 CREATE INDEX sm_task_retry ON sm_task (lane) WHERE state = 3;
 CREATE INDEX sm_task_later ON sm_task (lane) WHERE state = 5;
 
--- Attempts that did not succeed, of the latest grants of a task. state: the one that followed. by_holder: 1 if its holder
--- ended it.
+-- Kept attempts of a task's latest grants. state: the state that followed. by_holder: 1 if its holder ended it.
 CREATE TABLE sm_attempt (
     no         INTEGER NOT NULL,
     epoch      INTEGER NOT NULL,
@@ -272,7 +284,7 @@ CREATE TABLE sm_attempt (
     PRIMARY KEY (no, epoch)
 ) STRICT, WITHOUT ROWID;
 
--- Ticks that granted something. grants: a JSON array of [no, epoch].
+-- Ticks that granted tasks. grants: a JSON array of [no, epoch].
 CREATE TABLE sm_request (
     no     INTEGER PRIMARY KEY,
     id     TEXT NOT NULL,
@@ -306,9 +318,9 @@ CREATE TABLE sm_sensor (
 ) STRICT;
 CREATE INDEX sm_sensor_changed ON sm_sensor (state, changed);
 
--- The feed of ends, each with the key of its task, which may be gone. state: the one that the task moved to.
--- reason: why its sensor ended, if this ended one: 0 landed, 1 timed out, 2 failed, 3 cancelled, 4 execution timed out,
--- 5 unreachable.
+-- The feed of ends, with the key of each task, which may be deleted already. state: the state that the task
+-- moved to. reason: why its sensor ended, if this event ended one: 0 landed, 1 timed out, 2 failed, 3
+-- cancelled, 4 execution timed out, 5 unreachable.
 CREATE TABLE sm_feed (
     seq       INTEGER PRIMARY KEY,
     no        INTEGER NOT NULL,
@@ -324,7 +336,7 @@ CREATE TABLE sm_feed (
     value     TEXT,
     message   TEXT
 ) STRICT;
--- cursor: the last event that it accepted or lost. reader: whose turn it is, until that instant.
+-- cursor: the last event that it accepted or lost. reader, until: who may read, and until when.
 CREATE TABLE sm_consumer (
     name    TEXT PRIMARY KEY,
     cursor  INTEGER NOT NULL,
@@ -335,8 +347,9 @@ CREATE TABLE sm_consumer (
     until   INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- codes, shards: how it splits the shard codes. incarnation: which of the workers that had the name it is.
--- kinds: those that it pokes, a JSON array; null for all. most_shards: the most that it holds; none for any number.
+-- codes, shards: how the worker splits the shard codes. incarnation: tells workers with the same name apart.
+-- kinds: the kinds that it pokes, a JSON array; null for all. most_shards: the most that it holds; NULL for any
+-- number.
 CREATE TABLE sm_worker (
     name       TEXT PRIMARY KEY,
     codes      INTEGER NOT NULL,
@@ -348,8 +361,8 @@ CREATE TABLE sm_worker (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sm_worker_expiry ON sm_worker (expires_at, name);
 
--- kind: empty for the lease of the shard; otherwise the lease is on that kind of it alone.
--- load: what its pokes cost, in microseconds of a second.
+-- kind: empty for the lease of the shard; otherwise the lease covers only that kind of the shard. load: what
+-- its pokes cost, in microseconds per second.
 CREATE TABLE sm_shard (
     shard      INTEGER NOT NULL,
     kind       TEXT NOT NULL,
@@ -360,7 +373,8 @@ CREATE TABLE sm_shard (
     PRIMARY KEY (shard, kind)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sm_shard_holder ON sm_shard (holder);
--- Which worker took which shard under which epoch: the last changes of holder. left_at: since when it was no one's.
+-- The last changes of holder: which worker took which shard under which epoch. left_at: since when the shard
+-- had no holder.
 CREATE TABLE sm_shard_take (
     shard   INTEGER NOT NULL,
     kind    TEXT NOT NULL,
@@ -373,7 +387,7 @@ CREATE TABLE sm_shard_take (
     PRIMARY KEY (shard, kind, epoch)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sm_shard_take_of_kind ON sm_shard_take (at) WHERE kind <> '';
--- Outages of targets that lasted until a poker renewed its shards. until: none if it goes on.
+-- Outages of targets that lasted until a poker renewed its shards. until: NULL while the outage lasts.
 CREATE TABLE sm_outage (
     fingerprint INTEGER NOT NULL,
     since       INTEGER NOT NULL,
@@ -389,8 +403,8 @@ CREATE TABLE sm_namespace (
 ) STRICT;
 CREATE UNIQUE INDEX sm_namespace_name ON sm_namespace (name);
 
--- How far the closed runs ever filed under nodes with this lowest set bit reached before and after their nodes.
--- mask: the bits above it. The node 0 has neither.
+-- How far closed runs that were ever filed under nodes with this lowest set bit reached before and after their
+-- nodes. mask: the bits above it. Node 0 has neither.
 CREATE TABLE sm_level (
     ns     INTEGER NOT NULL,
     bit    INTEGER NOT NULL,
@@ -400,7 +414,7 @@ CREATE TABLE sm_level (
     PRIMARY KEY (ns, bit)
 ) STRICT, WITHOUT ROWID;
 
--- The runs of a namespace lie together, in the order in which they are answered.
+-- The runs of a namespace are stored together, in the order in which queries return them.
 -- node: where the fork-node index files a closed run; NULL while it is open.
 -- status: 3 is suspended. suspended: a JSON array of [from, to or null], or NULL.
 -- nodes: a JSON array of [since, nodes], or NULL for one node.
@@ -428,10 +442,10 @@ CREATE INDEX sm_run_node_stop ON sm_run (ns, node, stop) WHERE node IS NOT NULL;
 CREATE INDEX sm_run_watched ON sm_run (heartbeat)
     WHERE heartbeat IS NOT NULL AND stop IS NULL AND status <> 3;
 
--- The first tasks of lanes, groups and classes, exact after each statement that counts. They are filed where many lanes have
--- ready tasks: elsewhere no lane has a group, and none of these triggers does anything. What changes the ready tasks of a lane
--- writes counted afterwards. The crate does so only while first tasks are filed, because a statement that fires triggers costs
--- more even if they do nothing.
+-- These triggers keep the first tasks of lanes, groups and classes exact after each statement that counts.
+-- First tasks are filed only if many lanes have ready tasks. Otherwise no lane has a group, and the triggers do
+-- nothing. A change of a lane's ready tasks writes counted afterwards. The crate does so only while first tasks
+-- are filed, because firing triggers costs time even if they do nothing.
 CREATE TRIGGER sm_lane_filed AFTER UPDATE OF counted ON sm_lane
 WHEN NEW.grp IS NULL AND NEW.ready > 0 AND (SELECT value FROM sm_counter WHERE name = 'filing') = 1
 BEGIN
@@ -548,7 +562,8 @@ BEGIN
         AND shared <> EXISTS (SELECT 1 FROM sm_lane_contender WHERE class = OLD.class AND head IS NOT NULL);
 END;
 
--- Marks go as soon as what they name may not refuse any more. A pause ends no refusal. A definition may change weights, too.
+-- Marks are removed as soon as what they name may no longer refuse. A pause ends no refusal. A definition may
+-- also change weights.
 CREATE TRIGGER sm_pool_freed AFTER UPDATE OF used, slots ON sm_pool WHEN NEW.used < OLD.used OR NEW.slots IS NOT OLD.slots
 BEGIN
     UPDATE sm_lane_class SET closed = 0
@@ -580,7 +595,8 @@ BEGIN
     UPDATE sm_share_use SET changed = 1 WHERE share = NEW.key;
     UPDATE sm_lane_group SET asleep = 0, next = NULL WHERE asleep = 1 AND key = NEW.key AND paused = 0;
 END;
--- No key of a family has more bytes behind the prefix than 128 characters of four bytes, and none has a greater character.
+-- A key has at most 512 bytes, which is 128 characters of four bytes. So no key of a family sorts after its
+-- prefix followed by 128 of the highest character.
 CREATE TRIGGER sm_family_defined AFTER INSERT ON sm_family
 BEGIN
     UPDATE sm_share_use SET changed = 1

@@ -1,5 +1,6 @@
--- What hosts write and read through drivers of their own, described in docs/sql.md. The checks come first, and cover all that
--- the tables would refuse: what is inserted is done as a whole or not at all, whatever conflict clause the host uses.
+-- The views that hosts use with their own drivers: see docs/sql.md. The checks come first and cover everything
+-- that the tables would refuse. So an insert takes effect as a whole or not at all, whatever conflict clause
+-- the host uses.
 
 CREATE VIEW sm_status AS
 SELECT t.no AS id, t.epoch, t.namespace, t.workflow, t.run, t.task, nullif(t.map_index, -1) AS map_index,
@@ -13,24 +14,24 @@ SELECT t.no AS id, t.epoch, t.namespace, t.workflow, t.run, t.task, nullif(t.map
     t.map_index AS map_key, t.cancel_at
 FROM sm_task AS t JOIN sm_lane AS lane ON lane.no = t.lane;
 
--- What sharing saves: the sensors that wait, and their distinct targets.
+-- Shows what sharing saves: the waiting sensors and their distinct targets.
 CREATE VIEW sm_sharing AS
 SELECT kind, count(*) AS sensors, count(DISTINCT context) AS targets FROM sm_sensor WHERE state = 0 GROUP BY kind;
 
--- The limit keys that the tasks of a lane carry, and how much each counts against them.
+-- The limit keys that the tasks of a lane carry, and how much each task counts against them.
 CREATE VIEW sm_carried AS
 SELECT sm_lane.no AS lane, iif(need.type = 'array', json_extract(need.value, '$[0]'), need.value) AS name,
     iif(need.type = 'array', json_extract(need.value, '$[1]'), 1) AS more
 FROM sm_lane, json_each(sm_lane.limits) AS need WHERE need.type <> 'object';
 
--- The share that the tasks of a lane are of, and their level.
+-- The share of the tasks of a lane, and their level.
 CREATE VIEW sm_shared AS
 SELECT sm_lane.no AS lane, sm_lane.pool AS pool, json_extract(need.value, '$[0]') AS share,
     -json_extract(need.value, '$[2]') AS level
 FROM sm_lane, json_each(sm_lane.limits) AS need WHERE need.type = 'array' AND json_array_length(need.value) = 3;
 
--- The pools that the tasks of a lane need, and the slots of each. In one list, because SQLite looks for a lane by its
--- number in no union.
+-- The pools that the tasks of a lane need, and the slots of each. One list, because in a union SQLite does not
+-- look up a lane by its number.
 CREATE VIEW sm_needed AS
 SELECT sm_lane.no AS lane, json_extract(need.value, '$.pool') AS pool, json_extract(need.value, '$.slots') AS slots
 FROM sm_lane,
@@ -104,8 +105,8 @@ BEGIN
         OR (json_extract(NEW.retry, '$.airflow') IS NOT NULL AND json_extract(NEW.retry, '$.jitter') IS NOT NULL)
         OR (json_extract(NEW.retry, '$.airflow') <> '3.2' AND json_extract(NEW.retry, '$.multiplier') NOT IN (1, 2))
     );
-    -- What waits: not ended, not leased and not sensing. The cap of a key is its own; if the key is not defined itself, that
-    -- of the family with the longest prefix.
+    -- Waiting tasks have not ended, are not leased and are not sensing. A key has its own cap. If the key
+    -- itself is not defined, it has that of the family with the longest prefix.
     SELECT RAISE(ABORT, 'stationmaster: too many tasks wait: as many as the queue or one of the limits may have')
     WHERE EXISTS (SELECT 1 FROM sm_cap) AND EXISTS (
         SELECT 1 FROM (
@@ -168,7 +169,8 @@ BEGIN
         FROM sm_task WHERE no = NEW.id AND attempt_runs & 1 <> 0;
     SELECT RAISE(ABORT, 'stationmaster: an instant is refused: use microseconds since 1970')
         WHERE typeof(NEW.at) <> 'integer' OR NEW.at NOT BETWEEN -8334601228800000000 AND 8210266876799999999;
-    -- No instant is recorded that is earlier than one the task has already. When it was queued, none was later.
+    -- No recorded instant is earlier than the task's previous ones. queued_at was the latest when it was
+    -- written.
     UPDATE sm_task SET state = 2, started_at = max(NEW.at, queued_at),
             first_started_at = coalesce(first_started_at, max(NEW.at, queued_at))
         WHERE no = NEW.id AND state = 1;
@@ -221,7 +223,8 @@ BEGIN
         WHERE key IN (SELECT name FROM sm_carried WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id));
     UPDATE sm_lane SET ready = ready + 1
         WHERE NEW.outcome = 'given_back' AND no = (SELECT lane FROM sm_task WHERE no = NEW.id AND cancel_at IS NULL);
-    -- An attempt that did not succeed is kept, and one that did if the task keeps all. Those of the latest 16 grants stay.
+    -- An unsuccessful attempt is kept unless the task keeps none, a successful one only if the task keeps all.
+    -- Those of the latest 16 grants stay.
     INSERT INTO sm_attempt (no, epoch, attempt, queued_at, started_at, ended_at, state, by_holder, holder, queue, message)
         SELECT t.no, t.epoch, t.attempt, t.queued_at, iif(t.state = 2, t.started_at, NULL),
             max(NEW.at, t.queued_at, iif(t.state = 2, t.started_at, t.queued_at)),
@@ -236,7 +239,7 @@ BEGIN
             AND NOT EXISTS (SELECT 1 FROM sm_attempt WHERE no = t.no AND epoch = t.epoch);
     DELETE FROM sm_attempt WHERE no = NEW.id AND epoch <= NEW.epoch - 16
         AND EXISTS (SELECT 1 FROM sm_attempt WHERE no = NEW.id AND epoch = NEW.epoch);
-    -- A task that was cancelled is neither tried again nor given back: it ends, with the reason that it has.
+    -- A cancelled task is neither retried nor given back. It ends with the reason that it has.
     UPDATE sm_task SET
             (state, finished) = (SELECT became, became FROM (
                 SELECT CASE
@@ -262,7 +265,7 @@ BEGIN
             END,
             held_slots = 0, holder = NULL, expires_at = NULL, cancel_at = NULL
         WHERE no = NEW.id;
-    -- What the feed tells.
+    -- The events for the feed.
     UPDATE sm_counter SET value = value + 1 WHERE name = 'feed' AND EXISTS (
         SELECT 1 FROM sm_task WHERE no = NEW.id AND state >= 6 AND attempt_runs & 2
     );
@@ -295,7 +298,7 @@ END;
 CREATE VIEW sm_cancel AS
 SELECT NULL AS at, NULL AS id, NULL AS outcome, NULL AS message, NULL AS deadline WHERE 0;
 
--- Asks the holder of a lease to end its task. A deadline never rises.
+-- Asks the holder of a lease to end its task. A deadline is never extended.
 CREATE TRIGGER sm_cancel_ask INSTEAD OF INSERT ON sm_cancel
 WHEN NEW.deadline IS NOT NULL AND EXISTS (SELECT 1 FROM sm_task WHERE no = NEW.id AND state IN (1, 2))
 BEGIN
@@ -364,7 +367,7 @@ BEGIN
         WHERE defined = 0 AND used = 0 AND lanes = 0 AND key IN (
             SELECT name FROM sm_carried WHERE lane = (SELECT lane FROM sm_task WHERE no = NEW.id)
         );
-    -- No instant is recorded that is earlier than one the task or its sensor has already.
+    -- No recorded instant is earlier than the previous ones of the task or its sensor.
     UPDATE sm_task SET
             state = CASE NEW.outcome WHEN 'success' THEN 6 WHEN 'failed' THEN 7 WHEN 'skipped' THEN 8 ELSE 9 END, due = NULL,
             (ended_at, ready_at) = (SELECT last, last FROM (
@@ -375,7 +378,7 @@ BEGIN
             )),
             message = NEW.message, value = NULL, finished = NULL, held_slots = 0
         WHERE no = NEW.id;
-    -- What the feed tells.
+    -- The events for the feed.
     UPDATE sm_counter SET value = value + 1 WHERE name = 'feed' AND EXISTS (
         SELECT 1 FROM sm_task WHERE no = NEW.id AND state >= 6 AND attempt_runs & 2
     );
@@ -386,7 +389,7 @@ BEGIN
                 WHERE sensor.no = sm_task.no AND sensor.epoch = sm_task.epoch AND sensor.state = 0),
             map_index, namespace, workflow, run, task, value, message
         FROM sm_task WHERE no = NEW.id AND state >= 6 AND attempt_runs & 2;
-    -- A sensor's attempt is kept as that of a lease is.
+    -- A sensor's attempt is kept like that of a lease.
     INSERT INTO sm_attempt (no, epoch, attempt, queued_at, started_at, ended_at, state, by_holder, queue, message)
         SELECT t.no, t.epoch, t.attempt, t.queued_at, t.started_at, t.ended_at, t.state, 0, lane.queue,
             substr(t.message, 1, 1000)

@@ -87,8 +87,8 @@ fn look(store: &SqliteStore) -> Snapshot {
     seen
 }
 
-/// The steps of SQLite at which an operation of this many is interrupted: all of its begin and of its end,
-/// where BEGIN and COMMIT are, and in short form one in some between.
+/// The steps at which an operation of this many SQLite steps is interrupted: all steps of its beginning and its
+/// end, where BEGIN and COMMIT are. In the short form, only every few steps in between.
 fn places(all: i64) -> Vec<i64> {
     let stride =
         if std::env::var("STATIONMASTER_FAULTS").is_ok_and(|form| form == "long") { 1 } else { all / 40 + 1 };

@@ -1,4 +1,4 @@
-//! Tests: whatever fails, and wherever, the store goes on from a state that is "before" or "after".
+//! Tests: whatever fails, and wherever, the store continues from the state before the operation or after it.
 
 use super::{SqliteOptions, SqliteStore};
 use crate::admission::IfExists;
@@ -18,7 +18,7 @@ fn kind(error: &Error) -> StoreErrorKind {
     }
 }
 
-/// A step with several statements: enqueues a task, grants it, and notes that.
+/// A step with several statements: enqueues a task, grants it, and records that.
 fn step(tx: &mut Tx<'_>, round: i64) -> Result<()> {
     let key = TaskKey::new("n", "w", "r", format!("t{round}"))?;
     let task =

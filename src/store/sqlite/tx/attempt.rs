@@ -1,4 +1,4 @@
-//! What happens to a task once it was granted.
+//! What happens to a task after it was granted.
 
 use std::collections::HashSet;
 
@@ -23,11 +23,11 @@ pub(super) const START: &str = concat!(
     row::recorded_at!("?3"),
     ") WHERE no = ?1 AND epoch = ?2 AND state = 1"
 );
-/// A query of its own: a `RETURNING` would cost three times as much as this.
+/// A separate query, because a `RETURNING` would cost three times as much.
 pub(super) const RECORDS_ATTEMPTS: &str = "SELECT attempt_runs & 1 FROM sm_task WHERE no = ?1";
 pub(super) const RENEW: &str = "UPDATE sm_task SET expires_at = max(expires_at, ?3) \
      WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL AND cancel_at IS NULL";
-/// For the few that the first renewal left out, because their tasks were cancelled.
+/// For the few leases that the first renewal excludes because their tasks were cancelled.
 pub(super) const RENEW_CANCELLED: &str = "UPDATE sm_task SET expires_at = max(expires_at, min(?3, cancel_at)) \
      WHERE no = ?1 AND epoch = ?2 AND expires_at IS NOT NULL AND cancel_at IS NOT NULL";
 pub(super) const NOTE: &str =
@@ -40,7 +40,7 @@ pub(super) const MOVE: &str = "UPDATE sm_task SET state = ?2, due = ?3, held_slo
      forgiven = min(forgiven + ?5, 4294967295), lost = coalesce(?9, lost), ended_at = coalesce(?6, ended_at), \
      message = ?7, value = ?8, finished = ?10, holder = NULL, expires_at = NULL, cancel_at = NULL \
      WHERE no = ?1";
-/// What a move of this task depends on, and returns.
+/// What a move of this task depends on, and its result.
 pub(super) const STANDING: &str =
     "SELECT epoch, state, lane, held_slots, attempt_runs FROM sm_task WHERE no = ?1";
 pub(super) const EXPIRED: &str = concat!(
@@ -48,31 +48,31 @@ pub(super) const EXPIRED: &str = concat!(
     row::task_columns!(),
     " FROM sm_task WHERE expires_at IS NOT NULL AND expires_at <= ?1 ORDER BY expires_at, no LIMIT ?2"
 );
-/// The bytes of the file, and those of it that are free for reuse.
+/// The size of the file in bytes, and how many of these are free for reuse.
 const SIZES: &str = "SELECT page_count * page_size, freelist_count * page_size \
      FROM pragma_page_count, pragma_page_size, pragma_freelist_count";
 pub(super) const NEXT_EXPIRY: &str =
     "SELECT expires_at FROM sm_task WHERE expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
 
-/// Walks all leases: there are no more than slots, and an index by holder would be written with each grant. By
-/// expiry, so the numbers are sorted afterwards.
+/// Walks all leases, because there are at most as many as slots, and an index by holder would be written with
+/// each grant. Ordered by expiry, so the caller sorts the numbers.
 pub(super) const LEASES_OF: &str = "SELECT no FROM sm_task INDEXED BY sm_task_lease \
      WHERE expires_at IS NOT NULL AND holder = ?1 AND no > ?2";
 
 /// The table's state for a ready task that holds no slots.
 pub(super) const READY: i64 = 0;
-/// The table's least state for a task that ended: success, failed and skipped come last.
+/// The table's lowest state for an ended task: success, failed, skipped and cancelled come last.
 pub(super) const ENDED: i64 = 6;
 /// The table's states for a leased task: queued, running.
 const LEASED: [i64; 2] = [1, 2];
 
-/// What a move depends on in a task, and returns.
+/// What a move depends on in a task, and its result.
 pub(super) struct Standing {
     epoch: i64,
     pub(super) state: i64,
     pub(super) lane: i64,
     pub(super) held_slots: i64,
-    /// What is written down besides its state.
+    /// The bits of `attempt_runs`.
     notes: i64,
 }
 
@@ -89,7 +89,7 @@ impl Standing {
 
     /// Returns true if the task is in this state under this epoch.
     pub(super) fn fits(&self, task: LeaseRef, from: TaskState) -> bool {
-        // An unknown number is no state, so nothing is moved from it.
+        // An unknown number is not a state, so nothing moves from it.
         self.epoch == task.epoch && from_task_state(self.state).is_ok_and(|is| is == from)
     }
 }

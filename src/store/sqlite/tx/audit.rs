@@ -1,4 +1,4 @@
-//! The audit: every counter against what it counts. Reads all tasks.
+//! The audit: compares every counter with what it counts. Reads all tasks.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Changing and deleting tasks that wait.
+//! Changes and deletes waiting tasks.
 
 use std::collections::HashSet;
 
@@ -30,7 +30,7 @@ impl Db<'_> {
             let (id, to) = (change.task.id.0, &change.to);
             let waits = matches!(change.from, TaskState::Scheduled | TaskState::UpForRetry);
             let was = self.free(change.task, change.from)?.filter(|_| waits);
-            // Only the first of several changes of a task counts.
+            // Of several changes of a task, only the first counts.
             let Some(was) = was.filter(|_| changed.insert(id)) else {
                 answers.push(false);
                 continue;
@@ -87,7 +87,7 @@ impl Db<'_> {
         Ok(answers)
     }
 
-    /// Deletes what else is stored of tasks that are deleted.
+    /// Deletes the other rows of deleted tasks.
     pub(super) fn delete_rows_of(&mut self, tasks: &[i64]) -> Outcome<()> {
         let mut sensor = self.prepare(DELETE_SENSOR)?;
         let mut last_change = None;
@@ -106,7 +106,7 @@ impl Db<'_> {
         }
     }
 
-    /// Returns where a task stands, if it is in this state under this epoch and holds nothing.
+    /// Returns the standing of a task that is in this state under this epoch and holds nothing.
     fn free(&self, task: LeaseRef, from: TaskState) -> Outcome<Option<Standing>> {
         let was = self.prepare(STANDING)?.query_row([task.id.0], Standing::read).optional()?;
         Ok(was.filter(|was| !from.is_leased() && was.held_slots == 0 && was.fits(task, from)))

@@ -1,4 +1,4 @@
-//! What a call changes in the counters of lanes, pools and limits, summed so that each row is written once.
+//! The changes of a call to the counters of lanes, pools and limits, summed so that each row is written once.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,18 @@ use crate::id::{LimitKey, PoolName};
 pub(super) const COUNT: &str = "UPDATE sm_lane SET ready = ready + ?2 WHERE no = ?1";
 pub(super) const COUNT_TASKS: &str = "UPDATE sm_lane SET ready = ready + ?2, tasks = tasks + ?3, ended = ended + ?4 WHERE no = ?1 \
      RETURNING tasks, ended";
-/// The same where no ready task came or went, so that no index of ready lanes is written.
+/// The same if the number of ready tasks is unchanged, so that the index of ready lanes is not written.
 pub(super) const COUNT_OTHER_TASKS: &str =
     "UPDATE sm_lane SET tasks = tasks + ?2, ended = ended + ?3 WHERE no = ?1 RETURNING tasks, ended";
-/// Lets a trigger look for the first task of a lane.
+/// Makes a trigger look for the first task of a lane.
 pub(super) const COUNTED: &str = "UPDATE sm_lane SET counted = NULL WHERE no = ?1";
-/// `coalesce`, because SQLite 3.40 takes `slots IS NULL` for false in a `RETURNING`, whatever the column
-/// holds.
+/// `coalesce`, because SQLite 3.40 takes `slots IS NULL` for false in a `RETURNING`, whatever the column holds.
 pub(super) const COUNT_SLOTS: &str =
     "UPDATE sm_pool SET used = used + ?2 WHERE name = ?1 RETURNING coalesce(used <= slots, 1)";
 pub(super) const COUNT_LEASES: &str =
     "UPDATE sm_task_limit SET used = used + ?2 WHERE key = ?1 RETURNING coalesce(used <= max, 1)";
 
-/// Changes by lane: of tasks, and of what they took and returned.
+/// Changes by lane: tasks, and what they took and gave back.
 #[derive(Debug, Default)]
 pub(super) struct LaneChanges(HashMap<i64, Change>);
 
@@ -45,7 +44,7 @@ impl LaneChanges {
         change.ready += more;
     }
 
-    /// Adds tasks that have not ended to the lane, and tasks that have.
+    /// Adds tasks that have not ended, and tasks that have, to the lane.
     pub(super) fn tasks(&mut self, lane: i64, open: i64, ended: i64) {
         let change = self.0.entry(lane).or_default();
         change.tasks += open;
@@ -59,9 +58,9 @@ impl LaneChanges {
         change.leases += leases;
     }
 
-    /// Writes the counters. Names the limit keys of lanes that have tasks again, unnames those of lanes in which
-    /// all have ended, and deletes the rows that no task needs. Returns whether every pool is known and no pool
-    /// or limit was raised above its size.
+    /// Writes the counters. Makes the limit keys of lanes that have tasks again known, removes those of lanes
+    /// whose tasks have all ended, and deletes the rows that no task needs. Returns whether every pool is known
+    /// and no pool or limit was raised above its size.
     pub(super) fn write(self, db: &mut Db<'_>) -> Outcome<bool> {
         let had_room = self.write_capacity(db)?;
         let (mut count, mut count_tasks) = (db.prepare(COUNT)?, db.prepare(COUNT_TASKS)?);
@@ -69,7 +68,7 @@ impl LaneChanges {
         let is_filing = db.is_filing()?;
         for (lane, change) in self.0 {
             if (change.tasks, change.ended) == (0, 0) {
-                // Its first task may be another one, though there are as many.
+                // The first task may have changed even if the number of tasks has not.
                 if change.ready != 0 {
                     count.execute((lane, change.ready))?;
                 }

@@ -11,7 +11,7 @@ use crate::store::sql::records::{self, TELLS_ENDS, TELLS_SENSORS};
 use crate::task::TaskState;
 use crate::time::Timestamp;
 
-/// From the task as it was before the move.
+/// Reads the task as it was before the move.
 pub(super) const TELL: &str = "INSERT INTO sm_feed (seq, no, attempt, at, state, reason, map_index, namespace, workflow, run, task, value, message) \
      SELECT ?2, no, attempt, coalesce(?3, ready_at), ?4, ?5, map_index, namespace, workflow, run, task, ?6, ?7 \
      FROM sm_task WHERE no = ?1";
@@ -20,7 +20,7 @@ pub(super) const FEED: &str = "SELECT seq, no, attempt, at, state, reason, value
 pub(super) const FORGET: &str = "DELETE FROM sm_feed WHERE seq IN ( \
        SELECT seq FROM (SELECT seq, at FROM sm_feed WHERE seq > 0 ORDER BY seq LIMIT ?3) first \
        WHERE seq <= ?1 OR at < ?2)";
-/// Consumers are few.
+/// There are few consumers, so all are read.
 pub(super) const CONSUMERS: &str =
     "SELECT name, cursor, seen_at, lost, dropped, reader, until FROM sm_consumer ORDER BY name";
 pub(super) const CONSUMER: &str =
@@ -30,7 +30,7 @@ const PUT: &str = "INSERT OR REPLACE INTO sm_consumer (name, cursor, seen_at, lo
 pub(super) const DELETE: &str = "DELETE FROM sm_consumer WHERE name = ?1";
 
 impl Db<'_> {
-    /// Writes an event of this move, if the task's `attempt_runs` say so. Before the task is moved.
+    /// Writes the event of this move, if the task's `attempt_runs` ask for it. Must run before the move.
     pub(super) fn tell(&mut self, change: &Move, notes: i64) -> Outcome<()> {
         let of_sensor = change.from == TaskState::Sensing
             && matches!(change.to, TaskState::Scheduled | TaskState::UpForRetry);

@@ -22,7 +22,7 @@ pub(super) const GRANT: &str = concat!(
     row::task_columns!()
 );
 
-/// Those of these tasks that hold all of their slots already. There are no more such tasks than slots.
+/// Those of these tasks that already hold all of their slots. There are at most as many as slots.
 pub(super) const KEEPING: &str = "SELECT no FROM sm_task INDEXED BY sm_task_keeping \
      WHERE state = 5 AND due IS NULL AND no IN (SELECT value FROM json_each(?1))";
 

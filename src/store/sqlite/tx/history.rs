@@ -1,4 +1,4 @@
-//! What is kept of attempts.
+//! Records of past attempts.
 
 use super::super::error::Outcome;
 use super::Db;
@@ -10,7 +10,7 @@ use crate::store::sql::records;
 use crate::task::PastAttempt;
 use crate::time::Timestamp;
 
-/// Before the move, which clears the lease. For each epoch the first is kept.
+/// Runs before the move, which clears the lease. For each epoch the first attempt is kept.
 pub(super) const KEEP: &str = "INSERT INTO sm_attempt \
      (no, epoch, attempt, queued_at, started_at, ended_at, state, by_holder, holder, queue, message) \
      SELECT task.no, task.epoch, attempt, queued_at, iif(state = 1, NULL, started_at), \

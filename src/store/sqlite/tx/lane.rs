@@ -14,19 +14,20 @@ pub(super) const READY_LANES: &str =
     "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0";
 pub(super) const READY_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 AND queue = ?1";
 pub(super) const SOME_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 LIMIT ?1";
-/// Where first tasks are filed.
+/// Used while first tasks are filed.
 pub(super) const FIRST_LANES: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_number \
      WHERE grp IS NOT NULL AND ready > 0 ORDER BY no LIMIT ?1";
 pub(super) const FIRST_LANES_OF: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane INDEXED BY sm_lane_ready \
      WHERE ready > 0 AND queue = ?2 ORDER BY no LIMIT ?1";
-/// What waits in each lane with slots that it kept. There are no more such tasks than slots.
+/// The tasks in each lane that wait with slots that they kept. There are at most as many such tasks as slots.
 pub(super) const KEEPING_LANES: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_keeping \
      WHERE state = 5 AND due IS NULL GROUP BY lane";
 pub(super) const LANE: &str = "SELECT no, pool, slots, limits, ready, queue FROM sm_lane WHERE no = ?1";
 pub(super) const LANE_NO: &str =
     "SELECT no FROM sm_lane WHERE pool = ?1 AND slots = ?2 AND limits = ?3 AND queue = ?4";
 const NEW_LANE: &str = "INSERT INTO sm_lane (no, pool, slots, limits, queue) VALUES (?1, ?2, ?3, ?4, ?5)";
-/// After this many new lanes an enqueue checks whether first tasks are to be filed, so that no tick finds very many lanes to file.
+/// After this many new lanes, an enqueue checks whether to file first tasks. So no tick has to file very many
+/// lanes.
 const ASKED: i64 = 4096;
 const NAME_LIMIT: &str =
     "INSERT INTO sm_task_limit (key, lanes) VALUES (?1, 1) ON CONFLICT (key) DO UPDATE SET lanes = lanes + 1";
@@ -42,7 +43,7 @@ fn lane(row: &rusqlite::Row<'_>) -> Outcome<Lane> {
 }
 
 impl Db<'_> {
-    /// Returns what the tasks of this lane need.
+    /// Returns the needs of this lane's tasks.
     pub(super) fn lane(&mut self, id: i64) -> Outcome<LaneKey> {
         if let Some(key) = self.lanes.get(&id) {
             return Ok(key.clone());
@@ -90,7 +91,7 @@ impl Db<'_> {
         self.count_lane_of_share(&key, 1)
     }
 
-    /// Forgets those limit keys of a lane that nothing else keeps.
+    /// Deletes the limit keys of a lane that nothing else keeps.
     pub(super) fn unname_limits(&mut self, id: i64) -> Outcome<()> {
         let key = self.lane(id)?;
         let (mut unname, mut delete) = (self.prepare(UNNAME_LIMIT)?, self.prepare(DELETE_LIMIT)?);
@@ -112,12 +113,12 @@ impl Db<'_> {
     pub(super) fn ready_lanes(&mut self, queues: Option<&BTreeSet<QueueName>>) -> Outcome<Vec<Lane>> {
         self.lanes_of(queues, |db, queue, lanes| match queue {
             None => db.read_lanes(READY_LANES, [], lanes),
-            // Lanes of other queues may be very many, and are not read.
+            // There may be very many lanes of other queues, so they are not read.
             Some(queue) => db.read_lanes(READY_LANES_OF, [queue], lanes),
         })
     }
 
-    /// Returns at least this many of them: the first ones where first tasks are filed.
+    /// Returns at least this many of them. If first tasks are filed, only the first ones.
     pub(super) fn some_lanes(
         &mut self,
         queues: Option<&BTreeSet<QueueName>>,
@@ -131,7 +132,8 @@ impl Db<'_> {
         })
     }
 
-    /// Returns lanes whose tasks kept their slots, and what `read` finds of each queue, or of all.
+    /// Returns the lanes whose tasks kept their slots, and the lanes that `read` finds for each queue, or for
+    /// all.
     fn lanes_of(
         &mut self,
         queues: Option<&BTreeSet<QueueName>>,

@@ -1,5 +1,6 @@
-//! Walks along the tasks, and their number by state. A continued walk is read in parts, because SQLite does not
-//! seek to a rowid within a row value: first rows that equal the place except for the number, then rows behind it.
+//! Walks the tasks, and counts them by state. A continued walk is read in parts, because SQLite does not seek
+//! to a rowid within a row value: first the rows that equal the place except for the number, then the rows
+//! after it.
 
 use std::collections::VecDeque;
 
@@ -15,7 +16,7 @@ use crate::store::sql::codes::{Code, from_task_state};
 use crate::task::list::Gathered;
 use crate::task::{TaskQuery, TaskState};
 
-/// A statement that reads no text behind the names of a task.
+/// A statement that reads no text stored after the names of a task.
 macro_rules! tasks {
     ($($rest:literal),+) => {
         concat!(
@@ -50,7 +51,7 @@ pub(super) const DUE_BEHIND: &str = tasks!(
      AND due < ?6 ORDER BY due, rank, logical_date, map_index, no"
 );
 
-/// The tasks of a state of which each lane's are together: those of a lane, and those of the lanes behind it.
+/// The tasks of a state whose index groups them by lane: those of a lane, and those of the lanes after it.
 macro_rules! by_lane {
     ($index:literal, $state:literal) => {
         [
@@ -86,7 +87,7 @@ pub(super) const LEASES_OF: &str =
 pub(super) const LEASES_BEHIND: &str =
     tasks!("INDEXED BY sm_task_holder WHERE holder > ?1 ORDER BY holder, no");
 
-/// Tasks that ended in one state, the latest first: those that ended at an instant, and those that ended before it.
+/// Tasks that ended in one state, latest first: those that ended at an instant, and those that ended before it.
 macro_rules! ends {
     ($index:literal, $which:literal) => {
         [
@@ -124,7 +125,7 @@ pub(super) const COUNT_RETRIES: &str = "SELECT 3, count(*) FROM \
 pub(super) const COUNT_ENDS: &str = "SELECT ?2, count(*) FROM (SELECT 1 FROM sm_task INDEXED BY sm_task_ended \
      WHERE state >= 6 AND state = ?2 LIMIT ?1) asked";
 
-/// What is read of a task.
+/// The columns of a task that are read.
 #[derive(Debug)]
 struct Seen {
     id: TaskId,
@@ -169,7 +170,7 @@ impl Seen {
     }
 }
 
-/// What a step found so far, and where it is full.
+/// What a step has found so far, and where it is full.
 struct Step<'a> {
     walk: &'a TaskWalk<'a>,
     gathered: Gathered,
@@ -224,7 +225,7 @@ impl Db<'_> {
         Ok(Walked::new(step.gathered.found, step.end))
     }
 
-    /// Goes on with the tasks of a statement, unless the step is full.
+    /// Continues with the tasks of a statement, unless the step is full.
     fn read_on(&mut self, step: &mut Step<'_>, sql: &'static str, params: impl Params) -> Outcome<()> {
         if step.is_full() {
             return Ok(());
@@ -248,7 +249,7 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// [`TaskQuery::wants`].
+    /// Does what [`TaskQuery::wants`] does.
     fn wants(&mut self, query: &TaskQuery, seen: &Seen) -> Outcome<bool> {
         let [namespace, workflow, run, _] = &seen.key;
         let is = |asked: Option<&str>, has: &str| asked.is_none_or(|asked| asked == has);
@@ -282,7 +283,7 @@ impl Db<'_> {
         }
     }
 
-    /// Walks along the tasks of one state, lane after lane.
+    /// Walks the tasks of one state, lane by lane.
     fn walk_lanes(&mut self, step: &mut Step<'_>, [in_lane, behind]: [&'static str; 2]) -> Outcome<()> {
         let [lane, no] =
             step.walk.place::<2, 0>().map_err(Fault::Refused)?.map_or([i64::MIN; 2], |(place, _)| place);
@@ -330,7 +331,8 @@ impl Db<'_> {
         Ok(wanted)
     }
 
-    /// Merges the ends of several states. Of each it reads a share of what is still to be found at a time.
+    /// Merges the ends of several states. Reads a page of each state at a time: an equal share of the walk's
+    /// limit.
     fn walk_ends(&mut self, step: &mut Step<'_>) -> Outcome<()> {
         let walk = step.walk;
         let place = walk.place::<2, 0>().map_err(Fault::Refused)?.map_or([i64::MAX; 2], |(place, _)| place);
@@ -413,7 +415,7 @@ impl Db<'_> {
 struct Ends {
     /// The state.
     code: i64,
-    /// Behind what was read.
+    /// The place after which to continue.
     place: [i64; 2],
     read: VecDeque<Seen>,
     is_over: bool,

@@ -39,7 +39,7 @@ use crate::store::sql::codes;
 
 /// The store's operations inside a transaction.
 ///
-/// After a failure that may have left an operation half done, every further one is refused: roll the
+/// After a failure that may have left an operation half done, every further operation is refused. Roll the
 /// transaction back.
 #[derive(Debug)]
 pub(in crate::store) struct SqliteBackend<'c> {
@@ -98,7 +98,7 @@ impl<'c> Db<'c> {
         Ok(self.prefix.statement(sql, |sql| self.conn.prepare_cached(sql))?)
     }
 
-    /// Reads one of the numbers that only rise.
+    /// Reads one of the counters that only rise.
     fn counter(&self, name: &str) -> Outcome<i64> {
         let value = self.prepare(READ_COUNTER)?.query_row([name], |row| row.get(0))?;
         match value {
@@ -113,7 +113,7 @@ impl<'c> Db<'c> {
     }
 }
 
-/// No counter gets this far, and adding to a smaller one cannot overflow.
+/// No counter reaches this value, and adding to a smaller one cannot overflow.
 const MOST: i64 = i64::MAX >> 1;
 
 const READ_COUNTER: &str = "SELECT value FROM sm_counter WHERE name = ?1";

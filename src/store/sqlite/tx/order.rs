@@ -2,9 +2,9 @@
 //! sleep.
 //!
 //! Triggers of the schema keep the first tasks of lanes, groups and classes, and remove marks: see
-//! `0001_initial.sql`. So they are exact for any writer, including a host's own driver. They do so while
-//! first tasks are *filed*: from the first tick that finds many lanes with ready tasks, until there are few.
-//! This module starts and ends that, records marks, and reads pages.
+//! `0001_initial.sql`. So these are exact for any writer, including a host's own driver. The triggers work
+//! while first tasks are *filed*: from the first tick that finds many lanes with ready tasks, until there are
+//! few. This module starts and stops filing, records marks, and reads pages.
 
 use std::collections::BTreeSet;
 
@@ -22,12 +22,12 @@ use crate::store::marks::{ClassKey, Facts, Sleeps, check};
 use crate::store::sql::needs;
 use crate::time::Timestamp;
 
-/// Finds a lane if more than this many have ready tasks, of whichever queues.
+/// Finds a lane if more than this many have ready tasks, in any queue.
 pub(super) const ARE_READY: &str =
     "SELECT no FROM sm_lane INDEXED BY sm_lane_ready WHERE ready > 0 LIMIT 1 OFFSET ?1";
-/// Lets a trigger file each lane.
+/// Makes a trigger file each lane.
 const FILE: &str = "UPDATE sm_lane SET counted = NULL WHERE ready > 0";
-/// A lane that has a group has a first task, unless what is counted is wrong.
+/// A lane with a group has a first task, unless a counter is wrong.
 pub(super) const TAKE_OUT: &str = "UPDATE sm_lane INDEXED BY sm_lane_head SET rank = NULL, logical_date = NULL, map_index = NULL, head = NULL \
      WHERE head IS NOT NULL";
 const TAKE_OUT_WRONG: [&str; 4] = [
@@ -57,7 +57,7 @@ pub(super) const NEXT_TOKEN: &str =
 pub(super) const NEXT_TOKEN_OF: &str =
     "SELECT next FROM sm_lane_group WHERE queue = ?1 AND next IS NOT NULL ORDER BY next LIMIT 1";
 const FILING: &str = "filing";
-/// What closes a class, beside 0 for nothing.
+/// Why a class is closed; 0 means that it is open.
 const FULL: i64 = 1;
 const REFUSED: i64 = 2;
 const QUEUE_PAUSED: i64 = 3;
@@ -77,7 +77,7 @@ pub(super) const NEXT_CLASS: &str = behind!("sm_lane_class", "closed = 0");
 pub(super) const NEXT_CLASS_OF: &str = behind!("sm_lane_class", "queue = ?5 AND closed = 0");
 pub(super) const NEXT_GROUP: &str = behind!("sm_lane_group", "parent = ?5 AND asleep = 0");
 pub(super) const NEXT_LANE: &str = behind!("sm_lane", "grp = ?5");
-/// For audits: what is filed by another first task than its own.
+/// For audits: what is filed by a first task other than its own.
 const MISFILED: [&str; 4] = [
     "SELECT 'lane ' || lane.no FROM sm_lane AS lane, (SELECT value = 1 AS files FROM sm_counter WHERE name = 'filing') \
      WHERE (grp IS NOT NULL) <> (head IS NOT NULL) OR (rank, logical_date, map_index, head) IS NOT ( \
@@ -103,7 +103,7 @@ const ASLEEP: &str = "SELECT c.queue, c.pool, c.slots, c.also, g.cause, g.next F
 
 /// Which lanes a tick reads.
 impl Db<'_> {
-    /// Returns the lanes that a survey returns first, and behind which place those are that it leaves out.
+    /// Returns the first lanes of a survey, and the place after which the omitted ones begin.
     pub(super) fn first_lanes(&mut self, query: &SurveyQuery) -> Outcome<(Vec<Lane>, Option<OrderKey>)> {
         let queues = query.queues.as_ref();
         let Some(First { lanes: most, .. }) = query.first else {
@@ -150,7 +150,7 @@ impl Db<'_> {
                 survey.unread = unread;
                 found
             }
-            // It may have gone to sleep since the last page.
+            // The class of the contender may have been closed since the last page.
             Some(Behind::Of(of)) if !self.is_open(of.number)? => Vec::new(),
             Some(Behind::Of(of)) => {
                 let (found, unread) = awake_in(-of.number, page.after, page.limit, next)?;
@@ -195,8 +195,8 @@ impl Db<'_> {
         self.prepare(sql)?.query((place.0, place.1, place.2, place.3, number))?.next()?.map(read).transpose()
     }
 
-    /// Removes marks of these queues that have ended on their own by the instant of the tick, or, in a
-    /// transaction that reads, returns whether there are any.
+    /// Returns whether marks of these queues have expired by the instant of the tick. Removes them, unless
+    /// `is_read`.
     pub(super) fn wake_by(
         &mut self,
         First { now, wakes, .. }: First,
@@ -222,7 +222,7 @@ impl Db<'_> {
         Ok(true)
     }
 
-    /// Returns when the first mark of these queues ends on its own.
+    /// Returns when the first mark of these queues expires.
     pub(super) fn next_token(&self, queues: Option<&BTreeSet<QueueName>>) -> Outcome<Option<Timestamp>> {
         let read = |row: &rusqlite::Row<'_>| row.get(0).map(Timestamp::from_micros);
         let Some(queues) = queues else {
@@ -268,7 +268,7 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// The same where something may be filed wrongly. The next tick with many lanes files everything again.
+    /// Does the same if something may be filed wrongly. The next tick with many lanes files everything again.
     pub(super) fn refile(&self) -> Outcome<()> {
         self.take_out()?;
         for sql in TAKE_OUT_WRONG {
@@ -317,7 +317,7 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// Returns the marks that refuse what fits, and what is filed by a wrong task.
+    /// Returns the marks that refuse tasks that fit, and whatever is filed by a wrong first task.
     pub(super) fn wrong_marks(&mut self) -> Outcome<Vec<Discrepancy>> {
         let mut wrong = Vec::new();
         for sql in MISFILED {

@@ -1,4 +1,4 @@
-//! How SQLite runs the statements that run all the time: through an index, and without sorting.
+//! How SQLite runs the frequent statements: through an index, and without sorting.
 
 use rusqlite::Connection;
 
@@ -169,7 +169,7 @@ const HOT: &[(&str, &str)] = &[
     ("count ends", list::COUNT_ENDS),
 ];
 
-/// Read as a whole by intention: what was asked for, and lists as long as the answer.
+/// Read as a whole on purpose: the caller's own list, and lists as long as the result.
 const WHOLE: &[&str] = &[
     "SCAN asked",
     "SCAN fork VIRTUAL",
@@ -211,7 +211,7 @@ fn every_hot_statement_uses_an_index_and_sorts_nothing() {
     assert_eq!(complaints(&conn), [""; 0]);
 }
 
-/// A host may gather statistics, and they may be of a moment when almost everything waited, or nothing did.
+/// A host may gather statistics at a moment when almost all tasks wait, or almost none.
 #[test]
 fn statistics_of_the_host_change_no_plan() {
     for (waiting, other) in [(3000, 3), (3, 3000)] {
@@ -267,7 +267,7 @@ fn candidates_are_read_from_the_index_alone_and_from_the_place_they_continue_at(
     }
 }
 
-/// There are no more tasks in it than slots, and usually none.
+/// The index contains at most as many tasks as there are slots, and usually none.
 #[test]
 fn what_keeps_its_slots_is_read_from_an_index_of_only_that() {
     let conn = Connection::open_in_memory().unwrap();
@@ -334,8 +334,7 @@ fn lists_are_read_by_ranges_alone() {
     }
 }
 
-/// What a window reads is bounded by indexes on every side: there is no row to be read and refused but by the
-/// rule.
+/// Indexes bound what a window reads on every side. Only the rule for active runs rejects rows that were read.
 #[test]
 fn active_runs_are_read_by_ranges_alone() {
     let conn = Connection::open_in_memory().unwrap();

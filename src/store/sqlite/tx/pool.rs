@@ -134,7 +134,8 @@ impl Db<'_> {
 
 impl PoolTx for SqliteBackend<'_> {
     fn lock_definitions(&mut self) -> StoreResult<()> {
-        // A transaction that reads here and then writes must begin again if another one wrote in between.
+        // Takes the writer lock first. Otherwise a transaction that reads here and then writes must start over if
+        // another transaction wrote in between.
         self.write(|_| Ok(()))
     }
 

@@ -1,4 +1,4 @@
-//! Promotion: tasks whose instant has come become ready, earliest first.
+//! Promotion: makes overdue tasks ready, earliest first.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ impl Db<'_> {
         Ok(found)
     }
 
-    /// Returns the earliest due instant but for those of this many tasks.
+    /// Returns the earliest due instant, excluding this many tasks.
     pub(super) fn due_after(&mut self, tasks: usize) -> Outcome<Option<Timestamp>> {
         let mut statement = self.prepare(DUE_AFTER)?;
         Ok(statement.query_row([clamp(tasks)], |row| row.get(0).map(Timestamp::from_micros)).optional()?)

@@ -1,4 +1,4 @@
-//! Who serves which queues, and what is in them.
+//! Which holders serve which queues, and the tasks in queues.
 
 use std::collections::BTreeMap;
 

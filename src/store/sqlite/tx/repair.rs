@@ -1,4 +1,4 @@
-//! The repair of counters: each is set to what it counts. There is one writer, so nothing changes meanwhile.
+//! Repairs counters: each is set to what it counts. There is only one writer, so nothing changes meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,8 @@ const SET_SHARE: &str = "INSERT INTO sm_share_use (pool, share, held, lanes, sta
      ON CONFLICT (pool, share) DO UPDATE SET held = excluded.held, lanes = excluded.lanes";
 const DELETE_UNUSED: &str = "DELETE FROM sm_task_limit WHERE defined = 0 AND used = 0 AND lanes = 0";
 
-/// What the tasks of a lane hold: slots, leases, and how many are ready, have not ended, and have.
+/// What the tasks of a lane hold: slots and leases. Then how many are ready, how many have not ended, and how
+/// many have.
 #[derive(Debug, Default, Clone, Copy)]
 struct Sums {
     slots: i64,
@@ -43,8 +44,7 @@ impl Db<'_> {
             by_lane.insert(row.get(0)?, Sums { slots, leases, ready, tasks, ended });
             Ok(())
         })?;
-        // All known counters begin at zero, because a counter that no task holds does not occur among the
-        // tasks.
+        // All known counters begin at zero, because a counter that no task holds does not occur among the tasks.
         let mut pools: BTreeMap<PoolName, i64> = BTreeMap::new();
         self.each(POOLS, |row| {
             pools.insert(row::name(row, 0)?, 0);

@@ -1,4 +1,4 @@
-//! What is kept for a while: what ticks granted, and tasks that ended.
+//! Deletes what is kept only for a while: records of ticks, and ended tasks.
 
 use rusqlite::OptionalExtension;
 
@@ -20,7 +20,7 @@ pub(super) const REPLACE_REQUEST: &str =
 pub(super) const REQUEST: &str = "SELECT grants FROM sm_request WHERE id = ?1";
 pub(super) const FORGET_REQUESTS: &str = "DELETE FROM sm_request WHERE no IN \
      (SELECT no FROM sm_request WHERE at < ?1 ORDER BY at, id LIMIT ?2)";
-/// The latest tick that is not among this many latest.
+/// The latest tick beyond this many latest ones.
 pub(super) const LATEST_BEYOND: &str =
     "SELECT at, id FROM sm_request ORDER BY at DESC, id DESC LIMIT 1 OFFSET ?1";
 pub(super) const FORGET_REQUESTS_UP_TO: &str = "DELETE FROM sm_request WHERE no IN \
@@ -62,7 +62,7 @@ impl Db<'_> {
     pub(super) fn forget_requests(&mut self, forget: Forget) -> Outcome<usize> {
         let old = self.prepare(FORGET_REQUESTS)?.execute((forget.before.as_micros(), clamp(forget.limit)))?;
         let Some(most) = forget.most else { return Ok(old) };
-        // Ticks before the instant are gone, so ticks beyond the number come next.
+        // Ticks before the instant are deleted, so those beyond the number come next.
         let beyond: Option<(i64, String)> = self
             .prepare(LATEST_BEYOND)?
             .query_row([clamp(most)], |row| Ok((row.get(0)?, row.get(1)?)))

@@ -29,12 +29,12 @@ const PUT_RATE: &str =
     "INSERT OR REPLACE INTO sm_rate (key, owed, at, starts, period, full_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 pub(super) const RATE: &str = "SELECT key, owed, at, starts, period FROM sm_rate WHERE key = ?1";
 pub(super) const CLOCK: &str = "SELECT at FROM sm_rate ORDER BY at DESC LIMIT 1";
-/// Keys that no longer owe anything, without the one that took a token last: it keeps the clock.
+/// Deletes keys whose debt is paid, except the one that took a token last, because it keeps the clock.
 pub(super) const FORGET_RATES: &str = "DELETE FROM sm_rate WHERE key IN ( \
      SELECT key FROM sm_rate WHERE full_at <= ?1 AND key <> (SELECT key FROM sm_rate ORDER BY at DESC, key DESC LIMIT 1) \
      ORDER BY full_at, key LIMIT ?2)";
 
-/// The most keys that a grant forgets beyond two for each that took a token.
+/// The most keys that a grant deletes, in addition to two for each key that took a token.
 const FORGET: usize = 64;
 
 /// The columns of a maximum, a rate and a weight.
@@ -137,7 +137,7 @@ impl Db<'_> {
         keys: impl IntoIterator<Item = &'k LimitKey>,
     ) -> Outcome<(Vec<RateUse>, Option<Timestamp>)> {
         let clock: Option<i64> = self.prepare(CLOCK)?.query_row([], |row| row.get(0)).optional()?;
-        // A store without rates pays for one look.
+        // A store without rates makes only one query.
         let Some(clock) = clock else { return Ok((Vec::new(), None)) };
         let mut statement = self.prepare(RATE)?;
         let mut found = Vec::new();
@@ -147,7 +147,7 @@ impl Db<'_> {
         Ok((found, Some(Timestamp::from_micros(clock))))
     }
 
-    /// Replaces what keys owe, and forgets some that no longer owe anything.
+    /// Replaces the debts of keys, and deletes some keys whose debt is paid.
     pub(super) fn put_rates(&mut self, rates: &[RateUse]) -> Outcome<()> {
         let Some(now) = rates.iter().map(|used| used.at.as_micros()).max() else { return Ok(()) };
         let mut put = self.prepare(PUT_RATE)?;

@@ -1,4 +1,4 @@
-//! What shares hold of pools, and when they had their turns.
+//! The slots that shares hold of pools, and the stamps of their turns.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::turns::used;
 use crate::admission::{Lane, LaneKey, ShareUse};
 use crate::id::{LimitKey, PoolName};
 
-/// Adds slots and lanes. A share that is new, and one that gives back its last slot, is stamped.
+/// Adds slots and lanes. Stamps a new share, and one that gives back its last slot.
 pub(super) const COUNT_SHARE: &str = "INSERT INTO sm_share_use (pool, share, held, lanes, stamp) \
      VALUES (?1, ?2, ?3, ?4, 2 * (SELECT value FROM sm_counter WHERE name = 'grants')) \
      ON CONFLICT (pool, share) DO UPDATE SET changed = 1, held = held + excluded.held, lanes = lanes + excluded.lanes, \
@@ -35,7 +35,7 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// Counts a lane of a share that has tasks from now on, or none any more.
+    /// Counts a lane of a share that now has tasks, or no longer has any.
     pub(super) fn count_lane_of_share(&self, lane: &LaneKey, more: i64) -> Outcome<()> {
         match &lane.share {
             Some(share) => self.count_share(&lane.pool, share, 0, more),
@@ -56,17 +56,17 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// Forgets shares that have neither slots nor tasks.
+    /// Deletes shares with neither slots nor lanes.
     pub(super) fn forget_unused_shares(&self) -> Outcome<()> {
         self.prepare(FORGET_SHARES)?.execute([])?;
         Ok(())
     }
 
-    /// Returns what is kept of the shares of these lanes, and the number of grants to any.
+    /// Returns the rows of these lanes' shares, and the number of grants to tasks of shares.
     pub(super) fn shares_of(&self, lanes: &[Lane]) -> Outcome<(Vec<ShareUse>, i64)> {
         let shared = lanes.iter().filter_map(|lane| Some((&lane.key.pool, lane.key.share.as_ref()?)));
         let pairs: BTreeSet<(&PoolName, &LimitKey)> = shared.collect();
-        // A store without shares pays for no look.
+        // A store without shares makes no query.
         if pairs.is_empty() { Ok((Vec::new(), 0)) } else { self.shares(pairs) }
     }
 

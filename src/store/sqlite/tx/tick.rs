@@ -37,7 +37,7 @@ macro_rules! pages {
     };
 }
 pub(super) const CANDIDATES: [&str; 3] = pages!("state = 0");
-/// Those that still hold slots which they kept.
+/// Ready tasks that still hold slots which they kept.
 pub(super) const KEEPING_CANDIDATES: [&str; 3] = pages!("state = 5 AND due IS NULL");
 
 impl Db<'_> {
@@ -78,7 +78,7 @@ impl Db<'_> {
         Ok(survey)
     }
 
-    /// Adds the pools and limits that the lanes of a survey name, and what these owe.
+    /// Adds the pools and limits that the lanes of a survey name, and the debts of these limits.
     pub(super) fn name_capacity(&mut self, survey: &mut Survey) -> Outcome<()> {
         let pools = survey.lanes.iter().flat_map(|lane| lane.key.pools());
         let pools: BTreeSet<&PoolName> = pools.map(|(pool, _)| pool).collect();

@@ -1,7 +1,7 @@
 //! Many lanes of shares, by their turns.
 //!
-//! Triggers of the schema keep the first tasks of each contender, and note which shares have changed. A tick
-//! computes the turns of these again before it reads lanes of shares.
+//! Triggers of the schema keep the first tasks of each contender, and record which shares have changed. A tick
+//! recomputes the turns of those before it reads lanes of shares.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -33,19 +33,19 @@ pub(super) const NEXT_TURNS: &str = "SELECT rank, logical_date, map_index, head,
      ORDER BY level, holds, parts, stamp, share, rank, logical_date, map_index, head LIMIT ?11";
 pub(super) const IS_OPEN: &str = "SELECT sm_lane_class.closed = 0 FROM sm_lane_contender \
      JOIN sm_lane_class ON sm_lane_class.no = sm_lane_contender.class WHERE sm_lane_contender.no = ?1";
-/// The lane of a contender's first task, and whether there are others.
+/// The lane of a contender's first task, and whether the contender has other lanes.
 pub(super) const FIRST_LANE: &str = "SELECT work.rank, work.logical_date, work.map_index, work.head, lane.no, EXISTS ( \
      SELECT 1 FROM sm_lane AS other WHERE other.grp = lane.grp AND other.head IS NOT NULL AND other.no <> lane.no) \
      OR EXISTS (SELECT 1 FROM sm_lane_group AS other \
      WHERE other.parent = -work.no AND other.asleep = 0 AND other.head IS NOT NULL AND other.no <> lane.grp) \
      FROM sm_lane_contender AS work JOIN sm_task AS task ON task.no = work.head \
      JOIN sm_lane AS lane ON lane.no = task.lane WHERE work.no = ?1";
-/// For audits: turns that nothing has changed since they were computed.
+/// For audits: the turns of shares that have not changed since these were computed.
 const FILED_TURNS: &str = "SELECT used.pool, used.share, held, used.stamp, dither, no, holds, parts, contender.stamp \
      FROM sm_lane_contender AS contender JOIN sm_share_use AS used \
      ON used.pool = contender.pool AND used.share = contender.share WHERE changed = 0 ORDER BY no";
 
-/// The contenders of one class that are read already.
+/// The contenders of one class that were already read.
 struct Line {
     class: i64,
     pool: PoolName,
@@ -53,7 +53,7 @@ struct Line {
 }
 
 impl Db<'_> {
-    /// Computes the turns again that may have changed.
+    /// Recomputes the turns that may have changed.
     pub(super) fn file_turns(&mut self) -> Outcome<()> {
         let mut changed = Vec::new();
         self.each(CHANGED, |row| {
@@ -85,8 +85,8 @@ impl Db<'_> {
         Ok(turns.collect())
     }
 
-    /// Returns the first contenders of these queues that have their turns behind this one and do not sleep.
-    /// If there are others, also the turn behind which they begin.
+    /// Returns the first contenders of these queues that have their turns after this one and do not sleep. If
+    /// there are others, also returns the turn after which they begin.
     pub(super) fn turns_behind(
         &self,
         queues: Option<&BTreeSet<QueueName>>,
@@ -133,7 +133,7 @@ impl Db<'_> {
         Ok(lines)
     }
 
-    /// Returns the contender of a class behind this turn, which was the last one.
+    /// Returns the next contender of a class after this turn, which was the previous one's.
     fn next_turn(&self, line: &mut Line, behind: &Turn, chunk: usize) -> Outcome<Option<(Turn, i64)>> {
         if line.read.is_empty() {
             let before = ShareTurn { holds: false, parts: i64::MIN, stamp: i64::MIN };
@@ -141,8 +141,8 @@ impl Db<'_> {
                 Place::Share(turn, pair, head) => (*turn, Some(pair), *head),
                 Place::Alone(_) => (before, None, OrderKey::FIRST),
             };
-            // Of equal turns the lesser pool is first. No text is less than an empty one, and any is less
-            // than a blob.
+            // Equal turns are ordered by pool. The empty text is the least text, and every text is less than a
+            // blob.
             let share: &dyn rusqlite::ToSql = match pair {
                 Some(pair) if line.pool < pair.0 => &[0_u8; 0],
                 Some(pair) if line.pool == pair.0 => &pair.1.as_str(),
@@ -172,7 +172,7 @@ impl Db<'_> {
         Ok(line.read.pop_front())
     }
 
-    /// Returns the lane of the first task of a contender, and the others if there are any.
+    /// Returns the lane of a contender's first task, and its other lanes if it has any.
     pub(super) fn first_lane_of(&self, number: i64) -> Outcome<(LaneId, Option<UnreadOf>)> {
         let mut statement = self.prepare(FIRST_LANE)?;
         let mut rows = statement.query([number])?;
@@ -184,12 +184,12 @@ impl Db<'_> {
         Ok((lane, Some(UnreadOf { lane, number, behind, pages: 0 }).filter(|_| are_more)))
     }
 
-    /// Returns whether the class of a contender is not closed.
+    /// Returns whether the class of a contender is open.
     pub(super) fn is_open(&self, contender: i64) -> Outcome<bool> {
         Ok(self.prepare(IS_OPEN)?.query_row([contender], |row| row.get(0)).optional()?.unwrap_or(false))
     }
 
-    /// Returns the turns that are not those of their shares.
+    /// Returns the filed turns that differ from those of their shares.
     pub(super) fn wrong_turns(&mut self) -> Outcome<Vec<Discrepancy>> {
         let (mut shares, mut filed) = (Vec::new(), Vec::new());
         self.each(FILED_TURNS, |row| {

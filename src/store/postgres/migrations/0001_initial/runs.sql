@@ -1,5 +1,5 @@
--- Namespaces by a digest of their names, so that no one waits for who uses a new one. Only inserted. Two that
--- use a new one at the same time insert it twice.
+-- Namespaces by a digest of their names, so that no one waits for a transaction that uses a new name. Rows are
+-- only inserted. Two transactions that use a new name at the same time insert it twice.
 CREATE TABLE sm.namespace (
     no   UUID,
     id   BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -7,8 +7,8 @@ CREATE TABLE sm.namespace (
     PRIMARY KEY (no, id)
 );
 
--- How far the closed runs ever filed under nodes with this lowest set bit reached before and after their nodes:
--- the largest of the rows of a bit counts. mask: the bits above it. The node 0 has neither.
+-- How far closed runs that were ever filed under nodes with this lowest set bit reached before and after their
+-- nodes. The largest row of a bit counts. mask: the bits above it. Node 0 has neither.
 CREATE TABLE sm.level (
     ns     UUID,
     bit    BIGINT,
@@ -39,15 +39,15 @@ CREATE TABLE sm.run (
     attributes TEXT,
     PRIMARY KEY (ns, start, id) INCLUDE (stop)
 );
--- By id first: a window has the namespace alone, and must have no choice but the ranges of the other indexes.
+-- By id first: a window query knows only the namespace, and must not be able to choose this index.
 CREATE UNIQUE INDEX run_key ON sm.run (id, ns);
 CREATE INDEX run_open ON sm.run (ns, start) INCLUDE (id) WHERE stop IS NULL;
 CREATE INDEX run_node_start ON sm.run (ns, node, start) INCLUDE (id) WHERE node IS NOT NULL;
 CREATE INDEX run_node_stop ON sm.run (ns, node, stop) INCLUDE (start, id) WHERE node IS NOT NULL;
 CREATE INDEX run_watched ON sm.run (heartbeat) WHERE heartbeat IS NOT NULL AND stop IS NULL AND status <> 3;
 
--- Heartbeats that came while somebody else had their run locked. Only inserted; deleted when they are noted in
--- the run.
+-- Heartbeats that arrived while another transaction had their run locked. Rows are only inserted, and deleted
+-- once they are recorded in the run.
 CREATE TABLE sm.run_beat (
     ns  UUID,
     run TEXT COLLATE "C",

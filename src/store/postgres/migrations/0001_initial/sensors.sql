@@ -20,9 +20,9 @@ CREATE TABLE sm.sensor (
     holder        TEXT COLLATE "C"
 );
 
--- Who changes a sensor, or ends a task of the feed, appends to an inbox, where it has no number yet. Who holds the advisory
--- lock of numbers moves what is committed there to the tables of numbered changes and events. So what has a
--- number becomes visible in the order of the numbers, and no one waits for who changes.
+-- A transaction that changes a sensor, or ends a task of the feed, appends to an inbox. Rows there have no
+-- number yet. The holder of the advisory lock of numbers moves committed rows to the tables of numbered changes
+-- and events. So numbered rows become visible in the order of their numbers, and no one waits for a writer.
 
 -- The last change of each sensor.
 CREATE TABLE sm.sensor_change (
@@ -41,9 +41,10 @@ CREATE TABLE sm.sensor_inbox (
 CREATE INDEX sensor_inbox_of ON sm.sensor_inbox (no);
 CREATE INDEX sensor_inbox_deleted ON sm.sensor_inbox (no) WHERE kind = 2;
 
--- The feed of ends, each with the key of its task, which may be gone. state: the one that the task moved to. reason: why
--- its sensor ended, if this ended one: 0 landed, 1 timed out, 2 failed, 3 cancelled, 4 execution timed out,
--- 5 unreachable. The identity of the inbox is drawn by the statement that has locked the task's row, so what happens to one task keeps its order.
+-- The feed of ends, with the key of each task, which may be deleted already. state: the state that the task
+-- moved to. reason: why its sensor ended, if this event ended one: 0 landed, 1 timed out, 2 failed, 3
+-- cancelled, 4 execution timed out, 5 unreachable. The inbox id is drawn by the statement that locked the
+-- task's row, so the events of one task stay in order.
 CREATE TABLE sm.feed (
     seq       BIGINT PRIMARY KEY,
     no        BIGINT NOT NULL,
@@ -74,7 +75,7 @@ CREATE TABLE sm.feed_inbox (
     value     TEXT,
     message   TEXT
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
--- cursor: the last event that it accepted or lost. reader: whose turn it is, until that instant.
+-- cursor: the last event that it accepted or lost. reader, until: who may read, and until when.
 CREATE TABLE sm.consumer (
     name    TEXT COLLATE "C" PRIMARY KEY,
     cursor  BIGINT NOT NULL,
@@ -85,9 +86,9 @@ CREATE TABLE sm.consumer (
     until   BIGINT NOT NULL
 ) WITH (fillfactor = 50);
 
--- The last number of a sensor's change and that of the feed; forgotten: the highest last change of a sensor that
--- was deleted. Who holds the advisory lock of numbers inserts a version and deletes the one before: the newest
--- is found first, however many dead ones an old snapshot keeps.
+-- The last numbers of sensor changes and of the feed. forgotten: the highest last change of a deleted sensor.
+-- The holder of the advisory lock of numbers inserts a version and deletes the previous one. So the newest is
+-- found first, even if an old snapshot keeps many dead versions.
 CREATE TABLE sm.numbers (
     version   BIGINT PRIMARY KEY,
     sensor    BIGINT NOT NULL,
@@ -96,8 +97,9 @@ CREATE TABLE sm.numbers (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 INSERT INTO sm.numbers VALUES (0, 0, 0, 0);
 
--- codes, shards: how it splits the shard codes. incarnation: which of the workers that had the name it is.
--- kinds: those that it pokes, a JSON array; null for all. most_shards: the most that it holds; none for any number.
+-- codes, shards: how the worker splits the shard codes. incarnation: tells workers with the same name apart.
+-- kinds: the kinds that it pokes, a JSON array; null for all. most_shards: the most that it holds; NULL for any
+-- number.
 CREATE TABLE sm.worker (
     name       TEXT COLLATE "C" PRIMARY KEY,
     codes      BIGINT NOT NULL,
@@ -109,8 +111,8 @@ CREATE TABLE sm.worker (
 );
 CREATE INDEX worker_expiry ON sm.worker (expires_at, name);
 
--- kind: empty for the lease of the shard; otherwise the lease is on that kind of it alone.
--- load: what its pokes cost, in microseconds of a second.
+-- kind: empty for the lease of the shard; otherwise the lease covers only that kind of the shard.
+-- load: what its pokes cost, in microseconds per second.
 CREATE TABLE sm.shard (
     shard      BIGINT NOT NULL,
     kind       TEXT COLLATE "C" NOT NULL,
@@ -121,7 +123,8 @@ CREATE TABLE sm.shard (
     PRIMARY KEY (shard, kind)
 );
 CREATE INDEX shard_holder ON sm.shard (holder);
--- Which worker took which shard under which epoch: the last changes of holder. left_at: since when it was no one's.
+-- The last changes of holder: which worker took which shard under which epoch. left_at: since when the shard
+-- had no holder.
 CREATE TABLE sm.shard_take (
     shard   BIGINT NOT NULL,
     kind    TEXT COLLATE "C" NOT NULL,
@@ -134,7 +137,7 @@ CREATE TABLE sm.shard_take (
     PRIMARY KEY (shard, kind, epoch)
 );
 CREATE INDEX shard_take_of_kind ON sm.shard_take (at) WHERE kind <> '';
--- Outages of targets that lasted until a poker renewed its shards. until: none if it goes on.
+-- Outages of targets that lasted until a poker renewed its shards. until: NULL while the outage lasts.
 CREATE TABLE sm.outage (
     fingerprint BIGINT NOT NULL,
     since       BIGINT NOT NULL,

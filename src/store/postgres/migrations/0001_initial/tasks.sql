@@ -1,7 +1,8 @@
--- Instants are microseconds since 1970, UTC. Names sort by their bytes. What becomes of a NUL or a U+001A in a
--- host's text: U+001A '0', U+001A '1'.
+-- Instants are microseconds since 1970, UTC. Names sort by their bytes. In a host's text, a NUL is stored as
+-- U+001A '0' and a U+001A as U+001A '1'.
 
--- What excludes ticks, and whatever changes what a tick plans with. Always empty: it is only locked.
+-- The tick lock. It excludes ticks and changes to anything that a tick plans with. The table stays empty: it is
+-- only locked.
 CREATE TABLE sm.tick_lock (one BOOLEAN PRIMARY KEY);
 
 -- Definitions. slots, max: NULL is unlimited.
@@ -28,13 +29,13 @@ CREATE TABLE sm.family (
     burst  BIGINT,
     weight BIGINT
 );
--- What is paused. kind: 0 queue, 1 pool, 2 limit key, 3 family.
+-- Paused subjects. kind: 0 queue, 1 pool, 2 limit key, 3 family.
 CREATE TABLE sm.pause (
     kind BIGINT,
     name TEXT COLLATE "C",
     PRIMARY KEY (kind, name)
 );
--- The most tasks that wait. kind: 0 queue, 2 limit key, 3 family. strict: 1 if enqueues under it take turns.
+-- Caps on waiting tasks. kind: 0 queue, 2 limit key, 3 family. strict: 1 if enqueues under it take turns.
 CREATE TABLE sm.cap (
     kind   BIGINT,
     name   TEXT COLLATE "C",
@@ -43,8 +44,8 @@ CREATE TABLE sm.cap (
     PRIMARY KEY (kind, name)
 );
 
--- Counters, changed under the tick lock alone. A change inserts a version and deletes the one before, so that
--- the newest is found first, however many dead ones an old snapshot keeps.
+-- Counters, changed only under the tick lock. A change inserts a version and deletes the previous one. So the
+-- newest is found first, even if an old snapshot keeps many dead versions.
 CREATE SEQUENCE sm.version;
 CREATE TABLE sm.pool_use (
     name TEXT COLLATE "C",
@@ -60,8 +61,8 @@ CREATE TABLE sm.limit_use (
     PRIMARY KEY (key, version)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 
--- What keys owe to their rates, in versions as above: see docs/admission.md. starts, period: the rate under which it
--- was written. full_at: when nothing is owed any more.
+-- The debt of each key to its rate, in versions as above: see docs/admission.md. starts, period: the rate when
+-- the row was written. full_at: when the debt is paid.
 CREATE TABLE sm.rate_use (
     key     TEXT COLLATE "C",
     version BIGINT,
@@ -75,8 +76,9 @@ CREATE TABLE sm.rate_use (
 CREATE INDEX rate_use_at ON sm.rate_use (at);
 CREATE INDEX rate_use_full ON sm.rate_use (full_at, key);
 
--- What the tasks of a share hold of a pool, how many lanes of it have the pool for their own, and what decides when it
--- has its turn: see docs/admission.md. In versions as above. What has neither slots nor lanes has no row.
+-- The slots of a pool that a share's tasks hold, the number of its lanes whose own pool it is, and the values
+-- that decide the share's turn: see docs/admission.md. In versions as above. A share with neither slots nor
+-- lanes has no row.
 CREATE TABLE sm.share_use (
     pool    TEXT COLLATE "C",
     share   TEXT COLLATE "C",
@@ -93,8 +95,10 @@ CREATE TABLE sm.share_clock (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 INSERT INTO sm.share_clock VALUES (0);
 
--- Lanes: made and removed under the tick lock, never changed. digest: of pool, slots, limits and queue, see
--- _lane_digest. queue: NULL is the default one, here and everywhere. no: drawn like those of tasks, and that of the first task that was enqueued into a new lane, so it is known before the lane is.
+-- Lanes, inserted and deleted under the tick lock and never changed. digest: of pool, slots, limits and queue,
+-- see _lane_digest. queue: NULL is the default queue, here and everywhere. no: drawn from the sequence of task
+-- numbers. A lane that an enqueue creates has the number of its first task, so the number is known before the
+-- lane exists.
 CREATE TABLE sm.lane (
     digest UUID PRIMARY KEY,
     no     BIGINT NOT NULL UNIQUE,
@@ -103,8 +107,9 @@ CREATE TABLE sm.lane (
     limits TEXT COLLATE "C" NOT NULL,
     queue  TEXT COLLATE "C"
 );
--- ready, tasks: signed, because deltas are not folded in the order of their causes. tasks: those that have
--- not ended. rank to no: no ready task that a tick can see stands before this place, but for those in early.
+-- ready, tasks: signed, because deltas are not folded in the order of their causes. tasks: those that have not
+-- ended. rank to no: the bound. Every ready task that a tick can see is at or after this place, except those in
+-- early.
 CREATE TABLE sm.lane_use (
     digest       UUID,
     version      BIGINT,
@@ -118,26 +123,30 @@ CREATE TABLE sm.lane_use (
     PRIMARY KEY (digest, version)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 
--- Lanes that a fold that was not whole has left empty.
+-- Lanes that a partial fold left empty.
 CREATE INDEX lane_use_empty ON sm.lane_use (digest) WHERE tasks = 0 AND ready = 0;
 
--- Where many lanes have ready tasks, these are filed, so that no tick need read them all: see
--- docs/postgresql-protocol.md. What has ready tasks, under the number of the lane.
+-- If many lanes have ready tasks, they are filed, so that no tick has to read them all: see
+-- docs/postgresql-protocol.md. This table lists the lanes with ready tasks by the number of the lane.
 CREATE TABLE sm.ready_lane (
     no     BIGINT PRIMARY KEY,
     digest UUID NOT NULL UNIQUE,
     queue  TEXT COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX ready_lane_queue ON sm.ready_lane (queue, no);
--- These by their first ready tasks, as a tree, each node in versions as above: all
--- queues, a queue, a class of lanes, a group of these, and a lane, whose id is its digest. Lanes of shares are in a tree
--- of their own, in which contenders are between a class and its groups. first: the place of the first
--- ready task below it that does not sleep, or NULL. from_no: of queues, the least number of a lane with ready tasks. about:
--- the pools of a class and the slots of each, or the cause of a group.
--- sleeps: whether a mark says that nothing below it fits. pool, needs: of a class that waits for so many open slots.
--- key: of a group that waits for a limit key. next: when the mark ends by itself.
--- share: of a contender, whose about is its pool; of a class of shares it is empty. turn: of a contender, its level and
--- the turn of its share. The first of what is above contenders is the least turn of those with a task that does not sleep.
+-- Filed lanes as a tree, ordered by first ready task. Each node is in versions as above. From the root: all
+-- queues, a queue, a class of lanes, a group of lanes, a lane. The id of a lane's node is its digest. Lanes of
+-- shares have a tree of their own, with contenders between a class and its groups.
+-- first: the place of the first ready task below the node that does not sleep, or NULL.
+-- from_no: of a queue, the lowest number of a lane with ready tasks.
+-- about: the pools of a class with the slots of each, or the cause of a group.
+-- sleeps: whether a mark says that nothing below the node fits.
+-- pool, needs: of a class that waits for this many open slots.
+-- key: of a group that waits for a limit key.
+-- next: when the mark expires.
+-- share: of a contender, whose about is its pool. Empty for a class of shares.
+-- turn: of a contender, its level and the turn of its share. Above contenders, first is the least turn of a
+-- contender with a task that does not sleep.
 CREATE TABLE sm.lane_order (
     id      UUID,
     version BIGINT,
@@ -164,8 +173,8 @@ CREATE INDEX lane_order_key ON sm.lane_order (key) WHERE key IS NOT NULL;
 CREATE INDEX lane_order_next ON sm.lane_order (next) WHERE next IS NOT NULL;
 CREATE INDEX lane_order_next_of ON sm.lane_order (queue, next) WHERE next IS NOT NULL;
 
--- One row, in versions as above. seen: what the last whole fold saw. due: no task that waits for an instant
--- waits for an earlier one, but for those in early. many: whether lanes are filed, see lane_order.
+-- One row, in versions as above. seen: the snapshot of the last whole fold. due: a lower bound of the instants
+-- that tasks wait for, except those in early. many: whether lanes are filed, see lane_order.
 CREATE TABLE sm.tick (
     no    BIGINT PRIMARY KEY,
     seen  TXID_SNAPSHOT NOT NULL,
@@ -175,12 +184,13 @@ CREATE TABLE sm.tick (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 INSERT INTO sm.tick VALUES (1, '1:1:', -9223372036854775808, ARRAY[]::BIGINT[]);
 
--- What transactions change about counters, until a tick folds it: one row per call and lane. Never updated. The server
--- prepares a CHECK anew for each statement that inserts, so here, as in task, only those who write see to it that slots
--- are positive.
--- ready, tasks: how many more. slots, leases: what comes back. came: how many became ready; rank to no: the
--- least place of these. due: the least instant waited for. pool, lane_slots, limits, queue: the lane's needs, where
--- tasks began to count; first: the number of the lane, if it is new.
+-- Changes to counters that no tick has folded yet: one row per call and lane. Rows are never updated. There is
+-- no CHECK that slots are positive, because the server prepares it again for each inserting statement. Here, as
+-- in task, the writers ensure it.
+-- ready, tasks: the increase. slots, leases: how many are given back. came: how many tasks became ready. rank
+-- to no: the first place among these. due: the earliest instant waited for.
+-- pool, lane_slots, limits, queue: the lane's needs, if tasks began to count. first: the number of the lane, if
+-- it is new.
 CREATE TABLE sm.delta (
     xid          BIGINT NOT NULL DEFAULT txid_current(),
     id           BIGINT NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -203,11 +213,11 @@ CREATE TABLE sm.delta (
     PRIMARY KEY (xid, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 
--- The deltas that exist, found without walking those that were folded before: what every reader of sums
--- reads. Whether a row exists decides; what the last whole fold saw only bounds the search. It says nothing
--- if it is of another server, from which this schema was restored: then it may be ahead of this one. A fold
--- notes nothing beyond its own number, so what is ahead of the transaction that wrote it here is of another
--- server, also once this one has caught up.
+-- The unfolded deltas, found without walking those that were folded before. Every reader of sums reads this
+-- view. A delta counts if its row exists; the snapshot of the last whole fold only bounds the search.
+-- That snapshot is useless if it is from another server, from which this schema was restored: then it may be
+-- ahead of this server. A fold never records a snapshot beyond its own transaction number. So a snapshot ahead
+-- of the transaction that wrote it is from another server, even once this one has caught up.
 CREATE VIEW sm.unfolded AS
 WITH last AS MATERIALIZED (
   SELECT CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot())
@@ -221,9 +231,9 @@ UNION ALL
 SELECT delta.* FROM late CROSS JOIN LATERAL (
   SELECT * FROM sm.delta WHERE delta.xid = late.xid OFFSET 0) delta;
 
--- Lanes as they are with the deltas that are not folded yet. slots and limits: what each task of it needs;
--- slots_back, leases_back: what deltas return. bound: no ready task stands before this place, but for those in
--- early. A lane that only deltas know is among them, under the number that the fold will give it.
+-- Lanes including unfolded deltas. slots and limits: the needs of each task. slots_back, leases_back: what
+-- deltas give back. bound: every ready task is at or after this place, except those in early. A lane known only
+-- from deltas is included, under the number that the fold will give it.
 CREATE VIEW sm.lane_now AS
 WITH more AS MATERIALIZED (
   SELECT lane AS digest, sum(ready)::bigint AS ready, sum(tasks)::bigint AS tasks, sum(slots)::bigint AS slots_back,
@@ -248,8 +258,9 @@ FROM more LEFT JOIN LATERAL (
   WHERE lane_use.digest = more.digest ORDER BY version DESC LIMIT 1) was ON true
 WHERE NOT EXISTS (SELECT FROM sm.lane WHERE lane.digest = more.digest OFFSET 0);
 
--- What only `change` changes about a task. lane: the digest of its needs, which are the last columns. attempt_runs, bits: 1 its
--- attempts are recorded as runs, 2 and 4 what the feed tells: its ends, what else its sensor does, 8 all of its attempts are kept, 16 none.
+-- The columns of a task that only `change` writes. lane: the digest of its needs, which are the last columns.
+-- attempt_runs, bits: 1 attempts are recorded as runs, 2 the feed reports ends, 4 the feed reports other events
+-- of its sensor, 8 all attempts are kept, 16 no attempts are kept.
 CREATE SEQUENCE sm.task_no;
 CREATE TABLE sm.task (
     no           BIGINT PRIMARY KEY,
@@ -274,7 +285,8 @@ CREATE TABLE sm.task (
 );
 CREATE UNIQUE INDEX task_key ON sm.task (namespace, workflow, run, task, map_index);
 
--- What moves. A task has one row in one of ready, lease and idle; a move deletes it and inserts the next.
+-- The columns that moves write. A task has one row in one of ready, lease and idle. A move deletes it and
+-- inserts the next one.
 CREATE TABLE sm.ready (
     lane             UUID,
     rank             BIGINT,
@@ -295,8 +307,9 @@ CREATE TABLE sm.ready (
     value            TEXT,
     PRIMARY KEY (lane, rank, logical_date, map_index, no)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
--- started: whether the holder began. runs: attempt_runs of the task, or NULL if 0. expires_at: when upkeep looks at it. A later beat of the same epoch
--- makes the lease last longer. cancel_at: the deadline of a task that was cancelled, beyond which no beat counts.
+-- started: whether the holder has started. runs: the task's attempt_runs, or NULL if 0. expires_at: when upkeep
+-- looks at the lease. A later beat of the same epoch extends it. cancel_at: the deadline of a cancelled task;
+-- no beat counts beyond it.
 CREATE TABLE sm.lease (
     no               BIGINT PRIMARY KEY,
     epoch            BIGINT NOT NULL,
@@ -320,11 +333,11 @@ CREATE TABLE sm.lease (
     value            TEXT
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX lease_expiry ON sm.lease (expires_at, no);
--- For lists: see docs/listing.md. A lease keeps its holder, so updates of it stay HOT.
+-- For lists: see docs/listing.md. A lease never changes its holder, so updates of it stay HOT.
 CREATE INDEX lease_holder ON sm.lease (holder, no);
--- state: 3 up_for_retry, 4 sensing, 5 scheduled and not yet due or, without a due instant, ready with slots that it
--- kept, 6 success, 7 failed, 8 skipped, 9 cancelled. slots: what it keeps. rank to map_index: its place, where
--- admission reads it here. So what is ready here is what has a place and no due instant.
+-- state: 3 up_for_retry, 4 sensing, 5 scheduled and not yet due, or, if due is NULL, ready with slots that it
+-- kept, 6 success, 7 failed, 8 skipped, 9 cancelled. slots: those it keeps. rank to map_index: its place, set
+-- if admission reads it from this table. So a row here is ready if it has a place and due is NULL.
 CREATE TABLE sm.idle (
     no               BIGINT PRIMARY KEY,
     state            BIGINT NOT NULL,
@@ -356,8 +369,7 @@ CREATE INDEX idle_ended ON sm.idle (state, ended_at, no) WHERE state >= 6;
 CREATE INDEX idle_retry ON sm.idle (lane, no) WHERE state = 3;
 CREATE INDEX idle_later ON sm.idle (lane, no) WHERE state = 5;
 
--- Attempts that are kept, of the latest grants of a task. state: the one that followed. by_holder: 1 if its holder
--- ended it.
+-- Kept attempts of a task's latest grants. state: the state that followed. by_holder: 1 if its holder ended it.
 CREATE TABLE sm.attempt (
     no         BIGINT,
     epoch      BIGINT,
@@ -373,7 +385,7 @@ CREATE TABLE sm.attempt (
     PRIMARY KEY (no, epoch)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 
--- Heartbeats, from the first renewal on. Only inserted; the latest expiry of an epoch counts.
+-- Heartbeats, from the first renewal on. Rows are only inserted; the latest expiry of an epoch counts.
 CREATE TABLE sm.beat (
     no         BIGINT,
     id         BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -382,8 +394,8 @@ CREATE TABLE sm.beat (
     PRIMARY KEY (no, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 
--- What the holder of the latest lease said about its work, if it said anything. It counts while the task has a lease of this
--- epoch, and goes with the task.
+-- The latest note of a task's holder about its work, if any. It counts while the task has a lease of this
+-- epoch, and is deleted with the task.
 CREATE TABLE sm.note (
     no    BIGINT PRIMARY KEY,
     epoch BIGINT NOT NULL,
@@ -391,16 +403,16 @@ CREATE TABLE sm.note (
     text  TEXT NOT NULL
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 
--- What lets the callers of `serialize` take turns.
+-- The names by which callers of `serialize` take turns.
 CREATE TABLE sm.turn (
     name TEXT COLLATE "C" PRIMARY KEY,
     at   BIGINT NOT NULL
 );
 CREATE INDEX turn_at ON sm.turn (at, name);
 
--- Which queues the ticks of each holder serve, changed under the tick lock. queues: a JSON array, sorted, or null
--- for all; digest: its first 128 bits of SHA-256, because many names are too long for an index. until: when it
--- stops counting.
+-- The queues that each holder's ticks serve, changed under the tick lock. queues: a sorted JSON array, or null
+-- for all. digest: the first 128 bits of its SHA-256, because many names are too long for an index. until: when
+-- the row stops counting.
 CREATE TABLE sm.serving (
     holder  TEXT COLLATE "C",
     digest  UUID,
@@ -411,18 +423,18 @@ CREATE TABLE sm.serving (
     PRIMARY KEY (holder, digest)
 ) WITH (fillfactor = 70);
 
--- The limit keys that the tasks of a lane carry, and how much each counts against them: of a lane's
--- limits, a JSON array of keys
--- where a task counts 1, of arrays of key and count, of one of these with the priority, which is the share, and of the
--- other pools that it needs. The server puts the bodies
--- of both functions into the statements that call them.
+-- Returns the limit keys that the tasks of a lane carry, and how much each task counts against them. The
+-- argument is the lane's limits. It is a JSON array of keys with count 1, arrays of key and count, an array of
+-- key, count and priority for the share, and objects for the other pools. The server inlines this function and
+-- _pools_of into the statements that call them.
 CREATE FUNCTION sm._carried(TEXT) RETURNS TABLE (key TEXT, count BIGINT)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$SELECT CASE json_typeof(need) WHEN 'array' THEN need ->> 0 ELSE need #>> '{}' END,
   CASE json_typeof(need) WHEN 'array' THEN (need ->> 1)::bigint ELSE 1 END
 FROM json_array_elements($1::json) given (need) WHERE json_typeof(need) <> 'object'$$;
 
--- The pools that the tasks of a lane need, and the slots of each: of its pool, slots and limits.
+-- Returns the pools that the tasks of a lane need, and the slots of each. The arguments are the lane's pool,
+-- slots and limits.
 CREATE FUNCTION sm._pools_of(TEXT, BIGINT, TEXT) RETURNS TABLE (pool TEXT, slots BIGINT)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$SELECT $1, $2
@@ -431,8 +443,8 @@ SELECT need ->> 'pool', (need ->> 'slots')::bigint
 FROM json_array_elements((CASE WHEN $3 LIKE '%{%' THEN $3 END)::json) given (need)
 WHERE json_typeof(need) = 'object'$$;
 
--- The pools that the tasks of a lane need, with the slots of each, if they are of a share: of its pool, slots and
--- limits. The share is an array of the key, the count and the priority.
+-- Returns the pools that the tasks of a lane need, with the slots of each, if they are of a share. The
+-- arguments are the lane's pool, slots and limits. The share is an array of key, count and priority.
 CREATE FUNCTION sm._shares_of(TEXT, BIGINT, TEXT) RETURNS TABLE (pool TEXT, share TEXT, slots BIGINT, level BIGINT)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$SELECT part.pool, given.need ->> 0, part.slots, -(given.need ->> 2)::bigint
@@ -445,9 +457,9 @@ CROSS JOIN LATERAL (
   WHERE json_typeof(other) = 'object') part (pool, slots)
 WHERE CASE json_typeof(given.need) WHEN 'array' THEN json_array_length(given.need) = 3 END$$;
 
--- Whether a cap may hold for tasks of these queues, or with these limits, a text for each lane. It asks no more than
--- that: whether a key is exempt from its family, or has one with a longer prefix, is up to _caps. Called only where
--- the store has a cap at all.
+-- Whether a cap may hold for tasks of these queues or with these limits, one text per lane. It may return true
+-- for a key that is exempt from its family or has a longer prefix: _caps decides that. Called only if the store
+-- has a cap at all.
 CREATE FUNCTION sm._is_capped(queues TEXT[], limits TEXT[]) RETURNS BOOLEAN LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN EXISTS (
@@ -462,14 +474,14 @@ BEGIN
   );
 END $$;
 
--- Stable, because convert_to is: the body of a function that says more of itself than of its parts is not put into the
--- statements that call it, and each call of these would parse and plan it again.
+-- Stable, because convert_to is. A function that is declared less volatile than its parts is not inlined: the
+-- server would parse and plan it again at each call.
 CREATE FUNCTION sm._lane_digest(pool TEXT, slots BIGINT, limits TEXT, queue TEXT) RETURNS UUID
 LANGUAGE sql STABLE PARALLEL SAFE AS
 $$SELECT encode(substr(sha256(convert_to(
   $2::text || ' ' || octet_length($1)::text || ' ' || $1 || $3 || coalesce(' ' || $4, ''), 'UTF8')), 1, 16), 'hex')::uuid$$;
 
--- Ticks that granted something, and what: the numbers of the tasks, and their epochs.
+-- Ticks that granted tasks, with the numbers and epochs of these.
 CREATE TABLE sm.request (
     id     TEXT COLLATE "C" PRIMARY KEY,
     at     BIGINT NOT NULL,

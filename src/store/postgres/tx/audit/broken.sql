@@ -1,6 +1,6 @@
--- The tasks of a page that do not stand in one table, or whose rows contradict each other: number, how often it
--- stands, state, slots it holds, and whether its row names another lane than it is of, or other slots, or lasts
--- longer than its task's cancel allows.
+-- Returns the tasks of a page that are not in exactly one table, or whose rows contradict each other: number,
+-- in how many rows it is, state, slots it holds, and whether its row differs from the task in its lane or
+-- slots, or lasts longer than the task's cancel allows.
 -- $1: after this task. $2: the last task.
 SELECT task.no, stands.times, stands.state, stands.held, stands.strange
 FROM sm.task

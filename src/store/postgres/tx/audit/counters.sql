@@ -1,8 +1,8 @@
--- The counters that differ from what they count, by what is wrong: 0 a pool with its deltas, 1 a pool without
--- them, which must not be below what is held; 2 and 3 the same of a limit; 4 the lanes that name a limit key;
--- 5 the ready tasks of a lane, 6 its tasks that have not ended; 7 what a share holds of a pool, 8 its lanes, both with the
--- share for the limits. Then a pool, a key, or the needs of a lane, then
--- what is counted and what there is. In one statement, hence in one snapshot.
+-- Returns the counters that differ from what they count. First a code: 0 a pool with its deltas; 1 a pool
+-- without them, which must not be below what is held; 2 and 3 the same of a limit; 4 the lanes that carry a
+-- limit key; 5 the ready tasks of a lane; 6 its tasks that have not ended; 7 what a share holds of a pool; 8
+-- its lanes. 7 and 8 have the share in the place of the limits. Then a pool, a key, or the needs of a lane.
+-- Then the counter and the actual number. One statement, hence one snapshot.
 WITH
 held AS MATERIALIZED (
   SELECT stands.*, task.pool, task.slots, task.limits, task.queue

@@ -1,4 +1,4 @@
-//! The audit of marks: whether what each one names refuses as counted, and whether lanes are filed by their first tasks.
+//! Audits marks: whether the names in each one refuse as counted, and whether lanes are filed by their first tasks.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use crate::time::Timestamp;
 
 pub(in super::super) const MISFILED: &str = statement!("misfiled.sql");
 pub(in super::super) const MARKS: &str = statement!("marks.sql");
-/// Whether the other two may find anything.
+/// Whether the other two statements can find anything.
 pub(super) const IS_FILED: &str = "SELECT coalesce((SELECT many FROM sm.tick ORDER BY no DESC LIMIT 1), false) \
     OR EXISTS (SELECT FROM sm.lane_order) OR EXISTS (SELECT FROM sm.ready_lane)";
 
@@ -40,13 +40,13 @@ pub(super) fn of_marks(marks: &[Row], wrongly: &[Row]) -> Outcome<Vec<Discrepanc
     Ok(found)
 }
 
-/// Describes what [`MISFILED`] returned.
+/// Describes a lane that [`MISFILED`] returned.
 fn misfiled(row: &Row) -> Outcome<Discrepancy> {
     let what: &str = row::value(row, 0)?;
     Ok(Discrepancy::Mark { mark: format!("the first task of {what}") })
 }
 
-/// Describes what is wrong with a mark that [`MARKS`] returned, if anything is.
+/// Describes what is wrong with a mark that [`MARKS`] returned, if anything.
 fn wrong(row: &Row) -> Outcome<Option<Discrepancy>> {
     let class: ClassKey = (row::name(row, QUEUE)?, serde_json::from_str(row::value(row, ABOUT)?)?);
     let facts = facts(row)?;
@@ -63,7 +63,7 @@ fn wrong(row: &Row) -> Outcome<Option<Discrepancy>> {
     })
 }
 
-/// Reads what one mark is checked against.
+/// Reads the facts that one mark is checked against.
 fn facts(row: &Row) -> Outcome<Facts> {
     let names: Vec<String> = row::value::<Option<_>>(row, POOLS)?.unwrap_or_default();
     let slots: Vec<Option<i64>> = row::value::<Option<_>>(row, POOLS + 1)?.unwrap_or_default();

@@ -1,7 +1,8 @@
--- Each mark, with all that says whether it holds, as counted: the limit key that the group waits for, if any, as
--- limits_in_use has it; the queue, the pools of the class, as a JSON array of names and slots, the pool that is too full,
--- the cause, a JSON object or NULL, and when it ends by itself. Then the pools as they are, one array a column: name,
--- slots, used. Then families, what is paused, and the clock, as next_due has them. In one statement, hence in one snapshot.
+-- Returns each mark, with everything that decides whether it holds, from the counters. First the limit key that
+-- the group waits for, if any, in the columns of limits_in_use. Then the queue, the pools of the class, as a
+-- JSON array of names and slots, the pool that is too full, the cause, a JSON object or NULL, and when the mark
+-- expires. Then the pools, one array per column: name, slots, used. Then families, what is paused, and the
+-- clock, in the columns of next_due. One statement, hence one snapshot.
 WITH
 beside AS MATERIALIZED (
   SELECT families.*, paused.*, (SELECT at FROM sm.rate_use ORDER BY at DESC LIMIT 1) AS clock

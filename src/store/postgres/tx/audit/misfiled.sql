@@ -1,6 +1,6 @@
--- What is filed by another first task than its own, and what is not filed although it is to be: what is wrong, as a text.
--- A change that is not folded yet files nothing, so its lane may have an earlier task, or none. A lane is filed before a
--- task that it had. In one statement, hence in one snapshot.
+-- Returns, as texts, what is filed by a first task other than its own, and what should be filed and is not.
+-- Lanes with unfolded changes are skipped. Such a change files nothing yet, so the lane may have an earlier
+-- first task than filed, or be filed at a task that it no longer has. One statement, hence one snapshot.
 WITH
 filed AS MATERIALIZED (SELECT many FROM sm.tick ORDER BY no DESC LIMIT 1),
 changing AS MATERIALIZED (SELECT DISTINCT lane FROM sm.unfolded),

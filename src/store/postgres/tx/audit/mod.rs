@@ -1,6 +1,7 @@
-//! The audit: every counter against what it counts, and every task against the rows that say where it stands.
-//! The counters are compared in one statement, so that it is right at every isolation level; it reads what has
-//! not ended. All tasks are read a page at a time: however many ended, no statement takes long.
+//! The audit compares every counter with the rows that it counts, and every task with the rows that record
+//! its state. One statement compares the counters, so that the result is right at every isolation level. It
+//! reads the tasks that have not ended. All tasks are read a page at a time, so no statement takes long,
+//! however many ended.
 
 pub(super) mod marks;
 mod repair;
@@ -14,7 +15,7 @@ use crate::store::sql::codes::from_task_state;
 use crate::store::sql::statement::statement;
 use tokio_postgres::Row;
 
-/// How many tasks are read by one statement.
+/// How many tasks one statement reads.
 const PAGE: i64 = 5_000;
 
 const COUNTERS: &str = statement!("counters.sql");

@@ -1,6 +1,6 @@
--- The tasks that no tick would find: those that are ready before the bound of their lane, and those that wait
--- for an instant before the bound of ticks, but are neither early nor announced by a delta. And the rows of
--- ready that are of no task. Returns each number and which of the three it is: 0, 1, 2.
+-- Returns the tasks that no tick would find, and a code: 0 ready before the bound of its lane; 1 waiting for an
+-- instant before the bound of ticks. Early tasks and those announced by a delta are excluded. Code 2 is a row
+-- of ready without a task.
 WITH
 last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
 from_due AS MATERIALIZED (SELECT least(last.due, (SELECT min(due) FROM sm.unfolded)) AS due FROM last),

@@ -1,8 +1,8 @@
 //! The repair of counters, under the tick lock.
 //!
-//! A transaction changes rows, and appends what that means for counters, as one. So the error of a counter, including
-//! what was appended, is the same in every snapshot until counters are written. Only ticks and folds do that, and they
-//! hold the lock. What an audit under the lock finds missing can be added while others continue.
+//! A transaction changes rows and appends the deltas for counters atomically. So a counter's error, including its
+//! deltas, is the same in every snapshot until counters are written. Only ticks and folds write them, and they hold
+//! the lock. So what an audit under the lock finds missing can be added while other transactions continue.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::store::sql::statement::statement;
 
 const REPAIR: &str = statement!("repair.sql");
 
-/// What counters lack.
+/// What the counters lack.
 #[derive(Debug, Default)]
 struct Missing {
     pools: BTreeMap<String, i64>,
@@ -48,7 +48,7 @@ impl Missing {
                 let share = (name, row::value(row, 3)?);
                 self.shares.entry(share).or_default()[usize::from(kind == 8)] = more;
             }
-            // A counter that is below what is held although it is right with its deltas: these are wrong.
+            // The counter is lower than its rows, although it is right with its deltas. So the deltas are wrong.
             _ => {}
         }
         Ok(())

@@ -1,6 +1,7 @@
--- Adds to the counters what an audit under the tick lock found them to lack. All versions of a counter go, because
--- the audit sums those of pools and limits. Each keeps what deltas will give back: only what is missing is added. A
--- pool or a limit that comes to 0 has no row, and a lane that comes to 0 is removed by the next whole fold.
+-- Adds to the counters what an audit under the tick lock found missing. All versions of a counter are deleted,
+-- because the audit sums the versions of pools and limits. Each counter keeps what deltas will give back: only
+-- what is missing is added. A pool or a limit that reaches 0 has no row, and a lane that reaches 0 is removed
+-- by the next whole fold.
 -- $1: pools; $2: slots. $3: limit keys; $4: leases; $5: lanes. $6 to $9: the needs of lanes, '' for the default
 -- queue; $10: ready tasks; $11: tasks. $12, $13: pools and shares; $14: slots; $15: lanes.
 WITH

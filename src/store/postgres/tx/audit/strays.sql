@@ -1,4 +1,4 @@
--- The rows of leases, of idle tasks and of attempts in this range that are of no task.
+-- Returns the rows of leases, idle tasks and attempts in this range that have no task.
 -- $1: after this number. $2: the last number.
 SELECT no FROM sm.lease
 WHERE no > $1::bigint AND no <= $2::bigint

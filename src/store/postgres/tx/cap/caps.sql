@@ -1,2 +1,2 @@
--- All caps: kind, name, most, strict.
+-- Returns all caps: kind, name, most, strict.
 SELECT kind, name, most, strict FROM sm.cap ORDER BY kind, name

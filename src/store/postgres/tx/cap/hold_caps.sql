@@ -1,8 +1,8 @@
--- The caps that hold for tasks of these queues and with these limits, and what waits under each: kind, name, most,
--- strict, waiting. A cap of a key is its own; if the key is not defined itself, that of the family with the longest
--- prefix. Counters, deltas and tasks in one statement, hence in one snapshot. Lanes that no cap can concern are left
--- out before they are counted.
--- $1: queues, NULL for the default one. $2: limits as JSON arrays, one a lane.
+-- Returns the caps that hold for tasks of these queues and with these limits, and what waits under each: kind,
+-- name, most, strict, waiting. A key has its own cap. If the key itself is not defined, it has that of the
+-- family with the longest prefix. Counters, deltas and tasks are read in one statement, hence in one snapshot.
+-- Lanes that no cap can concern are excluded before they are counted.
+-- $1: queues, NULL for the default one. $2: limits as JSON arrays, one per lane.
 WITH
 capped AS MATERIALIZED (
   SELECT 0::bigint AS kind, asked.name, found.most, found.strict
@@ -29,7 +29,7 @@ lanes AS MATERIALIZED (
   WHERE coalesce(queue, 'default') = ANY (ARRAY(SELECT name FROM capped WHERE kind = 0))
     OR (limits <> '[]' AND (SELECT bool_or(kind = 2) FROM capped))
 ),
--- Grouped, never joined: the server may expect one row, and then it loops over all.
+-- Grouped, never joined. If the server expects one row, it joins by looping over all.
 waits AS MATERIALIZED (
   SELECT max(queue) AS queue, max(limits) AS limits, sum(tasks) AS tasks
   FROM (

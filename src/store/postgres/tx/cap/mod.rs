@@ -1,4 +1,4 @@
-//! Caps on what waits.
+//! Caps on waiting tasks.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -20,7 +20,7 @@ pub(super) const PUT_CAPS: &str = statement!("put_caps.sql");
 pub(super) const HOLD_CAPS: &str = statement!("hold_caps.sql");
 pub(super) const IS_CAPPED: &str = statement!("is_capped.sql");
 
-/// A statement about the queues and the limits of these tasks, each once.
+/// Builds a statement over the distinct queues and limits of these tasks.
 fn of_tasks(sql: &'static str, tasks: &[&TaskInsert]) -> Outcome<Statement> {
     let lanes: HashSet<&LaneKey> = tasks.iter().map(|task| &task.lane).collect();
     let queues: HashSet<Option<String>> = lanes.iter().map(|lane| queue(lane)).collect();
@@ -28,7 +28,7 @@ fn of_tasks(sql: &'static str, tasks: &[&TaskInsert]) -> Outcome<Statement> {
     Ok(ask!(sql, Vec::from_iter(queues), Vec::from_iter(limits)))
 }
 
-/// The name by which enqueues under a strict cap take turns, as the SQL functions write it, too.
+/// The name that serializes enqueues under a strict cap. The SQL functions use the same name.
 fn turn(cap: &CapUse) -> String {
     let (kind, name) = cap.subject.parts();
     format!("cap {kind} {name}")
@@ -43,14 +43,14 @@ fn held(rows: &[Row]) -> Outcome<Vec<CapUse>> {
 }
 
 impl Db<'_> {
-    /// Returns true if a cap may hold for one of these tasks.
+    /// Returns true if one of these tasks may be capped.
     pub(super) fn is_capped(&mut self, tasks: &[&TaskInsert]) -> Outcome<bool> {
         let rows = self.one(of_tasks(IS_CAPPED, tasks)?)?;
         row::value(first(&rows)?, 0)
     }
 
-    /// Returns the caps that hold for these tasks, and what waits under them. Where one is strict, that is counted
-    /// behind those whose turn was before.
+    /// Returns the caps that apply to these tasks, and how many tasks wait under each. Under a strict cap they are
+    /// counted after earlier enqueues have ended.
     pub(super) fn hold_caps(&mut self, tasks: &[TaskInsert]) -> Outcome<Vec<CapUse>> {
         let tasks: Vec<&TaskInsert> = tasks.iter().collect();
         let caps = held(&self.one(of_tasks(HOLD_CAPS, &tasks)?)?)?;
@@ -58,13 +58,13 @@ impl Db<'_> {
         if turns.is_empty() {
             return Ok(caps);
         }
-        // The second statement sees what those committed for whom the first one waited.
+        // The second statement sees what the transactions committed that the first one waited for.
         let [_, rows] = self.all([ask!(SERIALIZE, turns), of_tasks(HOLD_CAPS, &tasks)?])?;
         held(&rows)
     }
 
     pub(super) fn put_caps(&mut self, caps: &[(Subject, Option<WaitingCap>)]) -> Outcome<Vec<bool>> {
-        // The last of each subject counts, and the result for the first says what there was.
+        // The last cap of each subject counts. The result for the first one says whether there was a cap.
         let mut last: BTreeMap<&Subject, (usize, Option<WaitingCap>)> = BTreeMap::new();
         let mut had = vec![false; caps.len()];
         for (at, (subject, cap)) in caps.iter().enumerate() {

@@ -1,6 +1,7 @@
--- Replaces the caps of these subjects, each named once; without a number it is lifted. Whoever does so holds the tick
--- lock, so nobody changes the same at once. Returns the places, counted from 1, of those that had one.
--- $1 to $4: one array a column: kind, name, most, strict.
+-- Replaces the caps of these subjects, each named once. A subject without a number loses its cap. The caller
+-- holds the tick lock, so no one changes the same caps at once. Returns the places, counted from 1, of those
+-- that had one.
+-- $1 to $4: one array per column: kind, name, most, strict.
 WITH given AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[])
     WITH ORDINALITY given (kind, name, most, strict, place)

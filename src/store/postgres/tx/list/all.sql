@@ -1,4 +1,4 @@
--- Every task that was seen, by how manyth it is.
+-- Returns every task that was seen, with its position.
 SELECT seen.no, true, row_number() OVER () AS nth, seen.lane::text, seen.a, seen.b, seen.c, seen.d,
   seen.t, seen.u, seen.v
 FROM seen

@@ -1,5 +1,5 @@
--- Counts of tasks: by state, and as -1 those that have not ended, as -2 the ready ones.
--- Counters, deltas and tasks in one statement, hence in one snapshot.
+-- Returns counts of tasks: by state, those that have not ended as -1, and the ready ones as -2. Counters,
+-- deltas and tasks are read in one statement, hence in one snapshot.
 -- $1: up to how many are counted one by one.
 WITH
 lanes AS MATERIALIZED (

@@ -1,5 +1,5 @@
--- The tasks that were seen and are wanted, and the last one that may be looked at. Of what moves, a task has a
--- row in exactly one of three tables.
+-- Returns the tasks that were seen and match, and the last one that may be looked at. The changing columns of a
+-- task are in exactly one of three tables.
 SELECT seen.no, fits.fits, seen.nth, seen.lane::text, seen.a, seen.b, seen.c, seen.d, seen.t, seen.u, seen.v
 FROM (SELECT *, row_number() OVER () AS nth FROM seen) seen
 CROSS JOIN LATERAL (

@@ -1,4 +1,4 @@
--- All limits that are defined, by key. Counters and deltas in one statement, hence in one snapshot.
+-- Returns all defined limits, by key. Counters and deltas are read in one statement, hence in one snapshot.
 WITH
 lanes AS MATERIALIZED (
   SELECT lane.limits, more.leases

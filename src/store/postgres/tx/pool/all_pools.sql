@@ -1,5 +1,5 @@
--- All pools, by name. Counters and deltas in one statement, hence in one snapshot. Parts are grouped, never joined:
--- the server may expect one row, and then it loops over all.
+-- Returns all pools, by name. Counters and deltas are read in one statement, hence in one snapshot. Parts are
+-- grouped, never joined. If the server expects one row, it joins by looping over all.
 SELECT name, max(slots), (max(used) - coalesce(sum(back), 0))::bigint, max(keeps_slots), max(description)
 FROM (
   SELECT pool.name, pool.slots, coalesce(was.used, 0) AS used, pool.keeps_slots, pool.description,

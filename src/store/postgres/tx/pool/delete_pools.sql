@@ -1,5 +1,5 @@
--- Deletes the pools of which nothing is used, but never the default pool. Returns the place of each that was
--- there, counted from 1, and how many of its slots are used.
+-- Deletes the pools without used slots, but never the default pool. Returns the place of each existing pool,
+-- counted from 1, and how many of its slots are used.
 -- $1: names.
 WITH
 asked AS MATERIALIZED (

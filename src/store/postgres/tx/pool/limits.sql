@@ -1,6 +1,6 @@
--- The limits of those keys that are known, each with its place among the keys, counted from 1. Known is what is
--- defined, what counts, and what a task carries that has not ended. Counters and deltas in one statement, hence
--- in one snapshot.
+-- Returns the limits of the known ones of these keys, each with its place among the keys, counted from 1. A key
+-- is known if it is defined, counts, or is carried by a task that has not ended. Counters and deltas are read
+-- in one statement, hence in one snapshot.
 -- $1: keys.
 WITH
 lanes AS MATERIALIZED (

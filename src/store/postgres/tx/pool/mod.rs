@@ -35,7 +35,8 @@ fn texts<T: AsRef<str>>(names: &[T]) -> Vec<String> {
     names.iter().map(|name| name.as_ref().to_owned()).collect()
 }
 
-/// The last of each name: a full replacement that is given twice counts as it was given last.
+/// Returns the last item of each name: if a name is given twice, the later definition replaces the earlier
+/// one.
 fn last_of_each<T>(given: &[T], name: impl Fn(&T) -> &str) -> Vec<&T> {
     let mut last: HashMap<&str, usize> = HashMap::with_capacity(given.len());
     for (at, item) in given.iter().enumerate() {
@@ -113,7 +114,7 @@ impl Db<'_> {
         self.put_families(&families.into_iter().copied().collect::<Vec<_>>())
     }
 
-    /// Returns which there were. One that is named twice is removed once.
+    /// Returns which ones existed. A key that is named twice is deleted once.
     fn delete_limits(&mut self, keys: &[LimitKey]) -> Outcome<Vec<bool>> {
         let rows = self.define(ask!(DELETE_LIMITS, texts(keys)), true)?;
         let mut gone: HashSet<String> = rows.iter().map(|row| row::value(row, 0)).collect::<Outcome<_>>()?;
@@ -204,7 +205,7 @@ impl PoolTx for PostgresBackend<'_> {
             [] => Ok(Vec::new()),
             _ => db.put_paused(subjects, paused),
         };
-        // A pause may end a reservation that others wait behind.
+        // A pause may end a reservation that blocks other tasks.
         self.tell(News::Capacity, put)
     }
 

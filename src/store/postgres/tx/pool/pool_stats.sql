@@ -1,5 +1,5 @@
--- As pools, and behind the place: the slots of tasks that run, are queued, are ready, and sense, at most the
--- largest number each. Counters, deltas and tasks in one statement, hence in one snapshot.
+-- As pools. After the place: the slots of tasks that run, are queued, are ready, and sense, each capped at the
+-- largest number. Counters, deltas and tasks are read in one statement, hence in one snapshot.
 -- $1: names.
 WITH
 lanes AS MATERIALIZED (
@@ -7,7 +7,7 @@ lanes AS MATERIALIZED (
     lane.slots AS of_slots
   FROM sm.lane_now lane CROSS JOIN LATERAL sm._pools_of(lane.pool, lane.slots, lane.limits) part
 ),
--- Parts are grouped by pool, never joined: the server may expect one row, and then it loops over all.
+-- Parts are grouped by pool, never joined. If the server expects one row, it joins by looping over all.
 asked AS MATERIALIZED (
   SELECT pool, array_agg(place) FILTER (WHERE place IS NOT NULL) AS places, sum(back)::bigint AS back, sum(ready) AS ready,
     sum(running) AS running, sum(queued) AS queued, sum(sensing) AS sensing

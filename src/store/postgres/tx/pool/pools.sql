@@ -1,6 +1,6 @@
--- The pools with these names, each with its place among them, counted from 1. Counters and deltas in one
--- statement, hence in one snapshot. Parts are grouped, never joined: the server may expect one row, and then it
--- loops over all.
+-- Returns the pools with these names, each with its place among them, counted from 1. Counters and deltas are
+-- read in one statement, hence in one snapshot. Parts are grouped, never joined. If the server expects one row,
+-- it joins by looping over all.
 -- $1: names.
 SELECT name, max(slots), (max(used) - coalesce(sum(back), 0))::bigint, max(keeps_slots), max(description),
   unnest(array_agg(place) FILTER (WHERE place IS NOT NULL))

@@ -17,7 +17,7 @@ pub(super) const PUT_SERVING: &str = statement!("put_serving.sql");
 pub(super) const FORGET_SERVING: &str = statement!("forget_serving.sql");
 pub(super) const QUEUES: &str = statement!("queues.sql");
 
-/// Reads the holders' announcements from the arrays that a survey finds beside the next due instant.
+/// Reads the holders' announcements from the arrays that a survey returns with the next due instant.
 pub(super) fn serving(row: &Row) -> Outcome<Vec<Serving>> {
     let holders: Vec<String> = row::value::<Option<_>>(row, 2)?.unwrap_or_default();
     let queues: Vec<String> = row::value::<Option<_>>(row, 3)?.unwrap_or_default();

@@ -1,5 +1,6 @@
--- Notes what a holder serves.
--- $1 to $6: holder, queues as JSON, told at, length of its leases, when it stops counting, digest of the queues.
+-- Records what a holder serves.
+-- $1 to $6: holder, queues as JSON, told at, length of its leases, when it stops counting, digest of the
+-- queues.
 INSERT INTO sm.serving (holder, digest, queues, told_at, lease, until)
 VALUES ($1::text, ($6::uuid[])[1], $2::text, $3::bigint, $4::bigint, $5::bigint)
 ON CONFLICT (holder, digest) DO UPDATE

@@ -1,5 +1,5 @@
--- The queues with tasks that have not ended: name, tasks that are ready, that wait, that have a lease, and that
--- sense. Counters, deltas and tasks in one statement, hence in one snapshot.
+-- Returns the queues with tasks that have not ended: name, and the tasks that are ready, wait, have a lease,
+-- and sense. Counters, deltas and tasks are read in one statement, hence in one snapshot.
 WITH
 lanes AS MATERIALIZED (SELECT digest, coalesce(queue, 'default') AS queue, ready, tasks FROM sm.lane_now),
 stands AS MATERIALIZED (

@@ -1,2 +1,2 @@
--- What holders told about the queues that they serve.
+-- Returns the queues that holders said they serve.
 SELECT holder, queues, told_at, lease FROM sm.serving

@@ -1,3 +1,3 @@
--- Removes the definitions of these families, and returns those that there were.
+-- Deletes the definitions of these families, and returns those that existed.
 -- $1: prefixes.
 DELETE FROM sm.family WHERE prefix = ANY ($1::text[]) RETURNING prefix

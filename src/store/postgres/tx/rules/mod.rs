@@ -26,10 +26,10 @@ pub(super) const LEASES: &str = statement!("leases.sql");
 pub(super) const RATES: &str = statement!("rates.sql");
 pub(super) const PUT_RATES: &str = statement!("put_rates.sql");
 
-/// The most keys that a grant forgets beyond two for each that took a token.
+/// The most keys that a grant deletes, in addition to two for each key that took a token.
 const FORGET: usize = 64;
 
-/// Names, and maxima, starts, periods, bursts and weights, one array a column.
+/// Names, maxima, starts, periods, bursts and weights, with one array per column.
 pub(super) type RuleColumns = (Vec<String>, [Vec<Option<i64>>; 5]);
 
 pub(super) fn rule_columns(specs: &[&LimitSpec]) -> RuleColumns {
@@ -50,13 +50,13 @@ fn parts(subjects: &[Subject]) -> (Vec<i64>, Vec<String>) {
     subjects.iter().map(Subject::parts).map(|(kind, name)| (kind, name.to_owned())).unzip()
 }
 
-/// Reads an array from a column; an empty one if there is none.
+/// Reads an array from a column. NULL becomes an empty one.
 fn array<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, at: usize) -> Outcome<Vec<T>> {
     Ok(row::value::<Option<_>>(row, at)?.unwrap_or_default())
 }
 
-/// What a survey finds beside the next due instant about families and pauses, and the latest instant at which a key
-/// took a token.
+/// What a survey returns with the next due instant: families, pauses, and the latest instant at which a key took a
+/// token.
 #[derive(Default)]
 pub(super) struct Beside {
     pub(super) families: Vec<LimitSpec>,
@@ -116,7 +116,7 @@ fn subject(kind: i64, name: String) -> Outcome<Subject> {
     })
 }
 
-/// Reads what a key owes, if it does, from four columns.
+/// Reads from four columns what a key owes, if anything.
 pub(super) fn owed(key: LimitKey, row: &Row, at: usize) -> Outcome<Option<RateUse>> {
     let Some(owed) = row::value::<Option<i64>>(row, at)? else { return Ok(None) };
     let (last, period): (i64, i64) = (row::value(row, at + 1)?, row::value(row, at + 3)?);
@@ -130,7 +130,7 @@ impl Db<'_> {
         self.define(ask!(PUT_FAMILIES, prefixes, maxima, starts, periods, bursts, weights), true).map(drop)
     }
 
-    /// Returns which there were. One that is named twice is removed once.
+    /// Returns which ones existed. A prefix that is named twice is deleted once.
     pub(super) fn delete_families(&mut self, prefixes: &[LimitKey]) -> Outcome<Vec<bool>> {
         let names: Vec<String> = prefixes.iter().map(|prefix| prefix.as_str().to_owned()).collect();
         let rows = self.define(ask!(DELETE_FAMILIES, names), true)?;

@@ -1,5 +1,5 @@
--- Pauses subjects. Returns the places, counted from 1, of those that were not paused. Whoever pauses holds the tick
--- lock, so nobody pauses the same at once.
+-- Pauses subjects. Returns the places, counted from 1, of those that were not paused. The caller holds the tick
+-- lock, so no one pauses the same subjects at once.
 -- $1, $2: kinds and names.
 WITH new AS MATERIALIZED (
   SELECT given.kind, given.name, given.place

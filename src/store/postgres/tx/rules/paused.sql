@@ -1,2 +1,2 @@
--- What is paused: kind and name.
+-- Returns what is paused: kind and name.
 SELECT kind, name FROM sm.pause ORDER BY kind, name

@@ -1,6 +1,6 @@
--- Replaces what keys owe to rates, and forgets keys that owe nothing any more, without the one that took a token
--- last: it keeps the clock.
--- $1 to $5: one array a column: key, owed, at, starts, period. $6: full at. $7: how many to forget at most.
+-- Replaces the debts of keys to rates, and deletes keys whose debt is paid. The key that took a token last is
+-- kept, because it keeps the clock.
+-- $1 to $5: one array per column: key, owed, at, starts, period. $6: full at. $7: the most keys to delete.
 WITH given AS MATERIALIZED (
   SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
     given (key, owed, at, starts, period, full_at)

@@ -1,5 +1,5 @@
--- What these keys owe to rates: key, owed, at, starts, period. Beside each, the latest instant at which any key took a
--- token; a row without a key if none of these owes anything.
+-- Returns the debts of these keys to rates: key, owed, at, starts, period. Beside each is the latest instant at
+-- which any key took a token. If none of these keys has a debt, one row without a key.
 -- $1: keys.
 SELECT owes.key, owes.owed, owes.at, owes.starts, owes.period, last.at
 FROM (SELECT at FROM sm.rate_use ORDER BY at DESC LIMIT 1) last

@@ -53,7 +53,7 @@ impl Answer for RunPlace {
     }
 }
 
-/// One of the statements with the values of this query.
+/// Returns one of the statements with the values of this query.
 fn question(query: &ActiveQuery, statements: &Both) -> Statement {
     let sql = if query.asks_for_any() { statements.any } else { statements.filtered };
     let namespaces: BTreeSet<&str> = query.namespaces.iter().map(Namespace::as_str).collect();

@@ -1,11 +1,12 @@
--- The runs that are active in a window, in no order.
+-- Returns the runs that are active in a window, unordered.
 -- $1 the namespaces' digests, an empty array for all; $2 and $3 the window's first instant and its end;
--- $4, $5 and $6 the start, the namespace and the id of the place to go on after; $7 how many.
+-- $4, $5 and $6 the start, the namespace and the id of the place to continue after; $7 how many.
 WITH
--- The namespaces asked for, and the id after which each goes on if its next run starts at the
--- place's instant. Runs of one instant come by namespace, then by id. Before the place's namespace: after
--- every id, since none is as long as 129 of the highest character. In it: after the place's id. Behind it, or
--- if the place lies before the window: from the first id on.
+-- The requested namespaces, and the id after which each continues if its next run starts at the place's
+-- instant. Runs with the same start are ordered by namespace, then by id. A namespace before the place's one
+-- continues after every id: no id is as long as 129 of the highest character. The place's namespace continues
+-- after the place's id. Later namespaces begin with the first id, and so do all if the place is before the
+-- window.
 asked AS MATERIALIZED (
   SELECT named.no, named.name,
     CASE WHEN $4::bigint < $2::bigint OR named.name > $5::text THEN ''
@@ -32,8 +33,8 @@ CROSS JOIN LATERAL (
 ) run
 
 UNION ALL
--- Open runs that started before the window. No such run stands after a place inside the window: then
--- nothing is read here, nor in the two parts below.
+-- Open runs that started before the window. If the place is inside the window, no such run comes after it. Then
+-- nothing is read here or in the two parts below.
 SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
   run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM asked
@@ -45,9 +46,9 @@ CROSS JOIN LATERAL (
 WHERE $4::bigint < $2::bigint AND (run.start, asked.name, run.id) > ($4::bigint, $5::text, $6::text)
 
 UNION ALL
--- Closed runs filed under a node before the window's first instant that stop at the instant or later.
--- On each level only one node can hold such runs: the bits of the instant above the level's, and that
--- bit. It lies 1 to `after` before the instant; a level without such a node falls out here.
+-- Closed runs filed under a node before the window's first instant that stop at the instant or later. On each
+-- level only one node can hold such runs: the bits of the instant above the level's, plus that bit. It is 1 to
+-- `after` before the instant. Levels without such a node are dropped here.
 SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
   run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM asked
@@ -63,15 +64,15 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
   SELECT * FROM sm.run
   WHERE run.ns = asked.no AND run.node IS NOT NULL AND run.node = reached.fork AND run.stop >= $2::bigint
-  -- The order of the index that this is to be read from.
+  -- Matches the order of the index, so that this index is used.
   ORDER BY run.stop
   OFFSET 0
 ) run
 WHERE $4::bigint < $2::bigint AND (run.start, asked.name, run.id) > ($4::bigint, $5::text, $6::text)
 
 UNION ALL
--- Closed runs filed under a node at or after the window's first instant that start before the instant.
--- Again one node a level; it lies 0 to `before - 1` after the instant.
+-- Closed runs filed under a node at or after the window's first instant that start before the instant. Again
+-- one node per level. It is 0 to `before - 1` after the instant.
 SELECT asked.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
   run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM asked
@@ -87,7 +88,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
   SELECT * FROM sm.run
   WHERE run.ns = asked.no AND run.node IS NOT NULL AND run.node = reached.fork AND run.start < $2::bigint
-  -- The order of the index that this is to be read from.
+  -- Matches the order of the index, so that this index is used.
   ORDER BY run.start
   OFFSET 0
 ) run

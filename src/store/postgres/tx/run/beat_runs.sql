@@ -1,7 +1,6 @@
--- Notes heartbeats of runs that are open. A heartbeat never goes back. A run that somebody else has locked is
--- being written or closed: its heartbeat is kept apart until take_run_beats.sql notes it.
+-- Records heartbeats of open runs. A heartbeat never moves back. A run that another transaction has locked is
+-- being written or closed. Its heartbeat is stored separately until take_run_beats.sql records it.
 -- $1 to $3: digests of namespaces, ids and instants; no run twice.
--- Not `stop IS NULL`: the index of open runs does not find one by its id.
 WITH
 given AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[]) given (ns, id, at)
@@ -25,7 +24,7 @@ kept AS (
   EXCEPT
   SELECT ns, id, at FROM held
 ),
--- Whoever holds a run is alone with the heartbeats that are kept for it.
+-- Only the transaction that has locked a run touches the heartbeats stored for it.
 earlier AS MATERIALIZED (
   SELECT beat.place
   FROM held

@@ -1,8 +1,8 @@
--- Closes runs that are open, and returns which of those given were, counted from 1.
+-- Closes open runs, and returns the places of the closed ones, counted from 1.
 -- $1 to $4: digests of namespaces, ids, stops and statuses; no run twice.
 WITH
--- Locked in the order of their keys. A run never stops before it starts. Not `stop IS NULL`: the index of open
--- runs does not find one by its id.
+-- Locked in the order of their keys. A run never stops before it starts. Not `stop IS NULL`, because the index
+-- of open runs does not find a run by its id.
 open AS MATERIALIZED (
   SELECT given.place, given.status, run.ns, run.start, run.id, greatest(given.stop, run.start) AS stop
   FROM (
@@ -17,7 +17,7 @@ open AS MATERIALIZED (
   ) run
 ),
 -- The node of each, as `run::index::node` computes it. `a` has the bits in which the number before the start
--- and the stop differ. From `b` to `g` the highest of them is spread to all bits below it.
+-- and the stop differ. `b` to `g` spread the highest of them to all lower bits.
 filed AS MATERIALIZED (
   SELECT open.*, CASE WHEN a.x < 0 THEN 0 ELSE open.stop & ~(g.x >> 1) END AS node
   FROM open
@@ -35,8 +35,8 @@ closed AS (
   FROM filed
   WHERE run.ns = filed.ns AND run.id = filed.id
 ),
--- How far these runs reach before and after the nodes of their levels, from here on as in raise_levels.sql. The
--- level of a node is its lowest bit that is set.
+-- How far these runs reach before and after the nodes of their levels. The rest is as in raise_levels.sql. The
+-- level of a node is its lowest set bit.
 reach AS MATERIALIZED (
   SELECT ns, bit, CASE bit WHEN 0 THEN 0 ELSE ~(bit | (bit - 1)) END AS mask, max(node - start) AS before,
     max(stop - node) AS after
@@ -44,7 +44,7 @@ reach AS MATERIALIZED (
   CROSS JOIN LATERAL (SELECT node & -node AS bit OFFSET 0) level
   GROUP BY ns, bit
 ),
--- What is noted is not changed, so that no one waits for who notes.
+-- Rows are not updated, so that no one waits for a writer.
 farther AS MATERIALIZED (
   SELECT reach.ns, reach.bit, reach.mask, greatest(reach.before, was.before) AS before,
     greatest(reach.after, was.after) AS after
@@ -58,8 +58,9 @@ farther AS MATERIALIZED (
 noted AS (
   INSERT INTO sm.level (ns, bit, mask, before, after) SELECT ns, bit, mask, before, after FROM farther
 ),
--- What reaches no farther than what is noted now goes, so that there are few to read. Who goes on after
--- somebody else removed it would be refused at the higher levels (40001), so nothing goes there.
+-- Rows that reach no farther than those now recorded are deleted, so that few have to be read. At a higher
+-- isolation level, a transaction that continues after another deleted a row would be refused (40001), so
+-- nothing is deleted there.
 passed AS MATERIALIZED (
   SELECT level.at
   FROM farther

@@ -1,12 +1,14 @@
--- How many ranges of indexes a window searches: for each namespace two, for the runs that start in it and the
--- open ones, and one for each level and side on which runs reach from before its first instant to after it.
+-- Returns how many index ranges a window searches. Each namespace has two: for the runs that start in the
+-- window, and for the open ones. It has one more for each level and side on which runs reach from before the
+-- window's first instant to after it.
 -- $1 the namespaces' digests, an empty array for all; $2 and $3 the window's first instant and its end;
--- $4, $5 and $6 the start, the namespace and the id of the place to go on after; $7 how many.
+-- $4, $5 and $6 the start, the namespace and the id of the place to continue after; $7 how many.
 WITH
--- The namespaces asked for, and the id after which each goes on if its next run starts at the
--- place's instant. Runs of one instant come by namespace, then by id. Before the place's namespace: after
--- every id, since none is as long as 129 of the highest character. In it: after the place's id. Behind it, or
--- if the place lies before the window: from the first id on.
+-- The requested namespaces, and the id after which each continues if its next run starts at the place's
+-- instant. Runs with the same start are ordered by namespace, then by id. A namespace before the place's one
+-- continues after every id: no id is as long as 129 of the highest character. The place's namespace continues
+-- after the place's id. Later namespaces begin with the first id, and so do all if the place is before the
+-- window.
 asked AS MATERIALIZED (
   SELECT named.no, named.name,
     CASE WHEN $4::bigint < $2::bigint OR named.name > $5::text THEN ''

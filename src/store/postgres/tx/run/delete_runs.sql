@@ -1,4 +1,4 @@
--- Deletes runs, and returns how many there were. $1 and $2: digests of namespaces, and ids.
+-- Deletes runs, and returns how many existed. $1 and $2: digests of namespaces, and ids.
 WITH
 held AS MATERIALIZED (
   SELECT run.ns, run.id

@@ -1,6 +1,6 @@
 -- Deletes runs that started and stopped before an instant, and returns how many. Closed runs are filed under
--- nodes between their start and their stop, so two kinds of nodes hold all of them. Runs that somebody else has
--- locked are passed over, and others take their places.
+-- nodes between their start and their stop, so two kinds of nodes hold all of them. Runs locked by other
+-- transactions are skipped and replaced by others.
 -- $1 the instant; $2 its forks; $3 and $4 the first and the last of the nodes between these; $5 how many.
 WITH
 asked AS MATERIALIZED (SELECT no FROM sm.namespace GROUP BY no),
@@ -16,7 +16,7 @@ stopped AS MATERIALIZED (
       FOR UPDATE SKIP LOCKED
     ) run
     UNION ALL
-    -- Under a fork some stopped later.
+    -- Under a fork, some stopped later.
     SELECT run.at
     FROM asked
     CROSS JOIN unnest($2::bigint[]) given (fork)
@@ -28,6 +28,6 @@ stopped AS MATERIALIZED (
   ) found
   LIMIT $5::bigint
 ),
--- A run that was changed since this statement began is not found by its ctid, and stays for the next time.
+-- A run that was changed since this statement began is not found by its ctid, and is left for the next call.
 gone AS (DELETE FROM sm.run WHERE ctid = ANY (ARRAY(SELECT at FROM stopped)) RETURNING 1)
 SELECT count(*) FROM gone

@@ -1,5 +1,5 @@
--- Locks runs that are open, in order of their keys, and returns the places, counted from 1, of those that
--- somebody else has locked. Not `stop IS NULL`: the index of open runs does not find one by its id.
+-- Locks open runs, in order of their keys, and returns the places, counted from 1, of those that other
+-- transactions have locked. Not `stop IS NULL`, because the index of open runs does not find a run by its id.
 -- $1 digests of namespaces; $2 ids.
 WITH
 given AS MATERIALIZED (

@@ -1,6 +1,6 @@
--- Open runs whose last heartbeat is older than an instant, the longest silent ones. Suspended runs
--- (status 3) are not expected to beat. They are locked, so that none beats before it is closed; those that
--- somebody else has locked are passed over. $1 the instant; $2 how many.
+-- Locks and returns the open runs that have been silent longest, with a last heartbeat older than an instant.
+-- Suspended runs (status 3) are not expected to send heartbeats. The lock keeps a run from recording a
+-- heartbeat before it is closed. Runs locked by other transactions are skipped. $1 the instant; $2 how many.
 SELECT namespace.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
   run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM (

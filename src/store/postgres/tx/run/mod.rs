@@ -29,12 +29,12 @@ fn ids<'k>(keys: impl Iterator<Item = &'k RunKey>) -> Vec<String> {
     keys.map(|key| key.id.to_string()).collect()
 }
 
-/// How far the runs that a call files reach before and after their nodes, by namespace and level.
+/// How far the filed runs of a call extend before and after their nodes, by namespace and level.
 #[derive(Default)]
 struct Reaches<'k>(HashMap<(&'k str, i64), (i64, i64)>);
 
 impl<'k> Reaches<'k> {
-    /// A run is filed, if it is closed.
+    /// Notes a run if it is closed, and so filed.
     fn note(&mut self, namespace: &'k Namespace, start: i64, node: Option<i64>, stop: Option<i64>) {
         let (Some(node), Some(stop)) = (node, stop) else { return };
         let reach = self.0.entry((namespace.as_str(), level(node))).or_default();
@@ -43,13 +43,13 @@ impl<'k> Reaches<'k> {
     }
 }
 
-/// How many heartbeats that were kept apart are noted at once. There are as many only if many runs are locked
-/// for long.
+/// How many separately kept heartbeats are applied at once. There are this many only if many runs stay locked for
+/// long.
 const BEATS_TAKEN: i64 = 10_000;
 
 impl Db<'_> {
-    /// Locks runs that fell silent. Heartbeats that were kept apart are read once the runs are locked, because from
-    /// then on no heartbeat is confirmed that is not found. If there was any, other runs may be silent.
+    /// Locks runs that fell silent, and then reads separately kept heartbeats: once the runs are locked, every
+    /// confirmed heartbeat is found. If there were any, other runs may be silent, so it looks again.
     fn hold_silent(&mut self, before: Timestamp, limit: usize) -> Outcome<Answer> {
         for _ in 0..LOOKS {
             let look = ask!(statements::LOCK_SILENT, before.as_micros(), clamp(limit));
@@ -120,7 +120,7 @@ impl RunTx for PostgresBackend<'_> {
         })
     }
 
-    /// If a run is named twice, the second item finds it closed.
+    /// If a run is named twice, the second item finds it already closed.
     fn close_runs_if_open(&mut self, closes: &[RunClose]) -> StoreResult<Vec<bool>> {
         self.write(|db| {
             if closes.is_empty() {
@@ -187,7 +187,8 @@ impl RunTx for PostgresBackend<'_> {
                 ids.clone(),
                 given.iter().map(|(_, at)| *at).collect::<Vec<i64>>(),
             );
-            // Asked again, because the view of the first does not have what was closed before it got the locks.
+            // Asked again, because the first statement's snapshot lacks closes that were committed before it got
+            // the locks.
             let [_, rows] = db.all([beat, ask!(statements::OPEN, digests, ids)])?;
             let mut alive = std::collections::HashSet::with_capacity(rows.len());
             for row in &rows {
@@ -230,7 +231,7 @@ impl RunTx for PostgresBackend<'_> {
             let Before { spans, nodes } = Before::instant(before);
             let (lows, highs): (Vec<i64>, Vec<i64>) = spans.into_iter().unzip();
             let forget = ask!(statements::FORGET, before.as_micros(), nodes, lows, highs, clamp(limit));
-            // A host's view may have heartbeats that are gone, which the server would refuse to delete.
+            // A host's snapshot may contain heartbeats that are gone, and the server would refuse to delete them.
             let beats = if db.is_own { ask!(statements::TAKE_BEATS, BEATS_TAKEN) } else { ask!("SELECT") };
             let [gone, _] = db.all([forget, beats])?;
             row::whole(first(&gone)?, 0)

@@ -1,5 +1,5 @@
--- Which of these runs are open, counted from 1. Not `stop IS NULL`: the index of open runs does not find one by
--- its id. $1 and $2: digests of namespaces, and ids.
+-- Returns the places of the open ones of these runs, counted from 1. Not `stop IS NULL`, because the index of
+-- open runs does not find a run by its id. $1 and $2: digests of namespaces, and ids.
 SELECT given.place
 FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY given (ns, id, place)
 CROSS JOIN LATERAL (

@@ -1,5 +1,5 @@
--- Inserts runs or replaces them as a whole, in the order of their keys. No run is given twice; the namespaces
--- are noted. $1 to $14: one array a column, in the order of `given`.
+-- Inserts runs or replaces them as a whole, in the order of their keys. No run is given twice, and the
+-- namespaces are recorded already. $1 to $14: one array per column, in the order of `given`.
 INSERT INTO sm.run AS run (
   ns, start, id, stop, node, status, method, running, heartbeat, workflow, "user", suspended, nodes, attributes
 )

@@ -1,11 +1,11 @@
--- Notes how far runs reach before and after the nodes of a level, where that is farther than any did before.
+-- Records how far runs reach before and after the nodes of a level, if that is farther than any did before.
 -- $1 to $5: digests of namespaces, levels, the bits above each, and how far before and after; no level twice.
 WITH
 reach AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
     reach (ns, bit, mask, before, after)
 ),
--- What is noted is not changed, so that no one waits for who notes.
+-- Rows are not updated, so that no one waits for a writer.
 farther AS MATERIALIZED (
   SELECT reach.ns, reach.bit, reach.mask, greatest(reach.before, was.before) AS before,
     greatest(reach.after, was.after) AS after
@@ -19,8 +19,9 @@ farther AS MATERIALIZED (
 noted AS (
   INSERT INTO sm.level (ns, bit, mask, before, after) SELECT ns, bit, mask, before, after FROM farther
 ),
--- What reaches no farther than what is noted now goes, so that there are few to read. Who goes on after
--- somebody else removed it would be refused at the higher levels (40001), so nothing goes there.
+-- Rows that reach no farther than those now recorded are deleted, so that few have to be read. At a higher
+-- isolation level, a transaction that continues after another deleted a row would be refused (40001), so
+-- nothing is deleted there.
 passed AS MATERIALIZED (
   SELECT level.at
   FROM farther

@@ -1,5 +1,5 @@
--- Open runs whose last heartbeat is older than an instant, the longest silent ones. Suspended runs
--- (status 3) are not expected to beat. $1 the instant; $2 how many.
+-- Returns the open runs that have been silent longest, with a last heartbeat older than an instant. Suspended
+-- runs (status 3) are not expected to send heartbeats. $1 the instant; $2 how many.
 SELECT namespace.name, run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running,
   run.heartbeat, run."user", run.suspended, run.nodes, run.attributes
 FROM (

@@ -2,7 +2,7 @@
 
 use crate::store::sql::statement::statement;
 
-/// One statement for queries that filter by more than namespaces, one for those that do not.
+/// Two versions of a statement: for queries that filter by more than namespaces, and for those that do not.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Both {
     pub(in super::super) any: &'static str,
@@ -15,7 +15,7 @@ pub(in super::super) const ACTIVE: Both =
 /// The places of [`ACTIVE`].
 pub(in super::super) const ACTIVE_PLACES: Both =
     Both { any: statement!("active_places.sql"), filtered: statement!("active_places_filtered.sql") };
-/// How many [`ACTIVE`] are.
+/// The number of [`ACTIVE`] runs.
 pub(in super::super) const COUNT_ACTIVE: Both =
     Both { any: statement!("count_active.sql"), filtered: statement!("count_active_filtered.sql") };
 /// The first runs that are active in a window, after a place.
@@ -24,7 +24,7 @@ pub(in super::super) const PAGE: Both =
 /// The places of [`PAGE`].
 pub(in super::super) const PAGE_PLACES: Both =
     Both { any: statement!("page_of_places.sql"), filtered: statement!("page_of_places_filtered.sql") };
-/// How many ranges of indexes a window searches.
+/// How many index ranges a window searches.
 pub(in super::super) const COUNT_SEARCHES: &str = statement!("count_searches.sql");
 
 pub(in super::super) const NAMESPACES: &str = statement!("namespaces.sql");
@@ -39,11 +39,12 @@ pub(in super::super) const TAKE_BEATS: &str = statement!("take_run_beats.sql");
 pub(in super::super) const SILENT: &str = statement!("silent_runs.sql");
 pub(in super::super) const WAIT_FOR: &str = statement!("wait_for_runs.sql");
 pub(in super::super) const LOCK: &str = statement!("lock_runs.sql");
-/// [`SILENT`] of a transaction that writes, which is about to close them.
+/// [`SILENT`] for a transaction that writes and is about to close the runs.
 pub(in super::super) const LOCK_SILENT: &str = statement!("lock_silent_runs.sql");
 pub(in super::super) const FORGET: &str = statement!("forget_stopped_runs.sql");
 
-/// The files repeat what they share, so that each can be read alone. It must stay the same.
+/// Each file repeats the parts that it shares with others, so that it can be read alone. The parts must stay
+/// equal.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,7 +56,7 @@ mod tests {
          AND (cardinality($10::bigint[]) = 0 OR run.method = ANY ($10::bigint[])) \
          AND (cardinality($11::text[]) = 0 OR run.\"user\" = ANY ($11::text[]))";
 
-    /// What a statement reads for its result: what follows the asked namespaces.
+    /// Returns the part of a statement that reads its result: what follows the namespaces asked for.
     fn window(sql: &str) -> &str {
         let begin = sql.find("SELECT asked.name, ").unwrap();
         let end = sql.rfind("> ($4::bigint, $5::text, $6::text)").unwrap();

@@ -1,9 +1,9 @@
--- Notes in their runs the heartbeats that beat_runs.sql kept apart, as far as nobody else has these locked, and
--- forgets those of runs that are not open. Returns how many runs got any.
+-- Records in their runs the heartbeats that beat_runs.sql stored separately, unless other transactions have
+-- these runs locked. Deletes those of runs that are not open. Returns how many runs got any.
 -- $1: how many runs.
 WITH RECURSIVE
--- Each run once, whatever is kept for it. What is kept for runs that stay locked must not hide the others: whoever
--- closes a silent run relies on it.
+-- Each run once, however many heartbeats are stored for it. Heartbeats of runs that stay locked must not hide
+-- the others: closing silent runs relies on this.
 given AS (
   (SELECT ns, run FROM sm.run_beat ORDER BY ns, run LIMIT 1)
   UNION ALL
@@ -25,15 +25,15 @@ held AS MATERIALIZED (
   ) run
   LIMIT $1::bigint
 ),
--- A run that was changed since this statement began is not found by its ctid, and waits for the next time.
+-- A run that was changed since this statement began is not found by its ctid, and waits for the next call.
 noted AS (
   UPDATE sm.run SET heartbeat = greatest(run.heartbeat, (
     SELECT max(run_beat.at) FROM sm.run_beat WHERE run_beat.ns = run.ns AND run_beat.run = run.id))
   WHERE ctid = ANY (ARRAY(SELECT place FROM held))
   RETURNING ns, id, heartbeat
 ),
--- Whoever holds a run is alone with the heartbeats that are kept for it. Those of a run that is not open may
--- be forgotten by several at a time.
+-- Only the transaction that has locked a run touches the heartbeats stored for it. Several transactions may
+-- delete those of a run that is not open.
 old AS MATERIALIZED (
   SELECT beat.place
   FROM noted

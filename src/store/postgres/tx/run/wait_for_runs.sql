@@ -1,5 +1,5 @@
--- Locks runs, open or not, in order of their keys, waiting for those that others hold. $1 digests of
--- namespaces; $2 ids.
+-- Locks runs, open or not, in order of their keys, and waits for those that other transactions have locked. $1
+-- digests of namespaces; $2 ids.
 SELECT 1::bigint
 FROM (
   SELECT * FROM unnest($1::uuid[], $2::text[]) given (ns, id) ORDER BY ns, id COLLATE "C" OFFSET 0

@@ -1,7 +1,7 @@
--- Sensors that changed after a number, the first in the order of their changes. A change without a number
--- is not among them: it gets a higher one.
--- $1 the number; $2 how many; $3 how many shard codes there are; $4 the remainder of 2 to the 64th by that;
--- $5 and $6 ranges of codes, empty arrays for all.
+-- Returns sensors that changed after a number, in the order of their changes. A change without a number is
+-- excluded: it will get a higher one.
+-- $1 the number; $2 how many; $3 the number of shard codes; $4 the remainder of 2 to the 64th by that; $5 and
+-- $6 ranges of codes, empty arrays for all.
 SELECT sensor.no, sensor.fingerprint, sensor.epoch, sensor.attempt, sensor.generation, sensor.interval,
   sensor.timeout, sensor.on_landed, sensor.on_missed, sensor.registered_at, sensor.times_out_at, sensor.state,
   sensor.seq, sensor.kind, sensor.context, sensor.execution, sensor.poke, sensor.max_interval, sensor.holder,
@@ -16,8 +16,8 @@ FROM (
   CROSS JOIN LATERAL (
     SELECT * FROM sm.sensor
     WHERE sensor.no = change.no
-      -- A code is the fingerprint without its sign modulo the number of codes. A negative fingerprint lacks
-      -- 2 to the 64th, and its remainder is negative.
+      -- A code is the unsigned fingerprint modulo the number of codes. A negative fingerprint is too small by 2
+      -- to the 64th, and its remainder is negative.
       AND (cardinality($5::bigint[]) = 0 OR EXISTS (
         SELECT FROM unnest($5::bigint[], $6::bigint[]) span (low, high)
         WHERE (sensor.fingerprint % $3::bigint

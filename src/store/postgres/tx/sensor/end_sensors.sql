@@ -1,5 +1,5 @@
--- Ends sensors that wait, notes that in the inbox, and returns them with their places among those given, counted
--- from 1. They are locked in the order of their tasks, which the transaction has locked before.
+-- Ends waiting sensors, records this in the inbox, and returns them with their places among the given ones,
+-- counted from 1. They are locked in the order of their tasks, which the transaction has locked before.
 -- $1 and $2: numbers of tasks and epochs; no registration twice.
 WITH
 held AS MATERIALIZED (

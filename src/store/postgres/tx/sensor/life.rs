@@ -1,4 +1,4 @@
-//! What concerns many sensors at once: who took their shard, and outages of their target.
+//! Data about many sensors at once: who took their shard, and outages of their target.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::store::contract::{FORGOTTEN_AT_ONCE, KEPT_OUTAGES, KEPT_TAKES};
 use crate::store::sql::records;
 use crate::time::Timestamp;
 
-/// No shard, kind and epoch is given twice.
+/// The same shard, kind and epoch must not be given twice.
 pub(in super::super) const PUT_TAKES: &str = "INSERT INTO sm.shard_take (shard, kind, epoch, holder, at, codes, shards, left_at) \
      SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], \
        $8::bigint[]) given (shard, kind, epoch, holder, at, codes, shards, left_at) \
      ORDER BY given.shard, given.kind COLLATE \"C\", given.epoch \
      ON CONFLICT (shard, kind, epoch) DO UPDATE SET holder = excluded.holder, at = excluded.at, \
        codes = excluded.codes, shards = excluded.shards, left_at = excluded.left_at";
-/// Passes over what others forget. So do those below.
+/// Skips rows that other transactions are deleting. So do the statements below.
 pub(in super::super) const FORGET_TAKES: &str = "WITH old AS MATERIALIZED ( \
        SELECT take.at FROM unnest($1::bigint[], $2::text[], $3::bigint[]) given (shard, kind, epoch) \
        CROSS JOIN LATERAL ( \
@@ -26,7 +26,7 @@ pub(in super::super) const FORGET_TAKES: &str = "WITH old AS MATERIALIZED ( \
          WHERE shard_take.shard = given.shard AND shard_take.kind = given.kind AND shard_take.epoch <= given.epoch FOR UPDATE SKIP LOCKED \
        ) take) \
      DELETE FROM sm.shard_take WHERE ctid = ANY (ARRAY(SELECT at FROM old))";
-/// In a statement of its own as well. What is lent keeps its takes: they say who pokes it.
+/// Also a separate statement. Lent shards keep their takes, which say who polls them.
 pub(in super::super) const FORGET_TAKES_OF_KINDS: &str = "WITH old AS MATERIALIZED ( \
        SELECT ctid AS place FROM sm.shard_take take \
        WHERE kind <> '' AND take.at < $1::bigint AND NOT EXISTS ( \
@@ -35,12 +35,12 @@ pub(in super::super) const FORGET_TAKES_OF_KINDS: &str = "WITH old AS MATERIALIZ
      DELETE FROM sm.shard_take WHERE ctid = ANY (ARRAY(SELECT place FROM old))";
 pub(in super::super) const TAKES: &str = "SELECT shard, epoch, holder, at, codes, shards, kind, left_at \
      FROM sm.shard_take ORDER BY shard, kind, epoch";
-/// No target and beginning is given twice.
+/// The same target and beginning must not be given twice.
 pub(in super::super) const PUT_OUTAGES: &str = "INSERT INTO sm.outage (fingerprint, since, until) \
      SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) given (fingerprint, since, until) \
      ORDER BY given.fingerprint, given.since \
      ON CONFLICT (fingerprint, since) DO UPDATE SET until = excluded.until";
-/// In a statement of its own, which sees what the one before it has put.
+/// A separate statement, so that it sees what the previous one inserted.
 pub(in super::super) const FORGET_EARLIER: &str = "WITH old AS MATERIALIZED ( \
        SELECT earlier.at FROM unnest($1::bigint[]) given (target) \
        CROSS JOIN LATERAL ( \

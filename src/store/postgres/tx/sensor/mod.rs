@@ -27,7 +27,7 @@ use crate::store::sql::records;
 use crate::store::sql::statement::statement;
 use crate::time::{Timestamp, duration_micros};
 
-/// The column behind those of a sensor and its task.
+/// The first column after those of a sensor and its task.
 const AFTER_SENSOR: usize = 24;
 
 pub(super) const PUT: &str = statement!("put_sensors.sql");
@@ -37,7 +37,7 @@ pub(super) const CHANGED_WAITING: &str = statement!("changed_waiting_sensors.sql
 pub(super) const CHANGES: &str = statement!("sensor_changes.sql");
 pub(super) const END: &str = statement!("end_sensors.sql");
 
-/// The ranges that hold some codes, those that touch as one; none if they hold every code.
+/// The ranges of the codes asked for, with adjacent ones merged. Empty if they include every code.
 fn spans(query: &SensorQuery) -> (Vec<i64>, Vec<i64>) {
     let mut spans: Vec<(i64, i64)> =
         query.ranges.iter().map(|range| (range.start.into(), range.end.into())).collect();
@@ -50,13 +50,13 @@ fn spans(query: &SensorQuery) -> (Vec<i64>, Vec<i64>) {
 }
 
 impl Db<'_> {
-    /// Reads a sensor, whose task's key stands behind its own columns.
+    /// Reads a sensor. Its task's key follows its own columns.
     fn sensor(&mut self, row: &Row) -> Outcome<SensorRecord> {
         let task = self.names.key(row, 19)?;
         records::sensor(row, task, &mut self.names)
     }
 
-    /// Sensors with their places in an argument of this length.
+    /// Reads sensors and puts each at its index in an argument of this length.
     fn placed_sensors(&mut self, rows: &[Row], len: usize) -> Outcome<Vec<Option<SensorRecord>>> {
         let mut found = vec![None; len];
         for row in rows {
@@ -207,7 +207,7 @@ impl SensorTx for PostgresBackend<'_> {
         self.write(|db| if limit == 0 { Ok(0) } else { db.number_changes(limit) })
     }
 
-    /// If a registration is named twice, the second item finds it ended.
+    /// If a registration is named twice, the second item finds it already ended.
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
         self.tell(News::Sensors, |db| {
             if sensors.is_empty() {

@@ -1,8 +1,8 @@
--- Gives numbers to changes of sensors, and to events of the feed, that wait for them in the inboxes, in the order in
--- which they were noted. Does nothing unless the transaction got the advisory lock of numbers in an earlier statement:
--- this statement's view must be newer than what the last holder committed.
--- $1: how many of each at most. Returns the tasks and the numbers of the changes, in their
--- order, and how many events got one.
+-- Assigns numbers to the sensor changes and feed events in the inboxes, in the order in which they were
+-- recorded. Does nothing unless the transaction took the advisory lock of numbers in an earlier statement: this
+-- statement's snapshot must be newer than the last holder's commit. Returns the tasks and the numbers of the
+-- changes, in their order, and how many events got one.
+-- $1: the most of each.
 WITH
 last AS MATERIALIZED (
   SELECT * FROM sm.numbers WHERE current_setting('stationmaster.numbers', true) = 'true'
@@ -20,7 +20,7 @@ ends AS (
     SELECT id FROM sm.feed_inbox WHERE EXISTS (SELECT FROM last) ORDER BY id LIMIT $1::bigint))
   RETURNING *
 ),
--- A deletion (kind 2) is no change that anyone follows, and takes no number.
+-- A deletion (kind 2) gets no number, because no one follows it.
 placed AS MATERIALIZED (
   SELECT changes.*, last.sensor + count(*) FILTER (WHERE changes.kind <> 2) OVER (ORDER BY changes.id) AS seq
   FROM changes CROSS JOIN last

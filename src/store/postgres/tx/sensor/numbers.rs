@@ -7,26 +7,26 @@ use super::super::super::wire::{Answer, Statement, ask};
 use super::super::{Db, clamp, first, row};
 use crate::store::sql::statement::statement;
 
-/// Tries the lock of numbers, which the transaction keeps to its end, and remembers in the transaction whether
-/// it has it. No one waits for it.
+/// Tries to take the lock for numbering, and records in the transaction whether it succeeded. The transaction
+/// keeps the lock to its end. No transaction waits for it.
 pub(in super::super) const TRY: &str = "SELECT set_config('stationmaster.numbers', \
      pg_try_advisory_xact_lock(hashtextextended('sm.numbers', 0))::text, true)";
 pub(in super::super) const NUMBER: &str = statement!("number_changes.sql");
 
-/// How many changes, and how many events, of other transactions get their numbers along with what a
-/// transaction appends.
+/// The most changes, and the most events, of other transactions that are numbered along with a transaction's
+/// own.
 pub(in super::super) const OTHERS: usize = 10_000;
 
-/// The numbers that the changes of each task got, rising.
+/// The numbers that each task's changes got, in ascending order.
 #[derive(Debug, Default)]
 pub(in super::super) struct Numbered {
     changes: HashMap<i64, Vec<u64>>,
-    /// How many changes, or events if these are more.
+    /// The number of changes, or of events if that is larger.
     pub(super) count: usize,
 }
 
 impl Numbered {
-    /// Reads the answer of [`NUMBER`].
+    /// Reads the result of [`NUMBER`].
     pub(super) fn read(rows: &Answer) -> Outcome<Self> {
         let row = first(rows)?;
         let (tasks, numbers): (Vec<i64>, Vec<i64>) = (row::value(row, 0)?, row::value(row, 1)?);
@@ -37,8 +37,8 @@ impl Numbered {
         Ok(numbered)
     }
 
-    /// Returns the number of a task's change that this many others follow. 0 if it has none yet: then another
-    /// transaction has the lock.
+    /// Returns the number of the task's change that is followed by `count` others. Returns 0 if it has none
+    /// yet because another transaction has the lock.
     pub(super) fn last_but(&self, task: i64, count: usize) -> u64 {
         let numbers = self.changes.get(&task).map_or(&[][..], Vec::as_slice);
         numbers.iter().rev().nth(count).copied().unwrap_or(0)
@@ -49,9 +49,9 @@ impl Numbered {
 const NONE: &str = "SELECT ARRAY[]::bigint[], ARRAY[]::bigint[], 0::bigint";
 
 impl Db<'_> {
-    /// Returns what follows a statement that appends this many changes, in the same round trip, if they get
-    /// their numbers at once. The store's own transactions assign them last. A host's may be open for long,
-    /// and would block all other numbering, so it leaves that to others.
+    /// Returns the statements that assign numbers, for the same round trip as a statement that appends this
+    /// many changes. The store's own transactions assign numbers last. A host's transaction may stay open for
+    /// long and would block all other numbering, so it leaves that to others.
     pub(in super::super) fn numbering(&mut self, appended: usize) -> [Statement; 2] {
         self.unnumbered = match self.numbers {
             true => 0,

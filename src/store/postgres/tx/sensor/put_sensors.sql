@@ -1,8 +1,8 @@
--- Registers sensors, in place of earlier registrations of their tasks, which the transaction has locked. Notes
--- each registration in the inbox, also one that a later one of this call replaces. Changes nothing unless all
--- tasks are there; returns those that are.
--- $1 to $14, and $18 for the holders: one array a column; $15 says which registration of its task in this call each is, from 1 on;
--- $16 is 1 if it is the last of them; $17 how many there are in all.
+-- Registers sensors, replacing earlier registrations of their tasks, which the transaction has locked. Records
+-- each registration in the inbox, even one that a later one of this call replaces. Changes nothing unless all
+-- tasks exist. Returns those that do.
+-- $1 to $14, and $18 for the holders: one array per column; $15 is the ordinal of each registration among those
+-- of its task in this call, from 1 on; $16 is 1 if it is the last of them; $17 their total number.
 WITH
 found AS MATERIALIZED (
   SELECT given.*, task.namespace, task.workflow, task.run, task.task, task.map_index, stands.attempt,
@@ -31,7 +31,7 @@ found AS MATERIALIZED (
   ) sensor ON true
 ),
 complete AS MATERIALIZED (SELECT count(*) = $17::bigint AS complete FROM found),
--- A statement inserts a row once, so only the last registration of each task.
+-- A statement inserts a row once, so only the last registration of each task is written.
 put AS (
   INSERT INTO sm.sensor (
     no, epoch, state, fingerprint, attempt, generation, interval, timeout, execution, poke, max_interval,

@@ -1,5 +1,5 @@
--- The number of the last change, the highest last change of a sensor that was deleted, and whether changes or
--- events of the feed wait for numbers. A sensor whose deletion waits for the numberer is gone all the same.
+-- Returns the number of the last change, the highest last change of a deleted sensor, and whether sensor
+-- changes or feed events wait for numbers. A sensor counts as deleted even while its deletion is in the inbox.
 SELECT last.sensor,
   greatest(last.forgotten, (
     SELECT max(change.seq)

@@ -1,4 +1,4 @@
--- The sensors of tasks with these keys, each with its place among them, counted from 1.
+-- Returns the sensors of tasks with these keys, each with its place among them, counted from 1.
 -- $1 to $5: namespaces, workflows, runs, tasks, map indexes.
 SELECT sensor.no, sensor.fingerprint, sensor.epoch, sensor.attempt, sensor.generation, sensor.interval,
   sensor.timeout, sensor.on_landed, sensor.on_missed, sensor.registered_at, sensor.times_out_at, sensor.state,

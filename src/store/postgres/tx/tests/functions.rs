@@ -1,4 +1,4 @@
-//! The statements inside the functions that ticks and ends call, each by the plan that the server ran.
+//! The statements inside the functions that ticks and ends call, each with the plan that the server ran.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -10,7 +10,7 @@ use super::super::super::name::Schema;
 use super::super::plans::{complaint, on, scans_whole_index, server, set};
 use super::super::{insert, tick};
 
-/// Connects, and passes on what the server notes.
+/// Connects, and forwards the server's notices.
 async fn listening() -> (Client, UnboundedReceiver<String>) {
     let config: Config = server().parse().unwrap();
     let (client, mut connection) = config.connect(NoTls).await.unwrap();
@@ -27,7 +27,7 @@ async fn listening() -> (Client, UnboundedReceiver<String>) {
     (client, notes)
 }
 
-/// The steps of a plan, as its text has them.
+/// Returns the steps of a plan in the form of its text.
 fn steps(plan: &serde_json::Value, into: &mut Vec<String>) {
     let part = |name: &str| plan[name].as_str();
     let index = part("Index Name").map(|index| format!(" using {index}")).unwrap_or_default();
@@ -39,8 +39,8 @@ fn steps(plan: &serde_json::Value, into: &mut Vec<String>) {
     plan["Plans"].as_array().into_iter().flatten().for_each(|step| steps(step, into));
 }
 
-/// Two tasks of one lane are enqueued, folded, granted and ended, so that the lane is deleted. One end is
-/// announced, one fold looks for what was open before, and one grant forgets a tick.
+/// Enqueues, folds, grants and ends two tasks of one lane, so that the lane is deleted. One end is announced,
+/// one fold looks for what was open before, and one grant deletes a tick.
 async fn course(client: &Client, schema: &Schema) {
     let prepare = format!(
         "PREPARE enqueue AS {}; PREPARE grant_few AS {}; PREPARE grant_noted AS {}",
@@ -71,7 +71,7 @@ async fn course(client: &Client, schema: &Schema) {
         );
         client.batch_execute(&schema.apply(&grant)).await.unwrap();
     }
-    // The same by a tick ahead, for which the holder has told what it serves.
+    // The same by a tick that is sent ahead. The holder has announced what it serves.
     let whole = "INSERT INTO sm.serving (holder, digest, queues, told_at, lease, until)
           VALUES ('h', sm._lane_digest('', 1, '', NULL), 'null', 1, 90, 181);
         EXECUTE enqueue(NULL, 0, 3, -1, 0, NULL, 0, 1, 1, 'n', 'w', 'r', 't3', NULL, '', 'default_pool', 1, '[]', NULL, 0, 0);
@@ -99,7 +99,7 @@ fn statements_inside_functions_use_an_index_and_sort_no_table() {
             let Some((_, plan)) = note.split_once("plan:\n") else { continue };
             let plan: serde_json::Value = serde_json::from_str(plan).unwrap();
             let (text, mut lines) = (plan["Query Text"].as_str().unwrap(), Vec::new());
-            // What the test itself sends begins with other words, or is looked at elsewhere.
+            // The test's own statements begin with other words, or are checked elsewhere.
             if text.contains(&format!("\"{schema}\"._"))
                 || text.starts_with("PREPARE")
                 || text.starts_with("EXECUTE")

@@ -1,4 +1,4 @@
-//! A whole tick in one round trip, where nothing is to be decided.
+//! A whole tick in one round trip, for ticks that have nothing to decide.
 
 use super::super::super::error::Outcome;
 use super::super::super::tick_lock::FLUSH_NOTED;
@@ -17,15 +17,15 @@ pub(in super::super) const TICK_FEW: &str = "SELECT * FROM sm._tick_few(\
   $1::text, $2::text, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint)";
 pub(in super::super) const GRANT_NOTED: &str = statement!("grant_noted.sql");
 
-/// Beyond this the plans of statements are little of what a tick costs.
+/// For more than this, the plans of statements are a small part of a tick's cost.
 const MOST: usize = 64;
 
-/// Where the next due instant stands.
+/// The column of the next due instant.
 const DUE: usize = TOLD + 1;
 
 impl Db<'_> {
-    /// Surveys and grants in one round trip, with the commit, where that is allowed and where most likely nothing is to be
-    /// decided. Returns none if it did not try.
+    /// Surveys, grants and commits in one round trip, if that is allowed and the tick probably has nothing to decide.
+    /// Returns `None` if it did not try.
     pub(super) fn tick_ahead(&mut self, query: &SurveyQuery) -> Outcome<Option<(Asked, Vec<TaskRecord>)>> {
         let (Some(ahead), Some(promote), Some(request)) = (&query.ahead, query.promote, &query.request)
         else {
@@ -84,7 +84,7 @@ impl Db<'_> {
     }
 }
 
-/// The order of admission: the rows of a grant have none.
+/// Sorts tasks in the order of admission. The rows of a grant have no order.
 fn in_order(mut tasks: Vec<TaskRecord>) -> Vec<TaskRecord> {
     tasks.sort_by_key(TaskRecord::order);
     tasks

@@ -1,4 +1,5 @@
--- The lanes with these numbers or digests, as ready_lanes has them, whether or not tasks are ready there.
+-- Returns the lanes with these numbers or digests, in the columns of ready_lanes, whether or not they have
+-- ready tasks.
 -- $1: numbers of lanes. $2: digests.
 SELECT digest, no, bound, early FROM sm.lane_now WHERE no = ANY ($1::bigint[])
 UNION ALL

@@ -1,7 +1,7 @@
--- Ready tasks of lanes: of each page those at its place and behind it, and of the early tasks those that are
--- ready, locked. Passes over what somebody else has locked. Returns the place of the page, counted from 1, or
--- NULL for an early task. One that is early may be on the page, too.
--- $1 to $6: one array a column of the pages: lane, place (rank, logical date, map index, number), how many.
+-- Returns and locks the ready tasks of lanes: those of each page, from its place on, and those of the early
+-- tasks that are ready. Skips rows locked by other transactions. The first column is the place of the page,
+-- counted from 1, or NULL for an early task. An early task may also be on the page.
+-- $1 to $6: one array per column of the pages: lane, place (rank, logical date, map index, number), how many.
 -- $7, $8: the early tasks: lane and number.
 SELECT page.place, page.lane, ready.rank, ready.logical_date, ready.map_index, ready.no, ready.ready_at
 FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])

@@ -1,6 +1,6 @@
-//! A grant of tasks of one lane without limits, whose commit goes along.
+//! Grants tasks of one lane without limits. The commit is sent along.
 //!
-//! Setting up the plan of [`GRANT`](super::GRANT) costs the server more than the grant of a few tasks does.
+//! Setting up the plan of [`GRANT`](super::GRANT) costs the server more than granting a few tasks.
 
 use super::super::super::wire::{Statement, ask};
 use super::super::Digest;
@@ -11,10 +11,10 @@ use crate::store::sql::statement::statement;
 pub(in super::super) const GRANT_FEW: &str = statement!("grant_few.sql");
 const TAKE_FEW: &str = "SELECT sm._take_few($1::bigint[], ($2::uuid[])[1], $3::bigint[], $4::bigint[], $5::bigint, $6::text, $7::text, $8::bigint, $9::bigint)";
 
-/// Beyond this the plan is little of what a grant costs.
+/// For more tasks than this, the plan is a small part of the cost.
 const MOST: usize = 16;
 
-/// What is granted: all of one lane.
+/// The tasks to grant, all of one lane.
 pub(super) struct Few<'a> {
     ids: &'a [i64],
     lane: Digest,
@@ -23,7 +23,7 @@ pub(super) struct Few<'a> {
 }
 
 impl<'a> Few<'a> {
-    /// Returns none if these are many, or not of one lane.
+    /// Returns `None` if there are many tasks, or if they are not of one lane.
     pub(super) fn new(ids: &'a [i64], places: &'a [(Digest, Place)], raised: &'a [Raised]) -> Option<Self> {
         let &(lane, _) = places.first()?;
         let is_one = ids.len() <= MOST && places.iter().all(|(digest, _)| *digest == lane);
@@ -47,8 +47,8 @@ impl<'a> Few<'a> {
         )
     }
 
-    /// Counts them, and fails if not all were moved or if there is no room. Also forgets ticks from before an instant,
-    /// at most this many, and returns how many.
+    /// Counts the tasks, and fails if not all were moved or if there is no room. Also deletes at most `most` ticks
+    /// from before `before`, and returns how many.
     pub(super) fn take(&self, batch: &GrantBatch<'_>, before: i64, most: i64) -> Statement {
         ask!(
             TAKE_FEW,

@@ -1,7 +1,7 @@
-//! Ticks where many lanes have ready tasks. These are filed: see `lane_order` in the schema, and the protocol's section on
-//! many lanes.
+//! Ticks with many lanes that have ready tasks. Such lanes are filed: see `lane_order` in the schema, and the
+//! protocol's section on many lanes.
 //!
-//! Whatever changes the counters of a lane files it again, in the same transaction: folds, promotions and grants.
+//! Folds, promotions and grants change the counters of lanes. Each files these lanes again in the same transaction.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,37 +41,38 @@ pub(in super::super) const REFILE: &str = "SELECT sm._file_all(many AND (SELECT 
 const WAKE_BY: &str = "SELECT sm._wake_by($1::bigint, $2::bigint, $3::text[])";
 const WAKE_NODES: &str = "SELECT sm._wake_nodes($1::uuid[])";
 const MARK: &str = "SELECT sm._mark($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[])";
-/// Removes all marks. Whatever changes a definition does it.
+/// Removes all marks. Every change of a definition does this.
 pub(in super::super) const WAKE_ALL: &str = "SELECT sm._wake_all()";
 
 const COUNT_LANES: &str = "SELECT count(*) FROM (SELECT FROM sm.lane LIMIT $1::bigint) lanes";
 const COUNT_READY_LANES: &str = "SELECT count(*) FROM (SELECT FROM sm.ready_lane LIMIT $1::bigint) lanes";
 
-/// How many lanes are many, for each that a tick reads before it reads in pages, where few have ready tasks.
+/// How many lanes count as many even if few have ready tasks, per lane that a tick reads before it reads in pages.
 const LIVE: usize = 16;
 
-/// The most lanes that are filed at once. One statement files them, while no other tick can be made. More lanes are all
-/// read, as few are; those that were filed when they were fewer stay filed, however many they become.
+/// The most lanes that are filed at once. One statement files them, and blocks all ticks meanwhile. If there are more,
+/// ticks read all of them, as if they were few. Lanes that were filed earlier stay filed, however many there are
+/// later.
 const MOST_AT_ONCE: usize = 100_000;
 
-/// What a page or a survey reads of a lane: why, and whether it sleeps.
+/// Columns of a page or a survey: why the lane was returned, and whether it sleeps.
 const PART: usize = 9;
 const SLEEPS: usize = 10;
 
-/// Where a page has the place behind which the others begin.
+/// Column of a page: the place after which the other lanes begin.
 const UNREAD: usize = 10;
 
-/// Where a page of turns has whether there are other lanes of the contender, its turn, and whether there are contenders
-/// behind the page. Before these is the place of the first task.
+/// Columns of a page of turns: whether the contender has other lanes, its turn, and whether more contenders follow the
+/// page. The columns before these contain the place of the first task.
 const FIRST: usize = 9;
 const ARE_MORE: usize = 10;
 const TURN: usize = 11;
 const IS_CUT: usize = 12;
 
-/// What [`FIRST_LANES`] returns a lane for.
+/// A reason for which [`FIRST_LANES`] returns a lane.
 const LISTED: i64 = 0;
 
-/// Returns how many lanes are many, though few have ready tasks.
+/// Returns how many lanes count as many even if few have ready tasks.
 pub(super) fn live_lanes(query: &SurveyQuery) -> usize {
     query.first.map_or(0, |first| first.lanes.saturating_mul(LIVE))
 }
@@ -93,11 +94,12 @@ fn order(place: &[i64]) -> Outcome<OrderKey> {
     Ok(OrderKey::new(rank, Timestamp::from_micros(date), index, TaskId(no)))
 }
 
-/// What is asked for beside the lanes of a survey.
+/// The results that come with the lanes of a survey.
 type Read = (Answer, Answer, Answer);
 
 impl Db<'_> {
-    /// Surveys where lanes are filed, and so are not all read. Returns `None` if they are not, or if all are asked for.
+    /// Surveys filed lanes without reading all of them. Returns `None` if lanes are not filed, or if all are asked
+    /// for.
     pub(super) fn survey_filed(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Option<Survey>> {
         let Some(begins) = query.first.filter(|_| query.pools == WhichPools::Named) else { return Ok(None) };
         if !self.habits.files_lanes() {
@@ -119,7 +121,7 @@ impl Db<'_> {
         self.first_lanes(survey, begins, query, &lanes).map(Some)
     }
 
-    /// A tick: folds, files what that changed, wakes what the clock wakes, and promotes.
+    /// Runs a tick's statements: folds, files what changed, wakes lanes whose instant has come, and promotes.
     fn fold_and_ask(
         &mut self,
         query: &SurveyQuery,
@@ -161,7 +163,7 @@ impl Db<'_> {
             ])?;
             read = (lanes, token, due);
         }
-        // As elsewhere: what is still overdue and was passed over is locked by somebody else.
+        // As elsewhere, overdue tasks that were passed over are locked by another transaction.
         let next = usize::from(granted.is_none() && promoted < promote.limit);
         let (mut survey, lanes) = surveyed(read, next)?;
         (survey.granted, survey.promoted, survey.is_behind) = (granted, promoted, is_behind);
@@ -197,7 +199,7 @@ impl Db<'_> {
         Ok(Some((survey, lanes)))
     }
 
-    /// Adds the lanes that a survey returns first, and what they name.
+    /// Adds the lanes that a survey returns first, and the capacity that they name.
     fn first_lanes(
         &mut self,
         mut survey: Survey,
@@ -237,7 +239,7 @@ impl Db<'_> {
         Ok(survey)
     }
 
-    /// Reads a lane, and notes how far its pages reach unless that is known.
+    /// Reads a lane. Notes how far its pages reach unless that is known.
     fn filed_lane(&mut self, row: &Row) -> Outcome<Lane> {
         let id = LaneId(row::value(row, 1)?);
         let lane = Lane::new(id, self.lane(row, 0, 2)?, row::number(row, 6)?).keeps_slots(id.keeps_slots());
@@ -248,7 +250,7 @@ impl Db<'_> {
         Ok(lane)
     }
 
-    /// Adds the pools and limits that the lanes of a survey name, what these owe, and what shares hold.
+    /// Adds the pools and limits that a survey's lanes name, what these limits owe, and what shares hold.
     fn name_capacity(&mut self, survey: &mut Survey) -> Outcome<()> {
         let lanes = survey.lanes.iter().map(|lane| &lane.key);
         let pools: BTreeSet<&PoolName> =
@@ -274,8 +276,8 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// Files lanes no more if there are so few, of all queues, that it is not worth it: from the next tick on, all are read
-    /// again.
+    /// Stops filing lanes if there are too few, over all queues, for it to be worthwhile. From the next tick on, all
+    /// lanes are read again.
     fn stop_filing_if_few(&mut self, many: usize) -> Outcome<()> {
         let ready = many.div_ceil(2);
         if self.habits.counts_lanes()
@@ -288,14 +290,14 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// Returns whether there are at least this many lanes, with ready tasks or without.
+    /// Returns whether there are at least this many lanes, with or without ready tasks.
     fn has_lanes(&mut self, most: usize) -> Outcome<bool> {
         Ok(self.number(ask!(COUNT_LANES, clamp(most)))? >= most)
     }
 
-    /// Files all lanes, once more of them have ready tasks than a tick should read. Also once there are
-    /// enough that going through them costs more: some may be of queues that this tick does not serve, or
-    /// have no ready tasks. `live` is how many there are, if that was counted.
+    /// Files all lanes once more of them have ready tasks than a tick should read. Also files them once there are so
+    /// many that going through them costs more: some may be in queues that this tick does not serve, or have no ready
+    /// tasks. `live` is their number, if it was counted.
     pub(super) fn file_lanes_if_many(
         &mut self,
         query: &SurveyQuery,
@@ -303,7 +305,7 @@ impl Db<'_> {
         live: usize,
     ) -> Outcome<()> {
         if query.promote.is_some() && query.first.is_none() && self.reaches.files_lanes {
-            // Ticks that read all lanes have no use for it.
+            // Ticks that read all lanes do not use the order.
             self.stop_filing_if_few(NAMED)?;
         }
         let first = query.first.filter(|_| query.promote.is_some() && !self.reaches.files_lanes);
@@ -356,7 +358,7 @@ impl Db<'_> {
         Ok(survey)
     }
 
-    /// Adds the first lanes of contenders, and what was left out of these and behind them.
+    /// Adds the first lanes of contenders, and records what was left out among and after them.
     fn first_of_shares(&mut self, survey: &mut Survey, rows: &[Row]) -> Outcome<()> {
         for row in rows {
             let lane = self.filed_lane(row)?;
@@ -406,7 +408,7 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// Removes the marks that the transaction made: they count on a plan that is not granted.
+    /// Removes the marks that the transaction made. They assume a plan that was not granted.
     pub(super) fn take_marks_back(&mut self) -> Outcome<()> {
         let marked = std::mem::take(&mut self.reaches.marked);
         if !marked.is_empty() {
@@ -439,7 +441,7 @@ fn granted_before(row: &Row) -> Outcome<Vec<LeaseRef>> {
     Ok(ids.iter().zip(epochs).map(|(id, epoch)| LeaseRef::new(TaskId(*id), epoch)).collect())
 }
 
-/// What does not concern the lanes.
+/// Returns the parts of a survey that do not concern lanes.
 fn surveyed((lanes, token, due): Read, next: usize) -> Outcome<(Survey, Answer)> {
     let Around { due, serving, beside } = Around::read(&due)?;
     let token = first(&token)?;

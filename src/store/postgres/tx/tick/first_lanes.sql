@@ -1,7 +1,7 @@
--- Where lanes are filed: the first ready ones of them by number, and all whose tasks kept their slots, as
--- ready_lanes has them. Behind the lane, what it is here for: 0 the first ones, 2 kept slots; and whether it
--- sleeps. Lanes are in none of these orders.
--- $1: how many of the first ones. $2: the queues that are asked for, or NULL for all.
+-- For filed lanes: returns the first ready lanes by number, and all lanes whose tasks kept their slots, in the
+-- columns of ready_lanes. Two more columns follow: why the lane is returned (0 first by number, 2 kept slots),
+-- and whether it sleeps. The rows are unordered.
+-- $1: how many of the first lanes. $2: the queues, or NULL for all.
 WITH
 begins AS MATERIALIZED (
   SELECT given.queue, was.from_no
@@ -39,7 +39,7 @@ LEFT JOIN LATERAL (
     SELECT parent, sleeps FROM sm.lane_order WHERE lane_order.id = of_lane.parent ORDER BY version DESC LIMIT 1) lane_group
   CROSS JOIN LATERAL (
     SELECT parent, sleeps FROM sm.lane_order WHERE lane_order.id = lane_group.parent ORDER BY version DESC LIMIT 1) class
-  -- Between a group of a share and its class is the contender.
+  -- The contender is between a share's group and its class.
   CROSS JOIN LATERAL (
     SELECT sleeps FROM sm.lane_order WHERE lane_order.id = class.parent ORDER BY version DESC LIMIT 1) above
 ) filed ON true

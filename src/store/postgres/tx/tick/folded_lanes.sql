@@ -1,10 +1,11 @@
--- The lanes that have ready tasks, as the last fold left them: a tick plans with the counters that its grant
--- changes, not with what was committed since it folded. If there are few, each comes with the ready tasks that the
--- tick's plan asks for first: as many as its pool has room for, and at most a share of twice the budget. A lane
--- with early tasks comes without. Returns, behind the lane, how many tasks were looked for, and five arrays: place
--- (rank, logical date, map index, number), and since when they are ready.
--- What waits in a lane with slots that it kept comes as a lane of its own, under the negative number.
--- $1: how many tasks the tick admits at most; 0 for lanes alone. $2: the queues that it serves, or NULL for all.
+-- Returns the lanes with ready tasks, as of the last fold. A tick plans with the counters that its grant
+-- changes, not with what was committed since it folded. If there are few lanes, each comes with the ready tasks
+-- that the tick's plan asks for first: as many as its pool has room for, and at most a share of twice the
+-- budget. A lane with early tasks comes without any.
+-- After the lane: how many tasks were looked for, and five arrays: place (rank, logical date, map index,
+-- number), and since when the tasks are ready. Tasks that wait with slots that they kept form a lane of their
+-- own, under the negative number.
+-- $1: the most tasks that the tick admits; 0 for lanes alone. $2: the queues that it serves, or NULL for all.
 WITH lanes AS MATERIALIZED (
   SELECT lane.digest, lane.no, lane.pool, lane.slots, lane.limits, lane.queue, was.ready, was.bound, was.early
   FROM sm.lane CROSS JOIN LATERAL (
@@ -13,7 +14,7 @@ WITH lanes AS MATERIALIZED (
   WHERE was.ready > 0 AND ($2::text[] IS NULL OR coalesce(lane.queue, 'default') = ANY ($2::text[]))
 ),
 few AS MATERIALIZED (SELECT count(*) <= 64 AND $1::bigint > 0 AS is_few FROM lanes),
--- Read only if there are few.
+-- Read only if there are few lanes.
 open AS MATERIALIZED (
   SELECT lanes.*, pool.room
   FROM lanes LEFT JOIN LATERAL (

@@ -1,4 +1,4 @@
--- The limit keys that ready lanes carry, whether or not they are defined, with what they owe to rates, as the last fold left them.
+-- Returns the limit keys that ready lanes carry, defined or not, and their debt to rates, as of the last fold.
 WITH named AS MATERIALIZED (
   SELECT DISTINCT carried.key
   FROM sm.lane CROSS JOIN LATERAL (

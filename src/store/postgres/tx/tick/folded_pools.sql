@@ -1,4 +1,4 @@
--- The pools that ready lanes name, or all if $1 is 1, as the last fold left them.
+-- Returns the pools that ready lanes name, or all if $1 is 1, as of the last fold.
 -- $1: 1 for all pools.
 WITH named AS MATERIALIZED (
   SELECT DISTINCT part.pool AS name FROM sm.lane CROSS JOIN LATERAL (

@@ -1,4 +1,4 @@
--- What the shares of lanes hold of the own pools of these lanes, as the last fold left it: pool, share, held, what
+-- Returns what the shares of lanes hold of these lanes' own pools, as of the last fold: pool, share, held, what
 -- comes back, stamp, dither, and the number of grants to tasks of shares. A store without shares reads no lane.
 WITH pairs AS MATERIALIZED (
   SELECT DISTINCT part.pool, part.share

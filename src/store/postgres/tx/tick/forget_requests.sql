@@ -1,7 +1,8 @@
--- Forgets ticks, the earliest first, and returns how many. Both kinds of ticks to forget are the earliest ones,
--- up to the same number, so the larger set contains the other. If what is beyond the number is older than the
--- instant, it is in the first.
--- $1: before this instant. $2: how many at most. $3: how many of the latest stay, or NULL.
+-- Deletes ticks, earliest first, and returns how many. Both conditions select the earliest ticks, up to the
+-- same number, so the larger set contains the other. If the ticks beyond the number are older than the instant,
+-- the first set contains them.
+-- $1: delete ticks before this instant. $2: the most to delete. $3: how many of the latest ticks to keep, or
+-- NULL.
 WITH
 beyond AS MATERIALIZED (
   SELECT at, id FROM sm.request WHERE at >= $1::bigint AND $3::bigint IS NOT NULL

@@ -1,22 +1,23 @@
--- Grants those of the tasks that are ready, or all or none, and starts them if that is asked. Those whose attempts
--- are recorded as runs are not started: a run's row may be locked, and a tick waits for no row. Takes their slots
--- and counts them against limits whether or not there is room. Notes what was granted under the name of the tick,
--- and then only deletes the note that this one replaces. Returns each as `tasks_by_id` does, whether there was room
--- for all, and whether every lane has its counter and every task its record.
--- $1: the tasks in order of admission. $2: holder. $3: expiry. $4: now. $5, $6: the name of the tick, and of the
--- one that it replaces, or NULL.
--- $7 to $11: one array a column of the new bounds: lane and place; a lane that is not among them keeps its own.
--- $12, $13: the tasks of these lanes that stay ready before the bounds: lane and number. $14: 1 for all or none.
--- $21: 1 if it fails (22012) where it cannot grant all with room for all, because its commit goes along.
+-- Grants those of the tasks that are ready, or all or none, and starts them if asked. Tasks whose attempts are
+-- recorded as runs are not started: a run's row may be locked, and a tick waits for no row. Takes slots and
+-- counts against limits whether or not there is room. Records the grant under the tick's name. Only if it
+-- granted something does it delete the record that this one replaces. Returns each task as `tasks_by_id` does,
+-- whether there was room for all, and whether every lane has its counter and every task its record.
+-- $1: the tasks in order of admission. $2: holder. $3: expiry. $4: now. $5, $6: the name of the tick, and of
+-- the one that it replaces, or NULL.
+-- $7 to $11: one array per column of the new bounds: lane and place. Other lanes keep theirs.
+-- $12, $13: the tasks of these lanes that stay ready before the bounds: lane and number. $14: 1 for all or
+-- none.
 -- $15: 1 to start them. $16 to $19: the places of the tasks: lane, rank, logical date, map index; or four empty
 -- arrays. $20: those of the tasks that may be ready with slots that they kept.
+-- $21: 1 to fail (22012) unless it can grant all with room for all, because its commit is sent along.
 WITH
 given AS MATERIALIZED (
   SELECT * FROM unnest($1::bigint[], $16::uuid[], $17::bigint[], $18::bigint[], $19::bigint[])
     WITH ORDINALITY given (no, lane, rank, logical_date, map_index, place)
 ),
--- Passes over what somebody else has locked: a tick waits for no row. A row of ready is never updated, so its
--- ctid is as good as its key.
+-- Skips rows locked by other transactions, because a tick waits for no row. A row of ready is never updated, so
+-- its ctid is as good as its key.
 locked AS MATERIALIZED (
   SELECT ready.at FROM given
   LEFT JOIN LATERAL (
@@ -29,7 +30,7 @@ locked AS MATERIALIZED (
       AND ready.map_index = coalesce(given.map_index, task.map_index) AND ready.no = given.no
     FOR UPDATE SKIP LOCKED) ready
 ),
--- Those that hold all of their slots already.
+-- Tasks that already hold all of their slots.
 locked_keeping AS MATERIALIZED (
   SELECT idle.no FROM unnest($20::bigint[]) keeping (no)
   CROSS JOIN LATERAL (
@@ -80,7 +81,7 @@ taken AS MATERIALIZED (
     min(limits) AS limits
   FROM granted GROUP BY lane
 ),
--- Parts are grouped, never joined: the server may expect one row, and then it loops over all.
+-- Parts are grouped, never joined. If the server expects one row, it joins by looping over all.
 lanes AS MATERIALIZED (
   SELECT part.digest, was.at, was.ready - part.missing AS ready, was.tasks,
     coalesce(part.bound, ARRAY[was.rank, was.logical_date, was.map_index, was.no]) AS bound,
@@ -139,7 +140,7 @@ old_limits AS (DELETE FROM sm.limit_use WHERE ctid = ANY (ARRAY(SELECT at FROM l
 new_limits AS (
   INSERT INTO sm.limit_use (key, version, used, lanes) SELECT key, nextval('sm.version'), used, lanes FROM limits
 ),
--- Of a share that has its turn, the stamp follows.
+-- stamp_shares writes the stamps of the shares that had turns.
 shares AS MATERIALIZED (
   SELECT asked.pool, asked.share, was.at, coalesce(was.held, 0) + asked.slots AS held, coalesce(was.lanes, 0) AS lanes,
     coalesce(was.stamp, 2 * clock.grants) AS stamp, coalesce(was.dither, 0) AS dither

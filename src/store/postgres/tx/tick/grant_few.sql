@@ -1,4 +1,4 @@
--- The part of grant.sql that moves tasks, where all are of one lane without limits and the commit goes along: counters
+-- Moves tasks as grant.sql does, for tasks of one lane without limits whose commit is sent along. The counters
 -- are left to _take_few, which follows. It fails (22012) if it cannot grant all of them.
 -- $1 to $4: the tasks in order of admission, and their places: rank, logical date, map index. $5: their lane.
 -- $6: holder. $7: expiry. $8: now. $9: 1 to start them.

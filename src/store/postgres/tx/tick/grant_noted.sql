@@ -1,5 +1,5 @@
--- The move of the tasks that _tick_few has counted and noted under the name of its tick: the part of grant.sql that moves
--- tasks. It fails (22012) if it cannot grant all of them, as they were counted, in their lane.
+-- Moves the tasks that _tick_few has counted and recorded under the name of its tick, as grant.sql does. It
+-- fails (22012) if it cannot grant all of them in the lane in which they were counted.
 -- $1: the name of the tick. $2: holder. $3: expiry. $4: now. $5: 1 to start them.
 WITH
 given AS MATERIALIZED (SELECT unnest(nos) AS no FROM sm.request WHERE id = $1::text),

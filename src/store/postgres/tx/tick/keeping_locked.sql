@@ -1,6 +1,6 @@
--- Ready tasks of lanes that still hold slots which they kept, from each page's place on, locked. Passes over what
--- somebody else has locked. Returns the place of the page, counted from 1.
--- $1 to $6: one array a column of the pages: lane, place (rank, logical date, map index, number), how many.
+-- Returns and locks ready tasks that still hold slots which they kept, from each page's place on. Skips rows
+-- locked by other transactions. The first column is the place of the page, counted from 1.
+-- $1 to $6: one array per column of the pages: lane, place (rank, logical date, map index, number), how many.
 SELECT page.place, page.lane, idle.rank, idle.logical_date, idle.map_index, idle.no, idle.ready_at
 FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
   WITH ORDINALITY page (lane, from_rank, from_date, from_index, from_no, most, place)

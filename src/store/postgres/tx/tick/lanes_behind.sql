@@ -1,9 +1,11 @@
--- Where lanes are filed: those that do not sleep, by their first ready tasks, as ready_lanes has them. Behind the lane, the
--- place of its first task, and the place behind which the other lanes begin; NULL if there are none.
--- Each level of the tree is read from the place on at which its node is filed. What begins before $1 may have lanes behind
--- it, so it is read whole; of the rest, each node tells of a share. If there may be more, that ends at the last of these.
--- $1: the place behind which they begin: rank, logical date, map index, number. $2: how many at most. $3: the queues, or
--- NULL for all.
+-- For filed lanes: returns lanes that do not sleep, by their first ready tasks, in the columns of ready_lanes.
+-- Two more columns follow: the place of the lane's first task, and the place after which the other lanes begin,
+-- or NULL if there are none.
+-- Each level of the tree is read from the place under which its node is filed. A node whose place is not after
+-- $1 may have lanes after $1, so all such nodes are read. Of the other nodes, each level reads a share. If
+-- there may be more, the result ends at the last place of that share.
+-- $1: the place after which the lanes begin: rank, logical date, map index, number. $2: the most lanes. $3: the
+-- queues, or NULL for all.
 WITH
 queues AS MATERIALIZED (
   SELECT was.id, was.first, NULL::bigint AS nth, 0::bigint AS most FROM unnest($3::text[]) asked (queue)

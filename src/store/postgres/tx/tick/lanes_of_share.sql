@@ -1,5 +1,6 @@
--- Where lanes are filed: those of one contender that do not sleep, as lanes_behind has them. None if its class sleeps.
--- $1: a lane of the contender, in an array. $2: the place behind which they begin. $3: how many at most.
+-- For filed lanes: returns the lanes of one contender that do not sleep, in the columns of lanes_behind.
+-- Returns nothing if its class sleeps.
+-- $1: a lane of the contender, in an array. $2: the place after which the lanes begin. $3: the most lanes.
 WITH
 contender AS MATERIALIZED (
   SELECT work.id, work.first

@@ -1,4 +1,4 @@
--- These limit keys, whether or not they are defined, with what they owe to rates, as the last fold left them.
+-- Returns these limit keys, defined or not, and their debt to rates, as of the last fold.
 -- $1: keys.
 SELECT given.key, limited.max, coalesce(was.used, 0), (limited.key IS NOT NULL)::integer::bigint, limited.starts,
   limited.period, limited.burst, limited.weight, owes.owed, owes.at, owes.starts, owes.period

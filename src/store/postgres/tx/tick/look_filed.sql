@@ -1,6 +1,6 @@
--- Whether lanes are filed, and whether a tick would find more than is: changes that are not folded yet, or marks that
--- have ended by themselves.
--- $1: now. $2: the queues that are asked for, or NULL for all.
+-- Returns whether lanes are filed, and whether a tick would find changes that are not folded yet or marks that
+-- have expired.
+-- $1: now. $2: the queues, or NULL for all.
 WITH clock AS MATERIALIZED (
   SELECT greatest($1::bigint, (SELECT at FROM sm.rate_use ORDER BY at DESC LIMIT 1)) AS at
 )

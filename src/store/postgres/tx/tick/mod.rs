@@ -1,4 +1,5 @@
-//! An admission tick: what it plans with, what may be admitted, and what it commits. Each is one round trip.
+//! An admission tick: the data it plans with, the tasks it may admit, and what it commits. Each is one round
+//! trip.
 
 pub(super) mod ahead;
 pub(super) mod few;
@@ -39,12 +40,12 @@ pub(super) const CANDIDATES_LOCKED: &str = statement!("candidates_locked.sql");
 pub(super) const KEEPING: &str = statement!("keeping.sql");
 pub(super) const KEEPING_LOCKED: &str = statement!("keeping_locked.sql");
 pub(super) const GRANT: &str = statement!("grant.sql");
-/// [`GRANT`] of tasks in lanes without limits.
+/// [`GRANT`] for tasks in lanes without limits.
 pub(super) const GRANT_PLAIN: &str = statement!("grant.sql", plain);
 pub(in super::super) const TICK_HOLDER: &str = statement!("tick_holder.sql");
 pub(super) const FORGET_REQUESTS: &str = statement!("forget_requests.sql");
 
-/// A bound of a lane in this column, and its early tasks in the next one.
+/// Reads a lane's bound from this column, and its early tasks from the next one.
 fn reach(row: &Row, digest: usize, bound: usize) -> Outcome<Reach> {
     let place: Option<Vec<i64>> = row::value(row, bound)?;
     let place = place.and_then(|place| place.try_into().ok()).map_or(Place::BEGIN, Place);
@@ -52,7 +53,8 @@ fn reach(row: &Row, digest: usize, bound: usize) -> Outcome<Reach> {
 }
 
 impl Db<'_> {
-    /// [`Self::all`], after the tick lock if it is wanted and the transaction does not have it.
+    /// Like [`Self::all`], but first takes the tick lock if `locks` is set and the transaction does not have
+    /// it.
     pub(super) fn at_tick<const N: usize>(
         &mut self,
         locks: bool,
@@ -74,7 +76,7 @@ impl Db<'_> {
 
     pub(super) fn candidates(&mut self, pages: &[LanePage]) -> Outcome<Vec<Candidate>> {
         self.meet(pages)?;
-        // Of the pages whose lanes exist: the page, its least place, and where it is read from.
+        // For each page whose lane exists: the page, its lane, and the place it is read from.
         let begins = |page: &LanePage| page.after.map_or(Place::BEGIN, Place::behind);
         let asked: Vec<(&LanePage, Digest, Place)> = pages
             .iter()
@@ -123,15 +125,15 @@ impl Db<'_> {
         Ok(asked.iter().map(next).collect())
     }
 
-    /// Reads pages, each from its place on, and the early tasks of their lanes.
+    /// Reads pages, each from its start, and the early tasks of their lanes.
     fn read_pages(&mut self, asked: &[Asking<'_>]) -> Outcome<Vec<Vec<Ready>>> {
         let ids: HashSet<LaneId> = asked.iter().map(|(page, ..)| page.lane).collect();
         let early = ids.iter().filter_map(|id| self.reaches.get(*id)).filter(|lane| lane.asks_for_early());
         let (early_lanes, early): (Vec<Digest>, Vec<i64>) =
             early.flat_map(|lane| lane.early.iter().map(|no| (lane.digest, *no))).unzip();
         let [ranks, dates, indices, numbers] = begins(asked);
-        // The usual tick locks what it grants. If somebody else has a part of that locked, it plans again with
-        // what it locks as it reads.
+        // The usual tick locks only what it grants. If another transaction has locked some of it, the tick
+        // plans again, and then locks candidates as it reads them.
         let statement = if self.reaches.is_second() { CANDIDATES_LOCKED } else { CANDIDATES };
         let rows = self.one(ask!(
             statement,
@@ -162,7 +164,7 @@ impl Db<'_> {
         Ok(read)
     }
 
-    /// Looks up the lanes of these pages that the transaction has not met, or about which it has forgotten.
+    /// Looks up those lanes of these pages that the transaction does not know, or no longer knows.
     fn meet(&mut self, pages: &[LanePage]) -> Outcome<()> {
         let unknown: HashSet<LaneId> =
             pages.iter().map(|page| page.lane).filter(|id| self.reaches.get(*id).is_none()).collect();
@@ -208,7 +210,7 @@ impl Db<'_> {
             Some(forget) => (forget.before.as_micros(), clamp(forget.limit), forget.most.map(clamp)),
             None => (i64::MIN, 0, None),
         };
-        // Tokens and the stamps of shares are noted behind the grant, under the same lock.
+        // Tokens and the stamps of shares are recorded after the grant, under the same lock.
         let notes_more = !batch.rates.is_empty() || !batch.shares.is_empty();
         let is_last = self.is_last() && self.reaches.holds_lock && batch.whole && !notes_more;
         let raised = self.reaches.raised(&ids);
@@ -262,7 +264,7 @@ impl Db<'_> {
                 unfiled = grants.iter().map(|row| row::value(row, row::LANE)).collect::<Outcome<_>>()?;
                 [grants, forgotten]
             }
-            // Only where ticks are counted has it to look at all of them.
+            // Only if the number of ticks is limited must the statement look at all of them.
             Some(few) if most.is_none() => {
                 self.all_last([few.grant(batch), few.take(batch, before, limit)])?
             }
@@ -275,14 +277,14 @@ impl Db<'_> {
             None => self.at_tick(true, [grant, forget])?,
         };
         self.hands_out |= !grants.is_empty();
-        // Not along with the grant: if that finds a task locked, the tokens are for another plan.
+        // Not sent along with the grant: if that finds a task locked, the tokens belong to another plan.
         if !grants.is_empty() && !batch.rates.is_empty() {
             self.put_rates(batch.rates)?;
         }
         if !grants.is_empty() && !batch.shares.is_empty() {
             self.stamp_shares(batch.shares)?;
         }
-        // Behind the stamps, which decide the turns.
+        // After the stamps, because these decide the turns.
         if !unfiled.is_empty() {
             self.one(filed::file(unfiled))?;
         }
@@ -307,7 +309,7 @@ impl Db<'_> {
     }
 }
 
-/// A page, its lane, and where it is read from.
+/// A page, its lane, and the place it is read from.
 type Asking<'a> = (&'a LanePage, Digest, Place);
 
 fn digests(asked: &[Asking<'_>]) -> Vec<Digest> {
@@ -322,7 +324,7 @@ fn limits(asked: &[Asking<'_>]) -> Vec<i64> {
     asked.iter().map(|(page, ..)| clamp(page.limit)).collect()
 }
 
-/// Reads a ready task behind a page's place and its lane.
+/// Reads a ready task. Its row begins with the index of its page and the task's lane.
 fn ready(row: &Row) -> Outcome<Ready> {
     let mut place = [0; 4];
     for (at, part) in place.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
--- The limit keys that ready lanes carry, whether or not they are defined, with what they owe to rates. Counters and deltas in one
--- statement, hence in one snapshot.
+-- Returns the limit keys that ready lanes carry, defined or not, and their debt to rates. Counters and deltas
+-- are read in one statement, hence in one snapshot.
 WITH keeping AS MATERIALIZED (SELECT DISTINCT lane FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL),
 lanes AS MATERIALIZED (
   SELECT limits, leases_back, has_ready

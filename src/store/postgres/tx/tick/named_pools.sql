@@ -1,4 +1,5 @@
--- The pools that ready lanes name. Counters and deltas in one statement, hence in one snapshot.
+-- Returns the pools that ready lanes name. Counters and deltas are read in one statement, hence in one
+-- snapshot.
 WITH keeping AS MATERIALIZED (SELECT DISTINCT lane FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL),
 named AS MATERIALIZED (
   SELECT part.pool AS name, sum(lane.slots_back / lane.slots * part.slots)::bigint AS back

@@ -1,7 +1,7 @@
--- The earliest instant that a task waits for, and the earliest one behind $1, or NULL. What has come and was not
--- promoted is locked by somebody else. Beside them, because each statement costs: what holders told about the
--- queues that they serve, the families, and what is paused, one array a column each, and the latest instant at which a
--- key took a token.
+-- Returns the earliest instant that a task waits for, and the earliest one after $1, or NULL. A task that is
+-- due and was not promoted is locked by another transaction. Because each statement costs, it also returns, one
+-- array per column: the queues that holders said they serve, the families, and what is paused. Last comes the
+-- latest instant at which a key took a token.
 -- $1: now, or NULL.
 WITH last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
 from_due AS MATERIALIZED (SELECT least(last.due, (SELECT min(due) FROM sm.unfolded)) AS due FROM last),

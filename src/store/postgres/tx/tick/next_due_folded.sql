@@ -1,5 +1,5 @@
--- As next_due.sql, right after a fold: the tick's row has the instants of all that it folded. What was committed since
--- is found by the next one.
+-- As next_due.sql, right after a fold: the tick's row includes the instants of all that it folded. What was
+-- committed since is found by the next fold.
 -- $1: now, or NULL.
 WITH last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
 early AS MATERIALIZED (

@@ -1,5 +1,6 @@
--- When the first mark ends by itself; whether a task of a share does not sleep; and the number of grants to such tasks.
--- $1: the queues that are asked for, or NULL for all.
+-- Returns when the first mark expires; whether a task of a share does not sleep; and the number of grants to
+-- such tasks.
+-- $1: the queues, or NULL for all.
 SELECT least(
   (SELECT next FROM sm.lane_order WHERE next IS NOT NULL AND $1::text[] IS NULL ORDER BY next LIMIT 1),
   (SELECT min(first.next) FROM unnest($1::text[]) asked (queue) CROSS JOIN LATERAL (

@@ -1,4 +1,4 @@
--- These pools, as the last fold left them.
+-- Returns these pools, as of the last fold.
 -- $1: names.
 SELECT pool.name, pool.slots, coalesce(was.used, 0), pool.keeps_slots, pool.description
 FROM unnest($1::text[]) given (name)

@@ -1,5 +1,5 @@
-//! What a transaction knows of the lanes that it plans with: how far each page reached, and so from which place
-//! the next tick need look.
+//! What a transaction knows about the lanes that it plans with: how far each page reached, and so from which
+//! place the next tick must look.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -7,8 +7,8 @@ use super::super::Digest;
 use crate::admission::{LaneId, LanePage, OrderKey};
 use crate::store::sql::row::map_index_value;
 
-/// How many tasks of a lane stay remembered one by one before its bound, as the statements of the fold and of
-/// promotion have it, too.
+/// How many tasks before its bound a lane remembers individually. The statements for folding and promoting
+/// use the same number.
 const MOST_EARLY: usize = 32;
 
 /// A place in the order of admission: rank, logical date, map index, number.
@@ -16,10 +16,10 @@ const MOST_EARLY: usize = 32;
 pub(super) struct Place(pub(super) [i64; 4]);
 
 impl Place {
-    /// Nothing stands before it.
+    /// The lowest place.
     pub(super) const BEGIN: Self = Self([i64::MIN; 4]);
 
-    /// The first place behind this one. Numbers of tasks do not reach the largest one.
+    /// Returns the next higher place. Numbers of tasks do not reach the largest value.
     fn next(self) -> Self {
         let [rank, date, index, no] = self.0;
         Self([rank, date, index, no.saturating_add(1)])
@@ -30,38 +30,38 @@ impl Place {
         Self([order.rank, order.logical_date.as_micros(), index, order.id.0])
     }
 
-    /// The first place that a page behind this task may begin with.
+    /// Returns the first place of a page that begins after this task.
     pub(super) fn behind(order: OrderKey) -> Self {
         Self::of(order).next()
     }
 }
 
-/// A ready task: its place, and since when it is ready.
+/// A ready task: its place, and when it became ready.
 pub(super) type Ready = (Place, i64);
 
-/// What is known of a lane.
+/// What is known about a lane.
 #[derive(Debug)]
 pub(super) struct Reach {
     pub(super) digest: Digest,
-    /// No ready task stands before it, but for the early ones.
+    /// Before it there are no ready tasks except the early ones.
     pub(super) bound: Place,
     /// The numbers of tasks that may be ready before the bound.
     pub(super) early: Vec<i64>,
-    /// Whether its tasks carry limit keys, or need other pools, or that is not known.
+    /// Whether its tasks carry limit keys or need other pools. Also true if that is unknown.
     pub(super) carries_limits: bool,
-    /// Those of them that are ready, once they were looked up.
+    /// Those early tasks that are ready, once they were looked up.
     found: Option<Vec<Ready>>,
-    /// The ready tasks from the bound to this place were read.
+    /// All ready tasks between the bound and this place were read.
     until: Place,
     read: BTreeSet<Place>,
-    /// The ready tasks from the bound on that came with the lane, and how many were looked for.
+    /// The ready tasks from the bound on that were read with the lane, and how many were looked for.
     fetched: Option<(usize, Vec<Ready>)>,
-    /// In the second plan of a tick, which reads only what no other transaction has locked: those of the
-    /// early tasks, once they were looked up.
+    /// The early tasks that the second plan of a tick found, once they were looked up. That plan reads only
+    /// tasks that no other transaction has locked.
     free: Option<Option<Vec<Ready>>>,
 }
 
-/// Where a lane's next page begins, and what stays ready before that place.
+/// Where a lane's next page begins, and which tasks before that place stay ready.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Raised {
     pub(super) digest: Digest,
@@ -84,18 +84,18 @@ impl Reach {
         }
     }
 
-    /// Notes what came with the lane: its first ready tasks, in order, of which this many were looked for.
+    /// Notes the first ready tasks, in order, that were read with the lane. `most` were looked for.
     pub(super) fn fetched(&mut self, most: usize, ready: Vec<Ready>) {
         self.fetched = Some((most, ready));
     }
 
-    /// Returns whether its early tasks are still to be looked up.
+    /// Returns whether its early tasks must still be looked up.
     pub(super) fn asks_for_early(&self) -> bool {
         self.free.as_ref().unwrap_or(&self.found).is_none() && !self.early.is_empty()
     }
 
-    /// Begins the second plan. What the first one read stays known: the second one does not see what somebody
-    /// else has locked, so it must not raise the bound over more than the first one read.
+    /// Begins the second plan. What the first plan read stays known. The second one does not see tasks that
+    /// other transactions have locked, so it must not raise the bound further than the first one read.
     fn again(&mut self) {
         self.fetched = None;
         self.free = Some(None);
@@ -106,8 +106,8 @@ impl Reach {
         self.free.as_mut().unwrap_or(&mut self.found).get_or_insert(ready);
     }
 
-    /// Notes the page that begins at `from`, and returns at most `limit` tasks from `at_least` on, with the
-    /// early ones among them.
+    /// Notes the page that begins at `from`. Returns at most `limit` of its tasks and the early ones, from
+    /// `at_least` on.
     pub(super) fn page(
         &mut self,
         at_least: Place,
@@ -131,8 +131,8 @@ impl Reach {
         page
     }
 
-    /// Returns how far the bound rises when these tasks are granted: behind the last one before which few
-    /// enough stay to be remembered one by one. `None` if none of them was read here.
+    /// Returns how far the bound rises when these tasks are granted: to just after the last of them that
+    /// leaves few enough tasks before it to remember individually. `None` if none of them was read here.
     fn raised(&self, granted: &HashSet<i64>) -> Option<Raised> {
         let is_granted = |no: i64| granted.contains(&no);
         let mut early: Vec<i64> = match &self.found {
@@ -165,45 +165,45 @@ impl Reach {
     }
 }
 
-/// The lanes that the transaction encountered, by the numbers that it received.
+/// The lanes that the transaction met, by the numbers that it received.
 #[derive(Debug, Default)]
 pub(in super::super) struct Reaches {
     lanes: HashMap<LaneId, Reach>,
-    /// All of them, also those of which nothing is known any more.
+    /// All of them, including those about which nothing is known any more.
     digests: HashMap<LaneId, Digest>,
-    /// Whether the transaction folded, and appended nothing since.
+    /// Whether the transaction folded, and has appended nothing since.
     pub(super) is_folded: bool,
     /// Whether the transaction holds the tick lock.
     pub(in super::super) holds_lock: bool,
-    /// Whether the first plan could not be granted whole.
+    /// Whether the first plan could not be granted as a whole.
     is_second: bool,
     /// Whether lanes are filed, as the transaction's last fold found.
     pub(in super::super) files_lanes: bool,
-    /// What the transaction marked since it began to plan.
+    /// The lanes that the transaction marked since it began to plan.
     pub(super) marked: Vec<Digest>,
 }
 
 impl Reaches {
-    /// Forgets how far pages reached: the transaction is about to change something.
+    /// Forgets how far pages reached, because the transaction is about to change something.
     pub(in super::super) fn forget(&mut self) {
         self.begin();
         self.is_folded = false;
     }
 
-    /// As [`Self::forget`], where what changes are the counters themselves.
+    /// Like [`Self::forget`], for changes of the counters themselves.
     pub(super) fn begin(&mut self) {
         self.lanes.clear();
         self.marked.clear();
         self.is_second = false;
     }
 
-    /// Begins the second plan of a tick, in the lanes of the first one.
+    /// Begins the second plan of a tick, with the lanes of the first one.
     pub(super) fn again(&mut self) {
         self.is_second = true;
         self.lanes.values_mut().for_each(Reach::again);
     }
 
-    /// Returns whether a tick plans for the second time.
+    /// Returns whether a tick is planning for the second time.
     pub(super) fn is_second(&self) -> bool {
         self.is_second
     }
@@ -218,7 +218,7 @@ impl Reaches {
         self.lanes.insert(id, reach);
     }
 
-    /// Notes a lane that the transaction had not met.
+    /// Adds a lane that the transaction did not know.
     pub(super) fn put_new(&mut self, id: LaneId, mut reach: Reach) {
         if self.is_second {
             reach.again();
@@ -226,7 +226,7 @@ impl Reaches {
         self.put(id, reach);
     }
 
-    /// Takes what came with the lanes of these pages, if that is enough for all of them.
+    /// Returns the tasks that were read with the lanes of these pages, if they are enough for all pages.
     pub(super) fn take_fetched(&mut self, pages: &[LanePage]) -> Option<Vec<Vec<Ready>>> {
         let take = |page: &LanePage| {
             let fetched = self.lanes.get_mut(&page.lane).filter(|_| page.after.is_none())?.fetched.take();
@@ -245,7 +245,7 @@ impl Reaches {
         tasks.iter().map(|no| places.get(no).copied()).collect()
     }
 
-    /// Returns those of these tasks that were read as ones that kept their slots.
+    /// Returns those of these tasks that kept their slots when they were read.
     pub(super) fn keeping(&self, tasks: &[i64]) -> Vec<i64> {
         let keeping = self.lanes.iter().filter(|(id, _)| id.keeps_slots());
         let read: HashSet<i64> =
@@ -274,10 +274,11 @@ impl Reaches {
         self.lanes.get_mut(&id)
     }
 
-    /// Returns the lanes whose bounds rise, or which remember fewer tasks, when these tasks are granted.
+    /// Returns the lanes that change when these tasks are granted: their bound rises, or they remember fewer
+    /// tasks.
     pub(super) fn raised(&self, granted: &[i64]) -> Vec<Raised> {
         let granted = granted.iter().copied().collect();
-        // What keeps its slots stands in no lane's order of ready tasks, and has no bound.
+        // Tasks that keep their slots are in no lane's order of ready tasks, and have no bound.
         let lanes = self.lanes.iter().filter(|(id, _)| !id.keeps_slots());
         lanes.filter_map(|(_, lane)| lane.raised(&granted)).collect()
     }
@@ -307,7 +308,7 @@ mod tests {
         page.into_iter().map(|(place, _)| place.0[3]).collect()
     }
 
-    /// A lane whose bound is task 10, with these early tasks and these behind the bound.
+    /// A lane whose bound is task 10, with these early tasks and these after the bound.
     fn lane(early: &[i64], read: impl IntoIterator<Item = i64>) -> Reach {
         let mut lane = Reach::new(digest(), place(10), early.to_vec());
         lane.found_early(ready(early.iter().copied()));

@@ -1,6 +1,6 @@
--- The lanes that have ready tasks, with the places before which nothing waits but the early tasks.
--- What waits in a lane with slots that it kept comes as a lane of its own, under the negative number.
--- $1: the queues whose lanes are asked for, or NULL for all.
+-- Returns the lanes with ready tasks, and the places before which only early tasks are ready. Tasks that wait
+-- with slots that they kept form a lane of their own, under the negative number.
+-- $1: the queues of the lanes, or NULL for all.
 SELECT digest, no, pool, slots, limits, queue, ready, bound, early FROM sm.lane_now
 WHERE ready > 0 AND ($1::text[] IS NULL OR coalesce(queue, 'default') = ANY ($1::text[]))
 UNION ALL

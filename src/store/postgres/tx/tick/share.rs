@@ -1,4 +1,4 @@
-//! What shares hold of pools, and when they had their turns.
+//! What shares hold in pools, and when they had their turns.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ pub(in super::super) const FOLDED_SHARES: &str = statement!("folded_shares.sql")
 pub(in super::super) const SHARES: &str = statement!("shares.sql");
 pub(in super::super) const STAMP_SHARES: &str = statement!("stamp_shares.sql");
 
-/// Reads shares as the next count would find them, and the number of grants to any. Without a row there are none,
-/// so it does not matter what that number is.
+/// Reads shares as the next count would find them, and the number of grants to any share. Without rows there are
+/// no shares, so that number does not matter.
 pub(super) fn read(rows: &[Row]) -> Outcome<(Vec<ShareUse>, i64)> {
     let (mut shares, mut last) = (Vec::new(), 0);
     for row in rows {

@@ -1,6 +1,6 @@
--- What the shares of lanes hold of the own pools of these lanes: pool, share, held before deltas, what these give back,
--- stamp, dither, and the number of grants to tasks of shares. Counters and deltas in one statement, hence in one
--- snapshot. A store without shares reads no lane.
+-- Returns what the shares of lanes hold of these lanes' own pools: pool, share, held before deltas, what deltas
+-- give back, stamp, dither, and the number of grants to tasks of shares. Counters and deltas are read in one
+-- statement, hence in one snapshot. A store without shares reads no lane.
 WITH parts AS MATERIALIZED (
   SELECT part.pool, part.share, lane.slots_back / lane.slots * part.slots AS back, part.pool = lane.pool AS is_own
   FROM sm.lane_now lane CROSS JOIN LATERAL sm._shares_of(lane.pool, lane.slots, lane.limits) part

@@ -1,5 +1,5 @@
--- What these shares hold of pools, as folded_shares has it.
--- $1, $2: one array a column: pool, share.
+-- Returns what these shares hold of pools, in the columns of folded_shares.
+-- $1, $2: one array per column: pool, share.
 SELECT given.pool, given.share, was.held, 0::bigint, was.stamp, was.dither,
   (SELECT grants FROM sm.share_clock ORDER BY grants DESC LIMIT 1)
 FROM unnest($1::text[], $2::text[]) given (pool, share) CROSS JOIN LATERAL (

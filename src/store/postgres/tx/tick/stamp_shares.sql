@@ -1,5 +1,5 @@
--- Stamps the shares that had turns, and notes the number of the last grant.
--- $1 to $4: one array a column: pool, share, stamp, dither.
+-- Stamps the shares that had turns, and records the number of the last grant.
+-- $1 to $4: one array per column: pool, share, stamp, dither.
 WITH given AS MATERIALIZED (
   SELECT given.*, was.at, coalesce(was.held, 0) AS held, coalesce(was.lanes, 0) AS lanes
   FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) given (pool, share, stamp, dither)

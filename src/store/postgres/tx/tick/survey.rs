@@ -1,4 +1,4 @@
-//! What a tick plans with, and what a look finds.
+//! The data that a tick plans with, and the result of a look.
 
 use tokio_postgres::Row;
 
@@ -22,43 +22,43 @@ use crate::store::sql::records;
 use crate::store::sql::statement::statement;
 use crate::time::Timestamp;
 
-/// What follows a fold of a few deltas where a few lanes are ready. It does not tell all if it says so, or if there are
+/// Follows a fold of a few deltas when few lanes are ready. Its result is incomplete if it says so, or if there are
 /// more than [`MOST`] lanes.
 pub(in super::super) const SURVEY_FEW: &str = statement!("survey_few.sql");
 const MOST: usize = 16;
 
-/// Where its rows have a lane's pool, and behind that what concerns no lane: what the request granted, whether there is
-/// more than it tells, and in the first row alone what holders told.
+/// The column of a lane's pool. The columns after it concern no lane: what the request granted, whether the result is
+/// incomplete, and, only in the first row, the holders' announcements.
 pub(super) const POOL: usize = 15;
 const GRANTED: usize = 20;
 const HAS_MORE: usize = 21;
 pub(super) const TOLD: usize = 22;
 
-/// Where a short fold tells the next due instant, and whether that is all that it knows of instants.
+/// Columns of a short fold: the next due instant, and false if tasks may wait for an earlier one.
 const DUE: usize = 3;
 const IS_SURE: usize = 4;
 
-/// Asked where a survey only reads, in place of a fold. The sums that it reads have these changes, so a few of them
-/// are no reason for a tick. Many make each look dear.
+/// Replaces the fold in a survey that only reads. The sums that it reads include these deltas, so a few of them do not
+/// justify a tick. Many make each look expensive.
 const UNFOLDED: &str = "SELECT count(*) = 256 FROM (SELECT FROM sm.unfolded LIMIT 256) unfolded";
 
-/// A tick that may admit more than this reads candidates for itself: a round trip is little of what it costs.
+/// A tick that may admit more than this reads candidates separately. A round trip is a small part of its cost.
 const FETCHED: usize = 1_024;
 
-/// The fewest tasks of a lane that are worth reading along with it.
+/// The fewest tasks of a lane that are worth reading together with it.
 const SHARE: usize = 16;
 
-/// Where a lane's first ready tasks begin: how many were looked for, and five arrays.
+/// The column where a lane's first ready tasks begin: how many were looked for, and five arrays.
 const PAGE: usize = 9;
 
-/// Where a lane's limits are, and what stands there if it has none.
+/// The column of a lane's limits, and its value if there are none.
 const LIMITS: usize = 4;
 const NO_LIMITS: &str = "[]";
 
-/// Where the families begin in what stands beside the next due instant.
+/// The column where the families begin, after the next due instant.
 const BESIDE: usize = 6;
 
-/// Where it begins what a key owes, behind the key.
+/// The column of what a key owes, after the key.
 pub(super) const OWED: usize = 8;
 
 fn leases(ids: &[i64], epochs: &[i64]) -> Vec<LeaseRef> {
@@ -81,7 +81,7 @@ fn carry_limits(lanes: &[Row]) -> Outcome<bool> {
     Ok(limits?.iter().any(|limits| *limits != NO_LIMITS))
 }
 
-/// What is asked for a survey.
+/// The results of a survey's statements.
 pub(super) struct Asked {
     pub(super) granted: Option<Vec<LeaseRef>>,
     pub(super) promoted: usize,
@@ -90,15 +90,15 @@ pub(super) struct Asked {
     pub(super) limits: Answer,
     pub(super) shares: Answer,
     pub(super) around: Around,
-    /// Whether there are changes that the counters do not have yet.
+    /// Whether there are deltas that are not folded yet.
     pub(super) is_behind: bool,
-    /// How many lanes there are, if the fold made some.
+    /// How many lanes there are, if the fold created some.
     pub(super) live: usize,
 }
 
-/// What does not concern a lane.
+/// The results that do not concern a lane.
 pub(super) struct Around {
-    /// The next due instant, and the next one behind now.
+    /// The next due instant, and the next one after now.
     pub(super) due: [Option<i64>; 2],
     pub(super) serving: Vec<Serving>,
     pub(super) beside: Beside,
@@ -112,13 +112,13 @@ impl Around {
     }
 }
 
-/// Why what was expected to be a short survey is none.
+/// Why a survey that was expected to be short is not.
 enum Refused {
     Fold,
     Survey,
 }
 
-/// The statements of a survey behind its fold, but for the request.
+/// Returns the statements of a survey that follow its fold, without the request.
 fn plans_with(query: &SurveyQuery) -> [Statement; 5] {
     let queues: Option<Vec<String>> = queues(query);
     match query.promote {
@@ -149,7 +149,7 @@ pub(super) fn queues(query: &SurveyQuery) -> Option<Vec<String>> {
     query.queues.as_ref().map(|queues| queues.iter().map(|queue| queue.as_str().to_owned()).collect())
 }
 
-/// How many tasks of each lane are read along with it at most.
+/// Returns the most tasks of each lane that are read together with it.
 fn fetched(query: &SurveyQuery) -> usize {
     Some(query.budget).filter(|most| *most <= FETCHED).unwrap_or(0)
 }
@@ -159,7 +159,7 @@ pub(super) fn request(query: &SurveyQuery) -> Option<String> {
 }
 
 impl Db<'_> {
-    /// `locks`: no other tick runs from then on until the transaction ends.
+    /// `locks` means that no other tick runs from then on until the transaction ends.
     pub(in super::super) fn survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Survey> {
         if let Some(survey) = self.survey_filed(query, locks)? {
             return Ok(survey);
@@ -169,8 +169,8 @@ impl Db<'_> {
             None => (None, self.ask_survey(query, locks)?),
         };
         let Asked { granted, promoted, lanes, pools, limits, shares, around, is_behind, live } = asked;
-        // If it promoted fewer than it might, what is still overdue is locked by somebody else, and another tick
-        // at once would not promote it either.
+        // If it promoted fewer than allowed, the tasks that are still overdue are locked by another transaction.
+        // Another tick right after this one would not promote them either.
         let is_passed = |promote: &Promote| granted.is_none() && promoted < promote.limit;
         let next = usize::from(query.promote.as_ref().is_some_and(is_passed));
         let mut survey = Survey {
@@ -181,12 +181,12 @@ impl Db<'_> {
             ..Survey::default()
         };
         self.reaches.begin();
-        // It is granted by a tick that may not be flushed yet.
+        // They were granted by a tick that may not be flushed yet.
         self.hands_out |= survey.granted.is_some();
         if survey.granted.is_none() {
             survey.promoted = promoted;
             survey.is_behind = is_behind;
-            // What is not folded yet only gives back and adds. The next tick goes on with it.
+            // Deltas that are not folded yet only add and give back. The next tick folds more of them.
             if is_behind && let Some(promote) = query.promote {
                 survey.next_due = Some(promote.now);
             }
@@ -210,8 +210,8 @@ impl Db<'_> {
         Ok(survey)
     }
 
-    /// Asks as if a few deltas were to be folded and a few lanes were ready, where that is likely, and otherwise as if
-    /// these were many.
+    /// If likely, asks as if there were only a few deltas to fold and a few ready lanes. Otherwise, or if that fails,
+    /// asks for many.
     fn ask_survey(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Asked> {
         let mut few = query.promote.is_some() && self.habits.folds_few();
         if few && query.pools == WhichPools::Named && self.habits.surveys_few() {
@@ -234,8 +234,8 @@ impl Db<'_> {
         asked.ok_or_else(|| Fault::Damaged("a fold of many deltas refused to fold".into()))
     }
 
-    /// Asks for a fold of a few deltas, and for what a few lanes need, in one round trip. If tasks have come due, the
-    /// lanes are asked for again.
+    /// Asks in one round trip for a fold of a few deltas and for what a few lanes need. If tasks became due, asks for
+    /// the lanes again.
     fn ask_short(&mut self, query: &SurveyQuery, locks: bool) -> Outcome<Result<Asked, Refused>> {
         let share = (2 * fetched(query) / self.habits.lanes().max(1)).max(SHARE).min(fetched(query));
         let survey = ask!(SURVEY_FEW, clamp(share), queues(query), request(query));
@@ -268,7 +268,7 @@ impl Db<'_> {
         }
         pools.sort_unstable_by(|a, b| a.spec.name.cmp(&b.spec.name));
         pools.dedup_by(|a, b| a.spec.name == b.spec.name);
-        // Where nothing was passed over, what is not overdue is the next one.
+        // Unless tasks are overdue, both instants are the same.
         let due = [row::value(fold, DUE)?; 2];
         let around = Around { due, serving, beside: Beside::default() };
         let (limits, shares) = (Answer::new(), Answer::new());
@@ -276,8 +276,8 @@ impl Db<'_> {
         self.promote_in(query, asked).map(Ok)
     }
 
-    /// Asks in one round trip, and in a second one if tasks have come due: promotion is too dear for each tick.
-    /// Returns none if `few` deltas were expected, and there are more or others.
+    /// Asks in one round trip. If tasks became due, a second one follows: promotion is too expensive for each tick.
+    /// Returns `None` if `few` deltas were expected, and there are more or others.
     fn ask_survey_of(&mut self, query: &SurveyQuery, locks: bool, few: bool) -> Outcome<Option<Asked>> {
         let is_tick = query.promote.is_some();
         let fold = match (is_tick, few) {
@@ -287,8 +287,8 @@ impl Db<'_> {
         };
         let [lanes, pools, limits, shares, next_due] = plans_with(query);
         let request = ask!(REQUEST, request(query));
-        // A task with a share carries its key, so without limits there are no shares. Only ticks, and looks before them,
-        // come so often that it matters.
+        // A task with a share carries a limit key, so without limits there are no shares. Skipping them matters only
+        // in ticks, and in looks before them, because only these are frequent.
         let [folded, granted, lanes, pools, limits, shares, next_due] = if self.is_own
             && !self.habits.has_limits()
         {
@@ -344,7 +344,7 @@ impl Db<'_> {
         self.promote_in(query, asked).map(Some)
     }
 
-    /// Makes tasks ready that are overdue, and asks again for what that changes.
+    /// Promotes overdue tasks, and asks again for what that changes.
     fn promote_in(&mut self, query: &SurveyQuery, asked: Asked) -> Outcome<Asked> {
         let Some(Promote { now, limit, .. }) = query.promote else { return Ok(asked) };
         let now = now.as_micros();

@@ -1,9 +1,10 @@
--- What request, folded_lanes, folded_pools and next_due_folded tell, right after _fold_few, where at most 16 lanes are
--- ready, none of them carries limits, and nothing is paused. Setting up one small plan is most of what it costs.
--- Returns a row for each ready lane, or one without a lane. Behind the lane, as folded_lanes has it: its pool, and what
--- the request granted (numbers and then epochs), what makes all of this too little, and, in the first row, what holders
--- told. What kept its slots is looked for in the order of its index: a server that expects some walks another one.
--- $1: how many tasks the tick admits at most; 0 for lanes alone. $2: the queues that it serves, or NULL for all.
+-- Returns what request, folded_lanes, folded_pools and next_due_folded return, right after _fold_few. For
+-- stores with at most 16 ready lanes, none with limits, and nothing paused. One small plan is cheaper to set up
+-- than four. Returns a row per ready lane, or one row without a lane. After the columns of folded_lanes: the
+-- lane's pool, what the request granted (numbers, then epochs), whether something makes this result incomplete,
+-- and, in the first row, what holders said they serve. Tasks that kept slots are looked up in the order of
+-- their index: a server that expects some would walk another index.
+-- $1: the most tasks that the tick admits; 0 for lanes alone. $2: the queues that it serves, or NULL for all.
 -- $3: the name of the tick, or NULL.
 SELECT lane.digest, lane.no, lane.pool, lane.slots, lane.limits, lane.queue, lane.ready,
   ARRAY[lane.rank, lane.logical_date, lane.map_index, lane.first], lane.early,

@@ -1,8 +1,8 @@
--- For who has waited 3 s for the tick lock: its holder, if that is a tick of a store (definitions hold the lock in
--- another mode), whose statement began 3 s ago, and to which the server is just sending, which no timeout ends. Or
--- if it waits for the rest of what a statement is sent with, where it counts as active, not as idle. A healthy tick
--- is sent a long answer, too. So the holder is ended only if an earlier look found it in the same statement. Returns
--- what the next look is to be told.
+-- For a caller that has waited 3 s for the tick lock. Finds its holder, if that is a tick of a store whose
+-- statement began 3 s ago and to which the server is still sending, because no timeout ends that. (Definitions
+-- hold the lock in another mode.) It also finds a holder that waits for the rest of a message, which the server
+-- counts as active, not as idle. A healthy tick may also be sent a long result. So the holder is terminated
+-- only if an earlier look found it in the same statement. Returns what to pass to the next look.
 -- $1: what the earlier look returned, or NULL.
 SELECT seen.holder, CASE WHEN seen.holder = $1::text THEN pg_terminate_backend(seen.pid) END
 FROM (

@@ -1,10 +1,10 @@
--- Where lanes are filed: the first lanes of contenders that do not sleep, in the order of their turns, as ready_lanes has
--- lanes. Behind the lane: the place of its first task, whether there are others of the contender, the level and the turn,
--- and whether there are contenders behind these.
--- Each class is read from its least turn on, and tells of a share of the next ones. If there may be more, that ends at the
--- last of these. Of equal turns the lesser pool is first, then the lesser share.
--- $1 to $4: the turn behind which they begin: level and turn, pool or NULL, share, place. $5: how many at most. $6: the
--- queues, or NULL for all.
+-- For filed lanes: returns the first lanes of contenders that do not sleep, in the order of their turns, in the
+-- columns of ready_lanes. More columns follow: the place of the lane's first task, whether the contender has
+-- other lanes, the level and the turn, and whether more contenders follow.
+-- Each class is read from its least turn on, and each yields a share of the next contenders. If there may be
+-- more, the result ends at the last contender of that share. Equal turns are ordered by pool, then by share.
+-- $1 to $4: the turn after which they begin: level and turn, pool or NULL, share, place. $5: the most
+-- contenders. $6: the queues, or NULL for all.
 WITH
 queues AS MATERIALIZED (
   SELECT was.id, was.first FROM unnest($6::text[]) asked (queue)

@@ -199,7 +199,7 @@ impl Db<'_> {
         A::at(self, places)
     }
 
-    /// Adds up to `want` runs that start in the window after a place, without those that the query excludes.
+    /// Adds up to `want` runs that start in the window after a place, except those that the query excludes.
     /// Returns where to continue, if there may be more.
     fn started<A: Answer>(
         &mut self,
@@ -232,7 +232,7 @@ impl Db<'_> {
         Ok(last)
     }
 
-    /// Returns how many runs the result has.
+    /// Returns the number of runs in the result.
     pub(super) fn count_active(&mut self, query: &ActiveQuery) -> Outcome<u64> {
         if query.is_empty() || query.limit.is_some() || query.after.is_some() {
             return Ok(self.active::<RunPlace>(query)?.len() as u64);

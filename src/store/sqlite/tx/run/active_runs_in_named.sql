@@ -1,7 +1,7 @@
--- The runs of some namespaces that are active in a window.
+-- Returns the runs of some namespaces that are active in a window.
 -- ?1 the namespaces' names as a JSON array; ?2 and ?3 the window's first instant and its end.
 WITH
--- The namespaces asked for, by number.
+-- The requested namespaces, by number.
 asked (no, name) AS MATERIALIZED (
   SELECT no, name
   FROM json_each(?1) named CROSS JOIN sm_namespace INDEXED BY sm_namespace_name
@@ -21,9 +21,9 @@ FROM asked CROSS JOIN sm_run INDEXED BY sm_run_open
 WHERE ns = asked.no AND stop IS NULL AND start < ?2
 
 UNION ALL
--- Closed runs filed under a node before the window's first instant that stop at the instant or later.
--- On each level only one node can hold such runs: the bits of the instant above the level's, and that
--- bit. It lies 1 to `after` before the instant; a level without such a node falls out here.
+-- Closed runs filed under a node before the window's first instant that stop at the instant or later. On each
+-- level only one node can hold such runs: the bits of the instant above the level's, plus that bit. It is 1 to
+-- `after` before the instant. Levels without such a node are dropped here.
 SELECT name, sm_run.id, sm_run.start, stop, status, workflow, method, running, heartbeat, user, suspended,
   nodes, attributes
 FROM asked CROSS JOIN sm_level CROSS JOIN sm_run INDEXED BY sm_run_node_stop
@@ -31,8 +31,8 @@ WHERE sm_level.ns = asked.no AND ?2 - (?2 & mask | bit) BETWEEN 1 AND after
   AND sm_run.ns = asked.no AND node IS NOT NULL AND node = (?2 & mask | bit) AND stop >= ?2
 
 UNION ALL
--- Closed runs filed under a node at or after the window's first instant that start before the instant.
--- Again one node a level; it lies 0 to `before - 1` after the instant.
+-- Closed runs filed under a node at or after the window's first instant that start before the instant. Again
+-- one node per level. It is 0 to `before - 1` after the instant.
 SELECT name, sm_run.id, sm_run.start, stop, status, workflow, method, running, heartbeat, user, suspended,
   nodes, attributes
 FROM asked CROSS JOIN sm_level CROSS JOIN sm_run INDEXED BY sm_run_node_start

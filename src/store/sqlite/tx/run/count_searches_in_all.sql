@@ -1,8 +1,9 @@
--- How many ranges of indexes a window searches: for each namespace two, for the runs that start in it and the
--- open ones, and one for each level and side on which runs reach from before its first instant to after it.
--- ?1 NULL, which stands for all namespaces; ?2 the instant.
+-- Returns how many index ranges a window searches. Each namespace has two: for the runs that start in the
+-- window, and for the open ones. It has one more for each level and side on which runs reach from before the
+-- window's first instant to after it.
+-- ?1 NULL, which means all namespaces; ?2 the instant.
 WITH
--- All namespaces, by number. The condition always holds: the parameter must occur.
+-- All namespaces, by number. The condition is always true: the parameter must occur.
 asked (no, name) AS MATERIALIZED (
   SELECT no, name
   FROM sm_namespace

@@ -1,8 +1,9 @@
--- How many ranges of indexes a window searches: for each namespace two, for the runs that start in it and the
--- open ones, and one for each level and side on which runs reach from before its first instant to after it.
+-- Returns how many index ranges a window searches. Each namespace has two: for the runs that start in the
+-- window, and for the open ones. It has one more for each level and side on which runs reach from before the
+-- window's first instant to after it.
 -- ?1 the namespaces' names as a JSON array; ?2 the instant.
 WITH
--- The namespaces asked for, by number.
+-- The requested namespaces, by number.
 asked (no, name) AS MATERIALIZED (
   SELECT no, name
   FROM json_each(?1) named CROSS JOIN sm_namespace INDEXED BY sm_namespace_name

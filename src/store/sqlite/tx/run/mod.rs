@@ -37,7 +37,7 @@ pub(super) const BEAT: &str = "UPDATE sm_run SET heartbeat = max(coalesce(heartb
 pub(super) const DELETE: &str = "DELETE FROM sm_run WHERE ns = ?1 AND id = ?2";
 pub(super) const DELETE_AT: &str = "DELETE FROM sm_run WHERE ns = ?1 AND start = ?2 AND id = ?3";
 
-/// The numbers of the namespaces that a call names, and how far the runs that it files reach.
+/// The numbers of a call's namespaces, and how far the runs that it files reach.
 struct Namespaces<'k> {
     find: CachedStatement<'k>,
     known: HashMap<Namespace, Option<i64>>,
@@ -77,7 +77,7 @@ impl<'k> Namespaces<'k> {
         reach.1 = reach.1.max(stop.saturating_sub(node));
     }
 
-    /// Stores what reaches farther than before.
+    /// Stores reaches that exceed the previous ones.
     fn keep(self, db: &Db<'_>) -> Outcome<()> {
         let mut statement = db.prepare(LEVEL)?;
         for ((ns, bit), (before, after)) in self.reaches {

@@ -1,18 +1,18 @@
--- The first runs of some namespaces that start in a window after a place.
+-- Returns the first runs of some namespaces that start in a window after a place.
 -- ?1 the namespaces' names as a JSON array; ?2, ?4 and ?5 the place's start, namespace and id;
 -- ?3 the window's end; ?6 how many.
 WITH RECURSIVE
--- The namespaces asked for, and the id after which each goes on if its next run starts at the place's
--- instant. Runs of one instant come by namespace, then by id. Before the place's namespace: after
--- every id, since a blob sorts after every text. In it: after the place's id. Behind it: from the first
--- id on.
+-- The requested namespaces, and the id after which each continues if its next run starts at the place's
+-- instant. Runs with the same start are ordered by namespace, then by id. A namespace before the place's one
+-- continues after every id: a blob sorts after every text. The place's namespace continues after the place's
+-- id. Later namespaces begin with the first id.
 asked (no, name, low) AS MATERIALIZED (
   SELECT no, name, CASE WHEN name < ?4 THEN x'' WHEN name = ?4 THEN ?5 ELSE '' END
   FROM json_each(?1) named CROSS JOIN sm_namespace INDEXED BY sm_namespace_name
   WHERE name = named.value
 ),
--- A queue of the next run of each namespace: the earliest is taken out, and the run after it in its namespace
--- is put in. So no more than ?6 runs and one for each namespace are looked up.
+-- A queue of the next run of each namespace. Each step takes the earliest and adds the next run of its
+-- namespace. So at most ?6 runs plus one per namespace are looked up.
 merged (no, name, start, id) AS (
   SELECT no, name, run.start, run.id
   FROM asked CROSS JOIN sm_run run

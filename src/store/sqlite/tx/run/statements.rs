@@ -2,7 +2,7 @@
 
 use crate::store::sql::statement::statement;
 
-/// One statement for the namespaces that are named, one for all.
+/// One statement for named namespaces, one for all.
 pub(in super::super) struct Both {
     pub(in super::super) named: &'static str,
     pub(in super::super) all: &'static str,
@@ -30,7 +30,7 @@ pub(in super::super) const PAGE: Both =
 /// The places of [`PAGE`].
 pub(in super::super) const PAGE_PLACES: Both =
     Both { named: statement!("page_of_places_in_named.sql"), all: statement!("page_of_places_in_all.sql") };
-/// How many ranges of indexes a window searches.
+/// The number of index ranges that a window searches.
 pub(in super::super) const COUNT_SEARCHES: Both =
     Both { named: statement!("count_searches_in_named.sql"), all: statement!("count_searches_in_all.sql") };
 
@@ -38,7 +38,7 @@ pub(in super::super) const RUN: &str = statement!("run_by_id.sql");
 pub(in super::super) const SILENT: &str = statement!("silent_runs.sql");
 pub(in super::super) const STOPPED: &str = statement!("stopped_runs.sql");
 
-/// The files repeat what they share, so that each can be read alone. It must stay the same.
+/// The files repeat their common parts, so that each can be read alone. These parts must stay equal.
 #[cfg(test)]
 mod tests {
     use super::*;

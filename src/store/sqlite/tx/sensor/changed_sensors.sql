@@ -1,5 +1,5 @@
--- Sensors that changed after a number, in the order of their changes. ?1 the number.
--- The index has the changes in order only within a state, so the two states are merged.
+-- Returns sensors that changed after a number, in the order of their changes. ?1 the number. The index orders
+-- the changes only within a state, so the two states are merged.
 SELECT no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, registered_at,
   times_out_at, state, changed, kind, context, execution, poke, max_interval, holder
 FROM sm_sensor

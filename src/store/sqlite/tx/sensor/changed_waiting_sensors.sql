@@ -1,4 +1,4 @@
--- Waiting sensors that changed after a number, in the order of their changes. ?1 the number.
+-- Returns waiting sensors that changed after a number, in the order of their changes. ?1 the number.
 SELECT no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, registered_at,
   times_out_at, state, changed, kind, context, execution, poke, max_interval, holder
 FROM sm_sensor

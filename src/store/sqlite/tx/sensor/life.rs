@@ -1,4 +1,4 @@
-//! What concerns many sensors at once: who took their shard, and outages of their target.
+//! What concerns many sensors at once: takeovers of their shard, and outages of their target.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
--- Registers a sensor, in place of the earlier registration of its task.
+-- Registers a sensor, replacing the earlier registration of its task.
 REPLACE INTO sm_sensor (
   no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, registered_at,
   times_out_at, state, changed, kind, context, execution, poke, max_interval, holder

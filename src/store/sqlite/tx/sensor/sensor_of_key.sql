@@ -1,4 +1,4 @@
--- The sensor of the task with a key. ?1 to ?5: namespace, workflow, run, task, map index.
+-- Returns the sensor of the task with a key. ?1 to ?5: namespace, workflow, run, task, map index.
 SELECT no, fingerprint, epoch, attempt, generation, interval, timeout, on_landed, on_missed, registered_at,
   times_out_at, state, changed, kind, context, execution, poke, max_interval, holder
 FROM sm_sensor

@@ -1,4 +1,4 @@
--- Starts attempts. An attempt that was started under its lease before stays as it is.
+-- Starts attempts. An attempt that was already started under its lease is left unchanged.
 CREATE FUNCTION sm.start_many(at BIGINT, ids BIGINT[], epochs BIGINT[]) RETURNS VOID
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -46,7 +46,7 @@ BEGIN
   PERFORM sm.start_many(at, ARRAY[id], ARRAY[epoch]);
 END $$;
 
--- Ends attempts. values, messages, retry_ats: NULL, or as many as there are leases.
+-- Ends attempts. values, messages, retry_ats: NULL, or one element per lease.
 CREATE FUNCTION sm.finish_many(
   at BIGINT, ids BIGINT[], epochs BIGINT[], outcomes TEXT[], "values" TEXT[] DEFAULT NULL,
   messages TEXT[] DEFAULT NULL, retry_ats BIGINT[] DEFAULT NULL
@@ -93,7 +93,8 @@ BEGIN
     RAISE EXCEPTION 'stationmaster: %', refusal USING ERRCODE = 'SM003';
   END IF;
 
-  -- A lease was queued no earlier than its task was enqueued. All arrays are of the same rows.
+  -- A lease was queued no earlier than its task was enqueued, so enqueued_at is not needed. All arrays have the
+  -- same rows.
   SELECT array_agg(no) AS nos, array_agg(epoch) AS epochs, array_agg(2::bigint << started::int) AS allowed,
     array_agg(state) AS states, array_agg(retry_at) AS dues, array_agg(0::bigint) AS keeps,
     array_agg(forgive) AS forgive, array_agg(ended_at) AS ended_at, array_agg(message) AS messages,
@@ -125,7 +126,7 @@ BEGIN
       WHERE lease.no = given.no AND lease.epoch = given.epoch
       FOR UPDATE
     ) lease
-    -- A task that was cancelled is neither tried again nor given back.
+    -- A cancelled task is neither retried nor given back.
     CROSS JOIN LATERAL (
       SELECT CASE WHEN lease.cancel_at IS NOT NULL AND given.outcome IN ('failed', 'given_back') THEN 'cancelled'
         ELSE given.outcome END AS outcome

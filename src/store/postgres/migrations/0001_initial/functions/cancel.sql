@@ -1,4 +1,5 @@
--- Ends a task that no one holds: one that waits, or a sensor. With a deadline, asks the holder of a lease to end it.
+-- Ends a task without a holder: a waiting task or a sensor. With a deadline, asks the holder of a lease to end
+-- it.
 CREATE FUNCTION sm.cancel(at BIGINT, id BIGINT, outcome TEXT, message TEXT, deadline BIGINT DEFAULT NULL)
 RETURNS VOID
 LANGUAGE plpgsql
@@ -29,7 +30,7 @@ BEGIN
     USING ERRCODE = 'SM003';
   END IF;
 
-  -- A task that moves, or is changed, while it is waited for is looked for again where it then stands.
+  -- If the task moves or changes while this waits for its lock, it is looked up again in its new place.
   FOR look IN 1 .. 16 LOOP
     SELECT no, lane, rank, logical_date, map_index, enqueued_at, attempt_runs INTO known
     FROM sm.task WHERE task.no = cancel.id;
@@ -51,7 +52,8 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM sm.lease WHERE lease.no = known.no) THEN
       IF cancel.deadline IS NOT NULL THEN
-        -- A deadline never rises. A lease that ended while it was waited for is looked for again.
+        -- A deadline is never extended. If the lease ended while this waited for it, the task is looked up
+        -- again.
         UPDATE sm.lease SET cancel_at = cancel.deadline, expires_at = least(expires_at, cancel.deadline), message = told
         WHERE lease.no = known.no AND (cancel_at IS NULL OR cancel_at > cancel.deadline);
         IF FOUND OR EXISTS (SELECT FROM sm.lease WHERE lease.no = known.no AND cancel_at <= cancel.deadline) THEN

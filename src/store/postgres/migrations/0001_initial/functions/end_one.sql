@@ -1,6 +1,7 @@
--- What end.sql does for one end: it sets up only the plans that it needs, which is most of what a short statement costs.
--- Returns the same, or no row if the lease is not that.
--- expected: as in end.sql, how many it must end without a further statement, or 0.
+-- Does what end.sql does, for one end. It sets up only the plans that it needs, because setting up plans is
+-- most of the cost of a short statement. Returns the same, or no row if there is no such lease or its attempt
+-- must be kept.
+-- expected: as in end.sql, how many leases must be ended without a further statement, or 0.
 CREATE FUNCTION sm._end_one(lease_no BIGINT, lease_epoch BIGINT, new_state BIGINT, ended BIGINT, new_message TEXT,
   new_value TEXT, expected BIGINT)
 RETURNS TABLE (place BIGINT, is_recorded BOOLEAN, is_told BOOLEAN) LANGUAGE plpgsql AS $$

@@ -1,5 +1,5 @@
--- The limit keys in a JSON array as the store writes them: sorted, each once. NULL if it is not an array of at
--- most 16 names.
+-- Returns the limit keys of a JSON array as the store writes them: sorted and without duplicates. NULL if it is
+-- not an array of at most 16 names.
 CREATE FUNCTION sm._limits(given TEXT) RETURNS TEXT LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
   IF given = '[]' THEN
@@ -52,8 +52,8 @@ EXCEPTION WHEN data_exception THEN
   RETURN FALSE;
 END $$;
 
--- Enqueues tasks, one array a column. Returns of each its place, counted from 1, its number, and whether it is
--- new.
+-- Enqueues tasks, one array per column. Returns for each its place, counted from 1, its number, and whether it
+-- is new.
 CREATE FUNCTION sm._enqueue_all(
   at BIGINT, namespaces TEXT[], workflows TEXT[], runs TEXT[], tasks TEXT[], map_indices BIGINT[], pools TEXT[],
   slots BIGINT[], limits TEXT[], priorities BIGINT[], ranks BIGINT[], logical_dates BIGINT[],
@@ -64,7 +64,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
   wanted CONSTANT INT := cardinality(namespaces);
   sorted TEXT[] := ARRAY(SELECT sm._limits(given) FROM unnest(_enqueue_all.limits) given);
-  -- The place of the first task of the call that has the same key.
+  -- The place of the first task in the call with the same key.
   firsts BIGINT[] := ARRAY(
     SELECT min(place) OVER (PARTITION BY namespace, workflow, run, task, map_index)
     FROM unnest(namespaces, workflows, runs, tasks, map_indices)
@@ -116,7 +116,7 @@ BEGIN
     RAISE EXCEPTION 'stationmaster: %', refusal USING ERRCODE = 'SM003';
   END IF;
 
-  -- All arrays are of the same rows in the same order, that of the call.
+  -- All arrays have the same rows in the same order, that of the call.
   SELECT array_agg(place) AS places, array_agg(lane_at) AS lanes, array_agg(due) AS dues, array_agg(rank) AS ranks,
     array_agg(logical_date) AS logical_dates, array_agg(map_index) AS map_indices,
     array_agg(priority) AS priorities, array_agg(losses) AS losses, array_agg(0::bigint) AS attempt_runs,
@@ -151,8 +151,8 @@ BEGIN
   ) given;
 
   IF EXISTS (SELECT FROM sm.cap) THEN
-    -- Under a strict cap callers take turns, in the order of these names. Each statement sees what those before
-    -- them committed.
+    -- Under a strict cap callers take turns, in the order of these names. Each statement sees what the previous
+    -- callers committed.
     INSERT INTO sm.turn AS turn (name, at)
     SELECT turns.name, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
     FROM (
@@ -160,7 +160,8 @@ BEGIN
     ) turns
     ORDER BY turns.name COLLATE "C"
     ON CONFLICT (name) DO UPDATE SET at = greatest(turn.at, excluded.at);
-    -- The first task that a cap refuses, if all before it are accepted. What exists is neither counted nor refused.
+    -- The first task that a cap refuses if all before it are accepted. Existing tasks are neither counted nor
+    -- refused.
     SELECT * INTO beyond
     FROM (
       SELECT task.place, cap.kind, cap.name, cap.most,
@@ -193,8 +194,8 @@ BEGIN
     END IF;
   END IF;
 
-  -- One look finds what was committed meanwhile; another one is needed for a task that was deleted again
-  -- before it.
+  -- One retry finds tasks that were committed meanwhile. Another is needed if such a task was deleted before
+  -- the retry.
   missing := cardinality(asked.places);
   FOR look IN 1 .. 8 LOOP
     FOR answer IN

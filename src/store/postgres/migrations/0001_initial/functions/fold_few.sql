@@ -1,9 +1,10 @@
--- What fold.sql does where a few deltas are all that there is, and none of their lanes carries limits. It sets up only
--- the plans that it needs, which is most of what a short fold costs. Returns the same, or no row if fold.sql must do
--- it; then it wrote nothing. Beside that, the earliest instant that a task waits for, for the survey that follows, unless
--- tasks may wait for an earlier one: then is_sure is false.
--- leaves: if all deltas are of one lane, its counter, and that of its pool if slots came back, are only returned, for a tick
--- that changes them, too: left_lane is then set. What they were before is deleted.
+-- Does what fold.sql does if there are only a few deltas and none of their lanes carries limits. It sets up
+-- only the plans that it needs, because setting up plans is most of the cost of a short fold. Returns the same,
+-- or no row if fold.sql must do the work; then nothing was written. Also returns the earliest instant that a
+-- task waits for, for the survey that follows. is_sure is false if tasks may wait for an earlier one.
+-- leaves: if all deltas are of one lane, its counter, and that of its pool if slots came back, are only
+-- returned, because the calling tick changes them too. left_lane is then set. The previous versions are
+-- deleted.
 CREATE FUNCTION sm._fold_few(leaves BOOLEAN) RETURNS TABLE (count BIGINT, whole BOOLEAN, damage TEXT[], next_due BIGINT,
   is_sure BOOLEAN, left_lane UUID, left_ready BIGINT, left_tasks BIGINT, left_bound BIGINT[], left_early BIGINT[],
   left_used BIGINT) LANGUAGE plpgsql AS $$
@@ -29,8 +30,8 @@ DECLARE
   earliest BIGINT;
   own BIGINT;
 BEGIN
-  -- As in fold.sql: what was seen says nothing if it is of another server, and a fold that was not whole may have
-  -- left lanes empty. Where lanes are filed, each one that changes is filed again.
+  -- As in fold.sql: the recorded snapshot is useless if it is from another server, and a partial fold may have
+  -- left lanes empty. If lanes are filed, each changed lane must be refiled.
   SELECT no, due, early, many, CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot())
     AND (xmin::text::bigint - txid_snapshot_xmax(seen)) & 4294967295 < 2147483648 THEN seen
     ELSE '1:1:'::txid_snapshot END AS seen, EXISTS (SELECT FROM sm.lane_use WHERE tasks = 0 AND ready = 0) AS has_empty
@@ -38,8 +39,8 @@ BEGIN
   IF last.has_empty IS NOT FALSE OR last.many THEN
     RETURN;
   END IF;
-  -- Each statement of a function has a snapshot of its own. What the first one noticed counts as seen. The second one
-  -- may find more, and the next fold then finds nothing there.
+  -- Each statement of a function has its own snapshot. The snapshot of the first one is recorded as seen. The
+  -- second may find more deltas, which the next fold then no longer finds.
   SELECT array_agg(found.delta), array_agg(found.at), txid_current_snapshot() INTO deltas, places, noticed
   FROM (
     SELECT delta, ctid AS at FROM sm.delta WHERE xid >= txid_snapshot_xmax(last.seen)
@@ -101,7 +102,8 @@ BEGIN
       END IF;
       IF one.came > 0 THEN
         place := ARRAY[one.rank, one.logical_date, one.map_index, one.no];
-        -- What became ready alone and stands before the bound is remembered; the bound falls for the rest.
+        -- A task that became ready alone and is before the bound is remembered; for the others the bound is
+        -- lowered.
         IF NOT was_counted OR place < bound AND (one.came > 1
           OR cardinality(use.early) >= most_early AND one.no <> ALL (use.early)) THEN
           bound := least(bound, place);
@@ -149,7 +151,7 @@ BEGIN
       END IF;
     END IF;
   END LOOP;
-  -- As in fold.sql: what is noted as seen ends with the number of this transaction.
+  -- As in fold.sql: the recorded snapshot ends at this transaction's number.
   own := txid_current();
   IF own < txid_snapshot_xmax(noticed) THEN
     noticed := concat(least(own, txid_snapshot_xmin(noticed)), ':', own, ':', (

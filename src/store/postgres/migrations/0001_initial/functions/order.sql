@@ -1,11 +1,12 @@
--- Lanes by their first ready tasks, and which of them sleep: see lane_order. Whoever calls one of these holds the tick
--- lock. Only where lanes are filed do they write anything.
+-- Lanes by their first ready tasks, and which of them sleep: see lane_order. Callers hold the tick lock. These
+-- functions write only if lanes are filed.
 
--- The id of a node of lane_order. That of all queues is the one of ''.
+-- Returns the id of a node of lane_order. The name of the root, all queues, is ''.
 CREATE FUNCTION sm._node(name TEXT) RETURNS UUID LANGUAGE sql STABLE PARALLEL SAFE AS
 $$SELECT encode(substr(sha256(convert_to($1, 'UTF8')), 1, 16), 'hex')::uuid$$;
 
--- The level and the turn of a share of a pool, as counted: of pool, share and level. See docs/admission.md.
+-- Returns the level and the turn of a share of a pool, from the counters. The arguments are pool, share and
+-- level. See docs/admission.md.
 CREATE FUNCTION sm._turn(TEXT, TEXT, BIGINT) RETURNS TABLE (turn BIGINT[]) LANGUAGE sql STABLE AS
 $$SELECT CASE WHEN used.held > 0
   THEN ARRAY[$3, 1, div(least(used.held * 1048576::numeric + used.dither, 9223372036854775807),
@@ -20,16 +21,16 @@ LEFT JOIN LATERAL (
   SELECT weight FROM sm.family WHERE own.is_there IS NULL AND starts_with($2, prefix) AND prefix <> $2
   ORDER BY length(prefix) DESC LIMIT 1) family ON true$$;
 
--- Files everything above these nodes by its first task again, level by level. Given is each node as it is now, or, for
--- one that is gone or was moved, its old parent and no place. A node with nothing below it goes, and with it its mark.
--- A contender is filed with the turn that its share has now.
+-- Refiles the ancestors of these nodes by first task, level by level. Pass each node as it is now, or, if it
+-- was deleted or moved, its old parent without a place. A node with nothing below it is deleted along with its
+-- mark. A contender is filed with the current turn of its share.
 CREATE FUNCTION sm._raise(changed sm.lane_order[]) RETURNS VOID LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
   WHILE cardinality(changed) > 0 LOOP
     WITH
-    -- Everything below a node stands at its place or behind it, but for what has just come: a search from there on
-    -- meets nothing that is dead since the node was filed.
+    -- Everything below a node is at or after its place, except what has just been added. A search from there
+    -- passes no row that died since the node was filed.
     nodes AS MATERIALIZED (
       SELECT was.*, least(was.first, above.low) AS low_end
       FROM (
@@ -250,7 +251,7 @@ BEGIN
   PERFORM sm._raise(changed);
 END $$;
 
--- Files the contenders of these shares by the turns that these have now: one array a column, pool and share.
+-- Files the contenders of these shares by their current turns. One array per column: pool, share.
 CREATE FUNCTION sm._file_turns(pools TEXT[], shares TEXT[]) RETURNS VOID LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -276,8 +277,8 @@ BEGIN
   PERFORM sm._raise(changed);
 END $$;
 
--- Files what a fold, a promotion or a grant changed: lanes with their shares, pools that have more open slots, keys
--- against which less counts, and shares, one array a column. Does nothing for NULL.
+-- Files the changes of a fold, a promotion or a grant: lanes with their shares, pools with more open slots,
+-- keys against which less counts, and shares. One array per column. NULL changes nothing.
 CREATE FUNCTION sm._file(digests UUID[], pools TEXT[], keys TEXT[], share_pools TEXT[], shares TEXT[]) RETURNS VOID
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -312,8 +313,8 @@ BEGIN
   PERFORM sm._wake_nodes(ids) WHERE cardinality(ids) > 0;
 END $$;
 
--- Removes the marks of these queues, or of all if NULL, that end by themselves until then, or until the latest instant at
--- which a key took a token: so many at most, the earliest first.
+-- Removes expired marks of these queues, or of all if NULL: at most `most`, earliest first. A mark has expired
+-- at `now`, or at the latest instant at which a key took a token.
 CREATE FUNCTION sm._wake_by(now BIGINT, most BIGINT, queues TEXT[]) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
   clock BIGINT;
@@ -338,14 +339,14 @@ CREATE FUNCTION sm._wake_all() RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN
   IF (SELECT many FROM sm.tick ORDER BY no DESC LIMIT 1) THEN
     PERFORM sm._wake_nodes(ARRAY(SELECT id FROM sm.lane_order WHERE sleeps));
-    -- It may have been a weight.
+    -- The changed definition may have been a weight.
     PERFORM sm._file_turns(array_agg(about), array_agg(share)) FROM sm.lane_order WHERE turn IS NOT NULL;
   END IF;
 END $$;
 
--- Makes marks, and returns the nodes that have them now. One array a column, of each mark a lane: the pool that is too
--- full for its class, or NULL; the cause that refuses its group, a JSON object, or NULL if its class is marked; the limit
--- key that the group waits for, or NULL; and when the mark ends by itself, or NULL.
+-- Makes marks, and returns the nodes that have them now. One array per column, with a lane for each mark: the
+-- pool that is too full for its class, or NULL; the cause that refuses its group, a JSON object, or NULL if its
+-- class is marked; the limit key that the group waits for, or NULL; and when the mark expires, or NULL.
 CREATE FUNCTION sm._mark(lanes UUID[], pools TEXT[], causes TEXT[], keys TEXT[], nexts BIGINT[]) RETURNS UUID[]
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -353,7 +354,7 @@ DECLARE
   changed sm.lane_order[];
   marked UUID[];
 BEGIN
-  -- What another cause refuses moves to the group of that cause.
+  -- Lanes refused by another cause move to the group of that cause.
   WITH
   moved AS MATERIALIZED (
     SELECT was.*, class.parent AS class_id, class.queue AS of_queue, given.cause,
@@ -400,7 +401,7 @@ BEGIN
       SELECT json_agg(json_build_array(part.pool, part.slots))::text AS about
       FROM sm._pools_of(of_lane.pool, of_lane.slots, of_lane.limits) part
       OFFSET 0) class
-    -- A class is two nodes: of its lanes of shares, and of the others.
+    -- A class has two nodes: one for lanes of shares, one for the others.
     CROSS JOIN LATERAL (
       SELECT was.parent AS id WHERE given.cause IS NOT NULL
       UNION ALL
@@ -427,7 +428,7 @@ BEGIN
   RETURN marked;
 END $$;
 
--- Files all lanes anew, or none from then on.
+-- Files all lanes again, or, if not `many`, stops filing lanes.
 CREATE FUNCTION sm._file_all(many BOOLEAN) RETURNS VOID LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE

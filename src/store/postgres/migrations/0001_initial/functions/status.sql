@@ -1,8 +1,8 @@
--- What hosts call and read through drivers of their own: see docs/sql.md. Everything whose name begins with an
--- underscore is for these functions alone. Errors have the class SM.
+-- The functions and views for hosts with their own drivers: see docs/sql.md. Names that begin with an
+-- underscore are internal. Errors have the class SM.
 
--- One row a task. map_key: the map index, -1 for a task that is not mapped. A host's text is read as it was
--- given, but for a NUL.
+-- One row per task. map_key: the map index, -1 for a task that is not mapped. A host's text is returned as it
+-- was given, except that a NUL stays escaped.
 CREATE VIEW sm.status AS
 SELECT task.no AS id, stands.epoch, task.namespace, task.workflow, task.run, task.task,
   nullif(task.map_index, -1) AS map_index, stands.state,
@@ -37,14 +37,14 @@ CROSS JOIN LATERAL (
   OFFSET 0
 ) stands;
 
--- What sharing saves: the sensors that wait, and their distinct targets.
+-- Shows what sharing saves: the waiting sensors and their distinct targets.
 CREATE VIEW sm.sharing AS
 SELECT kind, count(*) AS sensors, count(DISTINCT context) AS targets FROM sm.sensor WHERE state = 0 GROUP BY kind;
 
 CREATE FUNCTION sm._is_instant(at BIGINT) RETURNS BOOLEAN LANGUAGE sql IMMUTABLE AS
 $$SELECT $1 BETWEEN -8334601228800000000 AND 8210266876799999999$$;
 
--- A host's text as the store writes it.
+-- Returns a host's text as the store writes it.
 CREATE FUNCTION sm._escaped(given TEXT) RETURNS TEXT LANGUAGE sql IMMUTABLE AS
 $$SELECT replace($1, chr(26), chr(26) || '1')$$;
 

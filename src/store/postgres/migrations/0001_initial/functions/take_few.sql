@@ -1,8 +1,9 @@
--- The part of grant.sql that counts, behind grant_few.sql: of tasks of one lane without limits, all of which must have
--- been granted. It fails (22012) if they were not, if their pool has no room for all, or if their lane is not counted.
--- lane_bound, lane_early: the lane's new bound and early tasks; both empty if it keeps its own. tick, replaced: the name of the
--- tick, and of the one that it replaces, or NULL. Behind that it forgets ticks from before an instant, the earliest first
--- and so many at most, and returns how many: what forget_requests.sql does where their number does not matter.
+-- Does the counting of grant.sql after grant_few.sql, for tasks of one lane without limits that must all have
+-- been granted. It fails (22012) if they were not, if their pool lacks room, or if their lane has no counter.
+-- lane_bound, lane_early: the lane's new bound and early tasks; both empty to keep the current ones. tick,
+-- replaced: the names of the tick and of the one that it replaces, or NULL. Afterwards it deletes ticks from
+-- before an instant, earliest first and at most at_most, and returns how many. It does what forget_requests.sql
+-- does if the number of ticks does not matter.
 CREATE FUNCTION sm._take_few(nos BIGINT[], of_lane UUID, lane_bound BIGINT[], lane_early BIGINT[], now BIGINT, tick TEXT,
   replaced TEXT, before BIGINT, at_most BIGINT)
 RETURNS BIGINT LANGUAGE plpgsql AS $$

@@ -1,11 +1,12 @@
--- A whole tick but for the move of its tasks, where nothing is to be decided: a few deltas, one lane with ready tasks, which
--- carry no limits, in a pool that is defined, and nothing paused, overdue, early or with slots that it kept. There every
--- plan is the same: the first tasks of that lane, as many as are wanted and have room. It folds, counts these tasks as
--- granted, and notes them under the name of the tick, from where grant_noted moves them. It fails (22012) where anything
--- else is so, if the tick was made before, and if its holder has to tell what it serves: the commit goes along.
--- Returns what survey_few tells, as it was before the grant, and the next instant that a task waits for.
--- lasts: how long leases of the holder last. wanted: at most so many tasks. Behind a grant it forgets ticks from before an
--- instant, the earliest first and so many at most.
+-- Does everything of a tick except moving its tasks, for the case without decisions: a few deltas; one lane
+-- with ready tasks, without limits, in a defined pool; nothing paused, overdue, early or keeping slots. Every
+-- plan is then the same: the first tasks of that lane, up to `wanted` and the open slots. It folds, counts
+-- these tasks as granted, and records them under the tick's name. grant_noted moves them from there.
+-- It fails (22012) in any other case, if the tick was made before, and if its holder must report what it
+-- serves, because the commit is sent along.
+-- Returns what survey_few returns, as of before the grant, and the next instant that a task waits for.
+-- lasts: the length of the holder's leases. wanted: the most tasks to grant. After a grant it deletes ticks
+-- from before an instant, earliest first and at most at_most.
 CREATE FUNCTION sm._tick_few(tick_id TEXT, replaced TEXT, of_holder TEXT, lasts BIGINT, wanted BIGINT, now BIGINT,
   before BIGINT, at_most BIGINT)
 RETURNS TABLE (lane_digest UUID, lane_no BIGINT, lane_pool TEXT, lane_slots BIGINT, lane_limits TEXT, lane_queue TEXT,
@@ -24,7 +25,7 @@ DECLARE
 BEGIN
   told := ARRAY(
     SELECT json_build_array(holder, queues, told_at, lease)::text FROM sm.serving
-    -- As numbers without bounds: a lease may last for any time.
+    -- As numeric, because a lease may be long enough to overflow a bigint.
     WHERE holder = of_holder AND queues = 'null' AND now < told_at::numeric + lease
       AND told_at::numeric + 2 * lease::numeric <= now + 2 * lasts::numeric);
   has_more := told = '{}' OR EXISTS (SELECT FROM sm.request WHERE id = tick_id)
@@ -55,7 +56,7 @@ BEGIN
     WHERE digest = folded.left_lane AND folded.left_used > 0;
     folded.left_used := NULL;
   END IF;
-  -- The lane that the fold left has no counter now.
+  -- The lane that the fold returned has no counter at this point.
   FOR use IN
     SELECT lane.digest, lane.no, lane.pool, lane.slots, lane.limits, lane.queue, was.at, was.ready, was.tasks,
       ARRAY[was.rank, was.logical_date, was.map_index, was.no] AS bound, was.early
@@ -85,7 +86,7 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
-  -- What is left of the counter of a pool is of this one.
+  -- A pool counter that the fold returned is that of this pool.
   SELECT pool.name, pool.slots, coalesce(folded.left_used, was.used, 0), pool.keeps_slots, pool.description, was.at
   INTO pool_name, pool_slots, pool_used, pool_keeps, pool_description, pool_at
   FROM sm.pool LEFT JOIN LATERAL (
@@ -101,7 +102,7 @@ BEGIN
   FROM (
     SELECT rank, logical_date, map_index, no, ready_at, epoch FROM sm.ready
     WHERE ready.lane = lane_digest AND (rank, logical_date, map_index, no) >= (bound[1], bound[2], bound[3], bound[4])
-    -- What was committed since the fold is not counted yet, and so not planned with.
+    -- Tasks committed since the fold are not counted yet, so they are not planned with.
     ORDER BY rank, logical_date, map_index, no LIMIT least(most, lane_ready)) page;
   RETURN NEXT;
   granted := coalesce(cardinality(numbers), 0);
@@ -123,7 +124,7 @@ BEGIN
   END IF;
   DELETE FROM sm.request WHERE id = replaced;
   INSERT INTO sm.request (id, at, nos, epochs) VALUES (tick_id, now, numbers, new_epochs);
-  -- Until they are moved, another transaction may change one of these tasks, and so its lane.
+  -- Until the tasks are moved, another transaction may change one of them, and so its lane.
   PERFORM set_config('stationmaster.lane', lane_digest::text, true);
   IF EXISTS (SELECT FROM sm.request WHERE at < before) THEN
     DELETE FROM sm.request WHERE id = ANY (ARRAY(
