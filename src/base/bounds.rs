@@ -6,7 +6,7 @@ pub const MAX_SLOTS: u32 = i32::MAX as u32;
 /// The most limit keys that one task may carry.
 pub const MAX_LIMIT_KEYS: usize = 16;
 
-/// The most pools of which one task may need slots.
+/// The most pools that one task may need slots of.
 pub const MAX_POOLS: usize = 8;
 
 /// Returns the same text, truncated to [`MAX_TEXT_BYTES`] if it is longer.

@@ -112,7 +112,7 @@ impl Clock for SystemClock {
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {
-    /// Creates a clock that stands at this instant.
+    /// Creates a clock stopped at this instant.
     pub fn new(start: impl Into<Timestamp>) -> Self {
         Self(AtomicI64::new(start.into().as_micros()))
     }

@@ -435,7 +435,7 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// Creates an error of this kind. `message` tells the user what happened and what to do.
+    /// Creates an error of this kind. `message` says what happened and what the user can do.
     pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None, is_again: false }
     }

@@ -343,7 +343,7 @@ impl Reads for Ticking<'_, '_> {
 pub(super) fn looks_for(request: &AdmitRequest) -> SurveyQuery {
     let query = SurveyQuery::new().pools(needed_pools(&request.policy));
     match request.policy {
-        // Slots are reserved for what other queues wait for, too.
+        // Slots are reserved for tasks of other queues, too.
         Policy::Reserve { .. } => query,
         Policy::Backfill | Policy::AirflowWindow(_) => query.queues(request.serves.clone()),
     }

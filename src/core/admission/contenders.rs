@@ -1,7 +1,7 @@
 //! The shares of one tick: the contenders of each level, who take turns.
 //!
 //! A turn changes with each grant, so contenders have heaps of their own: the planner's heap holds one valid entry of
-//! each contender, by its turn as it is now, and entries of turns that have changed are passed over.
+//! each contender, by its current turn. Entries of earlier turns are skipped.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -36,7 +36,7 @@ pub(super) struct Contenders {
 struct PairWork {
     name: Arc<Pair>,
     used: ShareUse,
-    /// Whether the store told what it counts.
+    /// Whether the store's counts are known.
     is_known: bool,
     /// `None` until limits were read.
     weight: Option<u32>,
@@ -105,7 +105,7 @@ impl Turn {
     }
 }
 
-/// What an entry of the planner's heap stands for.
+/// The subject of an entry in the planner's heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Next {
     Lane(usize),
@@ -137,8 +137,8 @@ impl Contender {
 }
 
 impl Contenders {
-    /// Takes over what the store counts: of pairs that it has not told of before. Tasks of this tick may have
-    /// taken slots of these already.
+    /// Takes over the store's counts, of pairs whose counts were not known before. Tasks of this tick may already
+    /// have taken slots of these.
     pub(super) fn known(&mut self, shares: &[ShareUse]) {
         for used in shares {
             let pair = self.places.get(&(used.pool.clone(), used.share.clone()));
@@ -166,7 +166,7 @@ impl Contenders {
         }
     }
 
-    /// Returns the number of a pair, which is that of a newcomer unless the store tells more.
+    /// Returns the index of a pair. A new pair counts as a newcomer until the store's counts are known.
     fn pair(&mut self, pool: &PoolName, share: &LimitKey) -> usize {
         let new = self.pairs.len();
         let at = *self.places.entry((pool.clone(), share.clone())).or_insert(new);
@@ -198,7 +198,7 @@ impl Contenders {
         Some(at)
     }
 
-    /// Returns the pairs of which the tasks of a lane take slots, with how many each takes.
+    /// Returns the pairs whose slots the tasks of a lane take, and how many slots each task takes.
     pub(super) fn taken_by(&mut self, lane: &Lane) -> Vec<(usize, u32)> {
         let Some(share) = lane.key.share.as_ref().filter(|_| !lane.keeps_slots) else { return Vec::new() };
         lane.key.pools().map(|(pool, slots)| (self.pair(pool, share), slots)).collect()
@@ -255,8 +255,8 @@ impl Contenders {
         self.changed.push(contender);
     }
 
-    /// Returns the lanes that were not read of what this entry of the planner's heap stands for, if they may
-    /// come next.
+    /// Returns the unread lanes of the contender that this entry of the planner's heap is about, if they may come
+    /// next.
     pub(super) fn hidden(&self, next: &Next) -> Option<&UnreadOf> {
         let Next::Contender { at, entry } = *next else { return None };
         self.contenders.get(at).filter(|contender| contender.entry == entry)?.unread()

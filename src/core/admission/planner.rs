@@ -87,7 +87,7 @@ pub(super) struct LaneWork {
     unserved: Option<u64>,
     /// Whose turns its tasks take, if they are of a share.
     contender: Option<usize>,
-    /// Of which shares of pools each of its tasks takes how many slots.
+    /// The slots that each of its tasks takes, by pool and share.
     share_takes: Vec<(usize, u32)>,
 }
 

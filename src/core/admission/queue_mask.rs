@@ -22,7 +22,7 @@ impl QueueMask {
         Self(1 << (hasher.finish() % 32))
     }
 
-    /// Returns a mask for what an admitter serves; `None` is all queues.
+    /// Returns the mask of the queues that an admitter serves. `None` means all queues.
     pub(crate) fn serving(queues: Option<&BTreeSet<QueueName>>) -> Self {
         queues.map_or(Self::ALL, |queues| queues.iter().map(Self::of).fold(Self::NONE, Self::and))
     }

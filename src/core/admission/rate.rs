@@ -251,7 +251,7 @@ mod tests {
         Timestamp::from_micros(micros)
     }
 
-    /// Takes a token as soon as there is one, and waits in between for what a generator says.
+    /// Takes a token as soon as there is one, and waits in between as long as a generator says.
     #[test]
     fn no_window_has_more_starts_than_the_formula_says() {
         let mut seed = 7_u64;

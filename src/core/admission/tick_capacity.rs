@@ -109,7 +109,7 @@ impl PoolWork {
         self.kept_for.get_or_insert(task);
     }
 
-    /// Returns the reason of a task that fits but is passed over, because open slots are for others.
+    /// Returns the reason of a task that fits but is skipped, because open slots are reserved for others.
     pub(super) fn reservation(&self, needs: u32) -> Option<Reason> {
         let open = self.open()?;
         let kept_for = self.kept_for.filter(|_| i64::from(needs) > open.saturating_sub(self.kept));

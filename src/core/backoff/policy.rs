@@ -59,7 +59,7 @@ pub struct RetryPolicy {
     pub(super) max_attempts: Option<NonZeroU32>,
     pub(super) budget: Option<Duration>,
     pub(super) airflow: Option<AirflowVersion>,
-    /// False if it stands for a stored text that is not a policy of this version.
+    /// False if it replaces a stored text that is not a policy of this version.
     pub(super) readable: bool,
 }
 

@@ -120,7 +120,7 @@ mod tests {
         Timestamp::from_micros(seconds * 1_000_000)
     }
 
-    /// A tick that waits for nothing, with leases of which the first expires at this second.
+    /// A tick that waits for nothing. The first of its leases expires at this second.
     fn tick(grace: &mut Grace, now: i64, first: i64) -> Option<Timestamp> {
         grace.enter(at(now), Duration::ZERO, Some(at(first)))
     }

@@ -170,7 +170,7 @@ impl LeaseSet {
         if left.is_zero() {
             return now + pause;
         }
-        // The holder must be told at the expiry, so do not skip it.
+        // Its loss must be reported at the expiry, so do not skip it.
         (now + pause.min((left / 2).max(first))).min(held.expires_at)
     }
 
@@ -397,7 +397,7 @@ mod tests {
             Self { expires_at, in_vain: Vec::new(), told: false, cut: None }
         }
 
-        /// Notes that its holder is to be told, if it is.
+        /// Returns true, once, if its lease has expired and a renewal was in vain: the holder must be told.
         fn falls_into_doubt(&mut self, now: Timestamp) -> bool {
             let falls = self.expires_at <= now && !self.in_vain.is_empty() && !self.told;
             self.told |= falls;

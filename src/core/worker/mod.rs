@@ -1,4 +1,4 @@
-//! What a worker does next: how many tasks it asks for, which handlers it tells to stop, which ends it stores.
+//! What a worker does next: how many tasks it asks for, which handlers it asks to stop, which ends it stores.
 //!
 //! It knows no store, no clock, no thread and no runtime. So one state machine decides for handlers on
 //! threads and for handlers that are futures.
@@ -294,7 +294,7 @@ impl<E: Clone> WorkerState<E> {
         self.is_stopped() && self.attempts.is_empty() && !self.groups.iter().any(|group| group.is_asking)
     }
 
-    /// Returns true if a worker that was stopped has waited long enough for what is left.
+    /// Returns true if a stopped worker has waited long enough for the remaining handlers.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
         self.cut_at().is_some_and(|at| at + LAST_CALL <= now)
     }

@@ -40,7 +40,7 @@ pub(super) struct Order {
     contenders: HashMap<i64, Contender>,
     /// Their numbers by share, then by class and level.
     contenders_of: BTreeMap<LimitKey, BTreeMap<(i64, i64), i64>>,
-    /// The shares of which turns may have changed since they were filed.
+    /// The shares whose turns may have changed since they were filed.
     changed_shares: HashSet<LimitKey>,
     classes: HashMap<i64, Class>,
     class_numbers: HashMap<ClassKey, i64>,
@@ -316,7 +316,7 @@ impl Order {
     }
 }
 
-/// It follows from the rows, but for marks, which may be missing.
+/// It follows from the rows, except for marks, which may be missing.
 #[cfg(test)]
 impl PartialEq for Order {
     fn eq(&self, _: &Self) -> bool {

@@ -36,7 +36,7 @@ impl Shares {
         replace(&mut self.rows, pair, row)
     }
 
-    /// Returns the turn of a share with this weight, after so many grants.
+    /// Returns the turn of a share with this weight, after this many grants.
     pub(super) fn turn(&self, pair: &Pair, grants: i64, weight: u32) -> ShareTurn {
         let newcomer = || ShareUse::newcomer(pair.0.clone(), pair.1.clone(), grants).turn(weight);
         self.rows.get(pair).map_or_else(newcomer, |row| row.used.turn(weight))

@@ -32,7 +32,7 @@ pub(super) struct Tasks {
     index: Index,
 }
 
-/// Indexes over the rows, except for what waits in lanes.
+/// Indexes over the rows, except for tasks that wait in lanes.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 struct Index {
@@ -171,7 +171,7 @@ impl Tasks {
         self.due_after(0)
     }
 
-    /// Returns the earliest due instant but for those of this many tasks.
+    /// Returns the earliest due instant after those of the first `tasks` tasks.
     pub(super) fn due_after(&self, tasks: usize) -> Option<Timestamp> {
         self.index.due.iter().nth(tasks).map(|(due, _)| *due)
     }

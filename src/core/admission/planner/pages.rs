@@ -1,4 +1,4 @@
-//! How many candidates of which lanes the planner requests.
+//! Which lanes the planner requests candidates of, and how many.
 
 use super::{Planner, Rule};
 use crate::admission::{LanePage, Reason};

@@ -22,13 +22,13 @@ pub(super) struct Paging {
     named: usize,
     /// The first task of every lane that is not read and does not sleep is behind this place. `None` if all were read.
     unread: Option<OrderKey>,
-    /// The same of shares: those of which no lane was read have their turns behind this one.
+    /// The same for shares: a share without a lane read so far has its turn behind this one.
     unread_shares: Option<Turn>,
     /// Whether lanes were left out at first: then what is refused is marked.
     is_paged: bool,
     /// The same of lanes of shares.
     pages_shares: bool,
-    /// The number of pages that were asked for, but for those of one share.
+    /// The number of pages that were requested, except pages of one share.
     pages: u32,
     /// How many marks the tick may still make.
     marks_left: usize,
@@ -111,7 +111,7 @@ impl Planner {
         }
     }
 
-    /// Supplies what the shares of lanes hold that were fed, and of which of them other lanes were left out.
+    /// Supplies the slots that the shares of fed lanes hold, and the shares whose other lanes were left out.
     pub(crate) fn feed_shares(&mut self, shares: &[ShareUse], unread: &[UnreadOf]) {
         self.contenders.known(shares);
         for unread in unread {

@@ -26,8 +26,8 @@ impl Planner {
         self.refusal(at).or_else(missing).or_else(|| self.reservation(at)).unwrap_or_else(stopped)
     }
 
-    /// Returns the reason of the next task of a lane if it fits but is passed over, because open slots of one of
-    /// its pools are for others.
+    /// Returns the reason of the next task of a lane if it fits but is skipped, because open slots of one of its
+    /// pools are reserved for others.
     pub(super) fn reservation(&self, at: usize) -> Option<Reason> {
         self.lanes[at].pools.iter().find_map(|(pool, needs)| self.pools[*pool].reservation(*needs))
     }

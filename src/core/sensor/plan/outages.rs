@@ -19,7 +19,7 @@ pub(super) struct Outages {
     over: BTreeMap<Fingerprint, Timestamp>,
     /// Targets whose outage began, ended or lost its sensors since the last record.
     differing: BTreeSet<Fingerprint>,
-    /// Targets found in the store of which no sensor was seen. In a shard of which a part is lent, the sensors may be
+    /// Targets found in the store without a sensor seen here. If a part of the shard is lent, the sensors may be
     /// another worker's.
     pub(super) unmatched: BTreeSet<Fingerprint>,
 }
@@ -71,7 +71,7 @@ impl Plan {
         }
     }
 
-    /// Forgets outages of targets of which no sensor was seen, where a part of their shard is lent: they may be another
+    /// Forgets outages of targets without a sensor seen here, where a part of their shard is lent: they may be another
     /// worker's, which ends them without this one's knowledge. To be called once the sensors of shards that were gained
     /// are learned.
     pub(crate) fn forget_outages_of_others(&mut self, rules: Rules) {

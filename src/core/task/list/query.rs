@@ -189,7 +189,7 @@ impl TaskQuery {
         self.queue.is_some() || self.pool.is_some() || self.limit_key.is_some()
     }
 
-    /// Checks the query, but for [`Self::after`].
+    /// Checks the query, except [`Self::after`].
     ///
     /// # Errors
     ///

@@ -159,7 +159,7 @@ impl Order {
         }
     }
 
-    /// Removes the marks of classes that this queue or pool closes, but for those of a pool that is full.
+    /// Removes the marks of classes that this queue or pool closes, except those of a full pool.
     fn open_closed(&mut self, by: &Subject) {
         for class in self.closed.get(by).cloned().unwrap_or_default() {
             self.open_class(class);
