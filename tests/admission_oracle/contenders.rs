@@ -1,9 +1,6 @@
 //! Worlds in which shares take turns: each has many lanes of one class, and turns are often equal in two pools.
 
-use std::collections::BTreeMap;
-
 use stationmaster::Timestamp;
-use stationmaster::admission::{Ageing, Policy};
 use stationmaster::id::LimitKey;
 use stationmaster::pool::Slots;
 use stationmaster::store::contract::LaneKey;
@@ -31,20 +28,7 @@ pub(crate) fn of_shares(number: u64) -> World {
             resumed: false,
         }
     });
-    World {
-        waiting: waiting.collect(),
-        pools,
-        limits: Vec::new(),
-        owed: Vec::new(),
-        paused: Vec::new(),
-        stamps: BTreeMap::new(),
-        grants: 0,
-        ageing: Ageing::None,
-        leased: Vec::new(),
-        budget: 3 + random.below(6) as usize,
-        serves: None,
-        serve_others: Default::default(),
-        policy: Policy::Backfill,
-        now: Timestamp::from_micros(1000),
-    }
+    let waiting: Vec<Waiting> = waiting.collect();
+    let budget = 3 + random.below(6) as usize;
+    World { budget, ..World::of(pools, waiting, Timestamp::from_micros(1000)) }
 }

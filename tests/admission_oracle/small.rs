@@ -1,13 +1,12 @@
 //! Every small world: up to two pools of 0 to 3 slots, two limits, up to four tasks of weight 1 to 3.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
 
 use stationmaster::Timestamp;
+use stationmaster::admission::Policy;
 use stationmaster::admission::limits::LimitSpec;
-use stationmaster::admission::{Ageing, Policy};
 use stationmaster::pool::Slots;
 use stationmaster::store::contract::LaneKey;
 
@@ -80,20 +79,7 @@ fn world(kinds: &[usize], slots: [u32; 2], limits: [u32; 2]) -> World {
         ready_at: Timestamp::from_micros(1 - place as i64 % 2),
         resumed: false,
     });
-    World {
-        pools: (0..).map(pool_name).zip(slots.map(Slots::Limited)).collect(),
-        limits: (0..).zip(limits).map(|(n, max)| LimitSpec::new(limit_key(n), max).unwrap()).collect(),
-        owed: Vec::new(),
-        paused: Vec::new(),
-        stamps: BTreeMap::new(),
-        grants: 0,
-        ageing: Ageing::None,
-        leased: Vec::new(),
-        waiting: waiting.collect(),
-        budget: usize::MAX,
-        serves: None,
-        serve_others: BTreeSet::new(),
-        policy: Policy::Backfill,
-        now: Timestamp::from_micros(1),
-    }
+    let pools = (0..).map(pool_name).zip(slots.map(Slots::Limited)).collect();
+    let limits = (0..).zip(limits).map(|(n, max)| LimitSpec::new(limit_key(n), max).unwrap()).collect();
+    World { limits, ..World::of(pools, waiting.collect(), Timestamp::from_micros(1)) }
 }

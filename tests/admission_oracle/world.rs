@@ -69,6 +69,26 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// These tasks wait in these pools, and nothing else is there.
+    pub(crate) fn of(pools: Vec<(PoolName, Slots)>, waiting: Vec<Waiting>, now: Timestamp) -> Self {
+        Self {
+            pools,
+            limits: Vec::new(),
+            owed: Vec::new(),
+            paused: Vec::new(),
+            stamps: BTreeMap::new(),
+            grants: 0,
+            ageing: Ageing::None,
+            leased: Vec::new(),
+            waiting,
+            budget: usize::MAX,
+            serves: None,
+            serve_others: BTreeSet::new(),
+            policy: Policy::Backfill,
+            now,
+        }
+    }
+
     /// The place of a waiting task in the order, where it has this number.
     pub(crate) fn order(&self, at: usize, id: TaskId) -> OrderKey {
         let task = &self.waiting[at];

@@ -58,7 +58,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Creates a page of the store's present state, which is kept up to date.
+    /// Creates a page of the store's current state, which the browser keeps up to date.
     fn of(look: &Look<'_>, title: impl Into<String>, under: &'static str, main: Markup) -> Self {
         let (title, as_of) = (title.into(), Some(look.now));
         Self { title, status: StatusCode::OK, under, is_live: true, as_of, main }

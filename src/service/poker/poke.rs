@@ -180,7 +180,7 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// A poke that is a future, and the runtime on which it runs.
 #[cfg_attr(not(feature = "tokio"), allow(unreachable_pub))]
 pub(crate) trait AsyncProbe: Send + Sync {
-    /// Returns a future that pokes once for each request. Calling this runs none of the host's code.
+    /// Returns a future that pokes once for each request. The host's code runs only when it is polled.
     fn look(&self, requests: Vec<PokeRequest>) -> BoxFuture<Vec<PokeOutcome>>;
 
     /// Spawns a task on the runtime. Drops it if the runtime was shut down.

@@ -23,7 +23,7 @@ const WORKERS_ARE_KEPT: Duration = Duration::from_secs(24 * 3600);
 const WORKERS_FORGOTTEN: usize = 100;
 
 /// The shards that a worker took, fully or for some kinds. Each has the instant since which no worker has served it,
-/// or `None` if none ever has.
+/// or `None` if no worker ever did.
 pub(super) type Gained = BTreeMap<u32, Option<Timestamp>>;
 
 /// The kinds that a worker pokes, by shard.

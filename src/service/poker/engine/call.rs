@@ -164,7 +164,7 @@ impl Work {
         !self.asked.is_empty() && self.deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// Returns when the running poke will have taken so long that others must not wait behind it. `None` if none do.
+    /// Returns when the running poke has taken too long for others to wait behind it. `None` if no other waits.
     fn stuck_at(&self) -> Option<Instant> {
         let behind = self.todo.iter().map(|job| job.timeout.min(useful_for(job)).min(STUCK)).min();
         behind.map(|length| self.asked_at + length)

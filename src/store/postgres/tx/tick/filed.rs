@@ -233,9 +233,7 @@ impl Db<'_> {
             survey.unread_shares = None;
         }
         survey.lanes = named;
-        let grants = survey.grants;
         self.name_capacity(&mut survey)?;
-        survey.grants = grants;
         Ok(survey)
     }
 
@@ -269,7 +267,8 @@ impl Db<'_> {
         let [pools, limits, shares] = self.all([pools, keys, ask!(SHARES_IN_USE, of, shares)])?;
         survey.pools = pools.iter().map(pool::pool).collect::<Outcome<_>>()?;
         survey.limits = limits.iter().map(pool::limit).collect::<Outcome<_>>()?;
-        (survey.shares, survey.grants) = share::read(&shares)?;
+        // The number of grants was read with the survey: where no share is named, these rows do not have it.
+        (survey.shares, _) = share::read(&shares)?;
         for (limit, row) in survey.limits.iter().zip(&limits) {
             survey.rates.extend(owed(limit.key.clone(), row, super::survey::OWED)?);
         }
