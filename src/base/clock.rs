@@ -2,20 +2,20 @@
 //!
 //! # Testing with your own clock
 //!
-//! A tick takes its instant from the caller. [`service::drive`](crate::service::drive), its form for tokio,
-//! and a [`Worker`](crate::service::Worker) read the clock that you give them, but sleep in real time. So a
-//! test with a virtual clock calls no driver. Tick the services with the instants of a [`ManualClock`], and
-//! jump to what is due next: the entries of your calendar and the `next_due` of each report. Nothing sleeps,
-//! a day takes seconds, and the same input gives the same day. `examples/simulate_a_day` does so for 200
-//! workflows with retries, sensors and crashes.
+//! A tick takes its instant from the caller. [`service::drive`](crate::service::drive), its tokio counterpart
+//! and a [`Worker`](crate::service::Worker) read the clock that you give them, but sleep in real time. So do
+//! not use a driver in a test with a virtual clock. Instead, tick the services at the instants of a
+//! [`ManualClock`], and jump to whatever is due next: an entry of your calendar or the `next_due` of a
+//! report. Nothing sleeps, a simulated day takes seconds, and the same input produces the same day.
+//! `examples/simulate_a_day` does this for 200 workflows with retries, sensors and crashes.
 //!
 //! Only a [`Poker`](crate::service::Poker) reads the machine's clock, because it waits for the host's pokes.
 //! Three options depend on it: how long a tick waits (`wait_for_answers`), how long a poke may take
 //! (`poke_timeout`, including that of a sensor's settings), and the `lease`, within which pokes may begin.
-//! Make these much longer than the test takes. Then each tick collects the results of all its pokes, even on
+//! Make these much longer than the test itself. Each tick then collects the results of all its pokes, even on
 //! a busy machine. If pokes compute their results from [`PokeRequest::now`](crate::service::PokeRequest::now)
-//! and the context, a tick's effect follows from its instant. (With more than one thread, the order in which
-//! a [`PokeLog`](crate::service::PokeLog) receives them does not.)
+//! and the context, the effect of a tick depends only on its instant. (The order in which a
+//! [`PokeLog`](crate::service::PokeLog) receives the results still varies if there is more than one thread.)
 //!
 //! ```
 //! use std::sync::Arc;
@@ -69,12 +69,12 @@ pub trait Clock: Debug + Send + Sync {
     /// Returns the current instant.
     fn now(&self) -> Timestamp;
 
-    /// Returns an instant by which a [`Worker`](crate::service::Worker) measures how long it waits. Only the difference
-    /// between two of them is meaningful.
+    /// Returns an instant from which a [`Worker`](crate::service::Worker) measures how long it waits. Only
+    /// the difference between two such instants is meaningful.
     ///
-    /// It advances like [`Self::now`], which it returns by default. A clock that can be set should return an
-    /// instant that setting does not change, so that no wait becomes longer when the clock is set back.
-    /// [`SystemClock`] and the clock of a PostgreSQL store do so.
+    /// It advances like [`Self::now`], which is also the default. A clock that can be set should return an
+    /// instant that setting the clock does not change, so that setting it back does not lengthen a wait.
+    /// [`SystemClock`] and the clock of a PostgreSQL store do this.
     fn steady(&self) -> Timestamp {
         self.now()
     }

@@ -17,16 +17,16 @@ pub type StoreResult<T> = std::result::Result<T, StoreError>;
 
 /// The error of a service or an operation that could not do its work.
 ///
-/// In the store's own transaction nothing is left half done. It was rolled back, unless
-/// [`StoreError::is_indeterminate`]. In a transaction that the host owns, the host must roll back.
+/// Nothing is left half done. The store's own transaction was rolled back, unless
+/// [`StoreError::is_indeterminate`]. A transaction that the host owns must be rolled back by the host.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Leases were lost: roll back and stop that work, because another holder may be working on it. Only
-    /// [`fenced`](crate::ops::Fenced::fenced) returns this. Otherwise a stale lease is a result.
+    /// Leases were lost. Roll back and stop that work, because another holder may be doing it. Only
+    /// [`fenced`](crate::ops::Fenced::fenced) returns this. Elsewhere a stale lease is a result.
     #[error("leases are stale: {} of the {of} that were named, the first at place {} (from 1): roll back, and stop that work", stale.len(), stale.first().map_or(0, |at| at + 1))]
     Stale {
         /// The indices of the stale ones in the call's input, from 0, ascending.
@@ -34,8 +34,9 @@ pub enum Error {
         /// The number of items in the call.
         of: usize,
     },
-    /// A [`Worker`](crate::service::Worker) lost the lease of an attempt, or found that it had ended. What
-    /// the handler returns is not stored. Only [`on_error`](crate::service::Worker::on_error) receives this.
+    /// A [`Worker`](crate::service::Worker) lost the lease of an attempt, or found that it had ended. The
+    /// result of the handler is not stored. Only [`on_error`](crate::service::Worker::on_error) receives
+    /// this.
     #[error(
         "the lease of task {task} (grant {epoch}) was lost, so what its handler returns is not stored, and another worker may run the task: unless the lease was ended on purpose, find out why this process stood still, or could not reach the store, for longer than a lease"
     )]
@@ -47,7 +48,7 @@ pub enum Error {
     },
     /// A committed call had already finished attempts in the same way. Roll back. If the call named other
     /// attempts too, call again with only those, because they are not stored. Only
-    /// [`fenced`](crate::ops::Fenced::fenced) returns this. Otherwise a repeated finish is a result.
+    /// [`fenced`](crate::ops::Fenced::fenced) returns this. Elsewhere a repeated finish is a result.
     #[error("{} of the {of} that were named had been finished like this before, the first at place {} (from 1): roll back, and call again without these, which are stored", repeated.len(), repeated.first().map_or(0, |at| at + 1))]
     Repeated {
         /// The indices of the repeated ones in the call's input, from 0, ascending.
@@ -80,7 +81,7 @@ impl Error {
         Self::Aborted(cause.into())
     }
 
-    /// Adds to the text what was being done when a store or the system failed.
+    /// Prefixes the message with what was being done when a store or the system failed.
     pub(crate) fn during(self, what: &str) -> Self {
         match self {
             Self::Store(error) => {
@@ -126,7 +127,7 @@ pub enum Invalid {
     NulInName {
         /// Which kind of name it is.
         what: &'static str,
-        /// The byte at which it is.
+        /// The byte offset of the NUL.
         at: usize,
     },
     /// A task needs 0 slots of a pool, or more than [`MAX_SLOTS`].
@@ -153,12 +154,12 @@ pub enum Invalid {
         /// The pool.
         pool: PoolName,
     },
-    /// A task needs slots of more pools than [`MAX_POOLS`].
+    /// A task requests slots of more than [`MAX_POOLS`] pools.
     #[error("task {task} needs {count} pools: ask for slots of at most {}", MAX_POOLS)]
     TaskPools {
         /// The task.
         task: Box<TaskKey>,
-        /// How many pools it needs.
+        /// The number of pools it requests.
         count: usize,
     },
     /// A task counts 0 or more than [`MAX_SLOTS`] against a limit.
@@ -168,7 +169,7 @@ pub enum Invalid {
         task: Box<TaskKey>,
         /// The limit.
         limit: LimitKey,
-        /// What it would count.
+        /// The count that was given.
         count: u32,
     },
     /// A pool or limit is larger than [`MAX_SLOTS`].
@@ -187,12 +188,12 @@ pub enum Invalid {
         /// The weight.
         weight: u32,
     },
-    /// A task carries more limit keys than [`MAX_LIMIT_KEYS`].
+    /// A task carries more than [`MAX_LIMIT_KEYS`] limit keys.
     #[error("task {task} carries {count} limit keys: carry at most {}", MAX_LIMIT_KEYS)]
     LimitKeys {
         /// The task.
         task: Box<TaskKey>,
-        /// How many keys it carries.
+        /// The number of keys it carries.
         count: usize,
     },
     /// A payload is larger than its cap.
@@ -223,19 +224,19 @@ pub enum Invalid {
         "the last verb of this transaction is done, and it may be committed: begin another one for this verb"
     )]
     AfterLast,
-    /// A query for tasks that no store can run, or that continues the page of another query.
+    /// A task query cannot be run by any store, or continues a page of another query.
     #[error("{why}")]
     TaskQuery {
         /// What is wrong with it, and what to ask instead.
         why: &'static str,
     },
-    /// A request for admission serves no queue.
+    /// A request for admission does not serve any queue.
     #[error(
         "a request that serves no queue admits nothing: name at least one, or leave `serves` out to serve all"
     )]
     NoQueues,
-    /// A request for admission by Airflow's window that names queues, or in a store that has what Airflow's
-    /// scheduler does not support: rates, families, several pools of a task, and counts above 1.
+    /// A request for admission by Airflow's window names queues, or the store uses something that Airflow's
+    /// scheduler does not support: rates, families, shares, several pools per task, or counts above 1.
     #[error("Airflow's window knows no {what}: leave these out, or admit by another policy")]
     WindowWith {
         /// What it does not support.
@@ -244,21 +245,21 @@ pub enum Invalid {
     /// A store would have more of something than each tick can read.
     #[error("the store would have {count} {what}, more than {cap}: define fewer, or the keys themselves")]
     TooMany {
-        /// What there would be too many of.
+        /// What would be too numerous.
         what: &'static str,
-        /// How many there would be.
+        /// The number there would be.
         count: usize,
         /// The most that are accepted.
         cap: usize,
     },
     /// [`admit`](crate::store::Tx::admit) was called in a PostgreSQL transaction that the host owns. A tick
-    /// holds a lock for which all other ticks wait, so it runs in short transactions of the store alone.
+    /// holds a lock that all other ticks wait for, so it runs only in short transactions of the store.
     #[error(
         "a tick holds a lock that stops all other ticks, so it does not run in a transaction that the host owns: admit with an Admitter, or in the store's own `write`"
     )]
     TickInHostTransaction,
     /// A verb that decides under a lock was called in a host's PostgreSQL transaction above `READ COMMITTED`.
-    /// There it would see an older state than the one that it locked.
+    /// It would read an older state than the one it locked.
     #[error(
         "above READ COMMITTED this verb would decide on a state from before its lock: call it at READ COMMITTED, or in the store's own `write`"
     )]
@@ -308,7 +309,7 @@ pub enum Invalid {
     StopBeforeStart {
         /// The run.
         id: String,
-        /// By how much, in microseconds.
+        /// The difference, in microseconds.
         micros: i64,
     },
     /// A series has more buckets than its cap: in one row, or in all rows together.
@@ -316,7 +317,7 @@ pub enum Invalid {
         "the series has {count} buckets, more than {cap}: make them wider, the window shorter, or tell fewer runs apart"
     )]
     Buckets {
-        /// The number of buckets, at least.
+        /// A lower bound on the number of buckets.
         count: usize,
         /// The most that are accepted.
         cap: usize,
@@ -345,7 +346,7 @@ pub enum Invalid {
     /// The jitter requires a delay that grows.
     #[error("decorrelated jitter needs a multiplier above 1: raise it, or use full or equal jitter")]
     DecorrelatedFixed,
-    /// This version of Airflow knows only the multipliers 1 (fixed) and 2.
+    /// This version of Airflow supports only the multipliers 1 (fixed) and 2.
     #[error("airflow before 3.2 has no multiplier of {given}: give 1 (fixed) or 2, or choose version 3.2")]
     AirflowMultiplier {
         /// The given multiplier.
@@ -379,33 +380,33 @@ pub enum Invalid {
 pub enum StoreErrorKind {
     /// Another writer held the store for longer than the lock timeout. Call again.
     Busy,
-    /// One call requested more than the database does or accepts at once. It exceeded the time limit for a
-    /// statement, or is too large to send. Nothing was changed, and the same call would fail again. Split it,
-    /// or raise the limit.
+    /// One call requested more than the database accepts at once. It exceeded the statement timeout, or is
+    /// too large to send. Nothing was changed, and the same call would fail again. Split it, or raise the
+    /// limit.
     TooMuch,
     /// The state changed between the decision and the commit. Call again; services do so on their own.
     Conflict,
-    /// No space is left. Everything committed is safe. Make space and call again.
+    /// No space is left. Everything committed is safe. Free some space and call again.
     Full,
     /// The medium or the connection failed before the commit. Nothing was changed. Call again when it works.
     Io,
     /// The stored data is damaged or was not written by this crate.
     Corrupt,
-    /// The schema is from a newer version of the crate that this one cannot work beside, or from another
-    /// program, or it is missing or older and may not be changed. It was left unchanged, and the text says
+    /// The schema cannot be used. It belongs to a newer, incompatible version of the crate or to another
+    /// program, or it is missing or older and may not be changed. It was left unchanged, and the message says
     /// what to do. A process that is refused while it is connected must be stopped: see `docs/upgrading.md`.
     Schema,
     /// The store is read-only.
     ReadOnly,
     /// The commit failed, and it is unknown whether it took effect. If the call is a verb, repeat it: it
-    /// returns what the first one did. Otherwise query the store first.
+    /// returns what the first call did. Otherwise query the store first.
     Indeterminate,
     /// Anything else: see the source.
     Backend,
 }
 
 impl StoreErrorKind {
-    /// Returns the name, which is also used as a label of metrics.
+    /// Returns the name, which is also used as a metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Busy => "busy",
@@ -430,7 +431,8 @@ pub struct StoreError {
     message: String,
     #[source]
     source: Option<Box<dyn StdError + Send + Sync>>,
-    /// Whether the store itself asks for the same call again, without another transaction as the cause.
+    /// Whether the store itself asks for the same call again, although no other transaction caused the
+    /// conflict.
     is_again: bool,
 }
 
@@ -445,18 +447,19 @@ impl StoreError {
         with_source(source: impl Into<Box<dyn StdError + Send + Sync>>) { source = Some(source.into()) }
     }
 
-    /// Creates an error for a conditional write that found a different state from the one it was decided on.
+    /// Creates an error for a conditional write that found a state other than the one the decision was based
+    /// on.
     pub fn conflict(what: impl Into<String>) -> Self {
         Self::new(StoreErrorKind::Conflict, what)
     }
 
-    /// Creates a conflict that the store itself caused: the call must be made again, at once.
+    /// Creates a conflict that the store itself caused. The call must be repeated at once.
     #[cfg(feature = "postgres")]
     pub(crate) fn again(what: impl Into<String>) -> Self {
         Self { is_again: true, ..Self::conflict(what) }
     }
 
-    /// Returns true for a conflict that no other transaction caused: the call must be made again at once.
+    /// Returns true for a conflict that no other transaction caused. The call must be repeated at once.
     pub(crate) fn is_again(&self) -> bool {
         self.is_again
     }
@@ -467,8 +470,9 @@ impl StoreError {
     }
 
     /// Returns true for [`Busy`](StoreErrorKind::Busy), [`Conflict`](StoreErrorKind::Conflict),
-    /// [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io): nothing was committed, and the cause may pass.
-    /// Call again, after a pause. The last two can last until space is made or the medium is repaired.
+    /// [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io): nothing was committed, and the cause
+    /// may pass. Call again, after a pause. The last two can last until space is made or the medium is
+    /// repaired.
     pub fn is_retryable(&self) -> bool {
         use StoreErrorKind::{Busy, Conflict, Full, Io};
         matches!(self.kind, Busy | Conflict | Full | Io)

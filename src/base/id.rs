@@ -1,8 +1,8 @@
 //! Names: validated newtypes over text, and the keys built from them.
 //!
-//! A name is 1 to [`MAX_BYTES`] bytes of UTF-8 without NUL. Nothing else is refused or normalised. Every
-//! store returns quotes, emoji, right-to-left text and trailing blanks byte for byte. NUL is refused because
-//! PostgreSQL cannot store it and C strings end at it.
+//! A name is 1 to [`MAX_BYTES`] bytes of UTF-8 without NUL. Nothing else is refused, and nothing is
+//! normalised. Every store preserves quotes, emoji, right-to-left text and trailing blanks byte for byte. NUL
+//! is refused because PostgreSQL cannot store it and C strings end at it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ macro_rules! names {
     ($($(#[$doc:meta])* $name:ident, $what:literal;)+) => {$(
         $(#[$doc])*
         ///
-        /// Cheap to clone. Compares and sorts by its bytes.
+        /// Cheap to clone. Compared and ordered by bytes.
         ///
         /// # Examples
         ///
@@ -51,7 +51,7 @@ macro_rules! names {
             ///
             /// # Errors
             ///
-            /// Returns [`Invalid`] if the text is empty, longer than [`MAX_BYTES`] or has a NUL.
+            /// Returns [`Invalid`] if the text is empty, is longer than [`MAX_BYTES`] or contains a NUL.
             pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
                 let text = text.as_ref();
                 check_name($what, text)?;
@@ -236,7 +236,8 @@ impl TaskKey {
     }
 }
 
-/// For people and logs. Not reversible, because names may contain `/` and `[`.
+/// Formats the key for people and logs. The text cannot be parsed back, because names may contain `/` and
+/// `[`.
 impl fmt::Display for TaskKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}/{}", self.namespace, self.workflow, self.run, self.task)?;

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 /// An instant: a whole number of microseconds since 1970-01-01T00:00:00Z, UTC.
 ///
-/// Every store keeps it unchanged, so an instant compares the same before and after it was stored. A function
-/// that takes `impl Into<Timestamp>` also accepts a [`DateTime<Utc>`], and rounds it down to the microsecond.
-/// Text, JSON and debug output are those of [`DateTime<Utc>`].
+/// Every store keeps an instant unchanged, so it compares the same before and after it is stored. A function
+/// that takes `impl Into<Timestamp>` also accepts a [`DateTime<Utc>`], which it rounds down to the
+/// microsecond. Text, JSON and debug output are the same as for [`DateTime<Utc>`].
 ///
 /// Arithmetic saturates at [`Self::MIN`] and [`Self::MAX`].
 ///
@@ -56,7 +56,7 @@ impl Timestamp {
         self.0
     }
 
-    /// Returns how long this instant is after `earlier`; zero if it is not after.
+    /// Returns the time from `earlier` to this instant, or zero if this instant is not later.
     ///
     /// # Examples
     ///
@@ -106,7 +106,7 @@ impl From<DateTime<Utc>> for Timestamp {
 
 impl From<Timestamp> for DateTime<Utc> {
     fn from(at: Timestamp) -> Self {
-        // Always in range, so the default is never taken.
+        // Always in range, so the default is never used.
         Self::from_timestamp_micros(at.0).unwrap_or_default()
     }
 }

@@ -1,7 +1,7 @@
-//! Flags that are written as words.
+//! Flags that are serialized as words.
 
-/// Declares modules for `#[serde(with = "…")]`. Each writes a `bool` as one of two words in snake case: first
-/// the word for `false`, then the one for `true`.
+/// Declares modules for `#[serde(with = "…")]`. Each serializes a `bool` as one of two words in snake case:
+/// the first stands for `false`, the second for `true`.
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident { $no:ident, $yes:ident })+) => {$(
         $(#[$doc])*

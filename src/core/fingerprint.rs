@@ -1,15 +1,15 @@
 //! A stable hash of what a sensor waits for, to find sensors that wait for the same thing.
 //!
 //! The [`Fingerprint`] of a sensor is SipHash-2-4 with a fixed, published key over the version, the kind and
-//! the canonical poke context, each with its length. It is the same in every process, on every machine, in
-//! every build, before and after it was stored. `docs/fingerprint.md` explains how to compute it in another
+//! the canonical poke context, each with its length. It is the same in every process, on every machine and in
+//! every build, before and after it is stored. `docs/fingerprint.md` explains how to compute it in another
 //! language, with test vectors.
 //!
 //! The key is public, so anyone who chooses contexts can make two of them collide. Equal fingerprints are a
-//! reason to compare kind and context, never a proof that they are equal.
+//! reason to compare kind and context, but no proof that these are equal.
 //!
-//! AIP-17 (smart sensors) has the same idea with Python's `hash`, which is salted per process. So it did not
-//! recognise equal sensors that two workers had registered.
+//! AIP-17 (smart sensors) uses the same idea with Python's `hash`, which is salted per process. It therefore
+//! did not recognise equal sensors that two workers had registered.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -22,8 +22,8 @@ use crate::canonical::PokeContext;
 use crate::error::Invalid;
 use crate::id::SensorKind;
 
-/// The version of canonical form, framing and hash. Store it next to fingerprints: those of different
-/// versions are not comparable.
+/// The version of the canonical form, the framing and the hash. Store it next to fingerprints, because
+/// fingerprints of different versions are not comparable.
 pub const FINGERPRINT_VERSION: u8 = 1;
 
 /// The key of the hash: 16 bytes of ASCII.

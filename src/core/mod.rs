@@ -1,5 +1,5 @@
-//! The pure core: values in, values out. `now` is an argument. Nothing here uses a clock, a thread, a store
-//! or a file.
+//! The pure core: values in, values out. `now` is an argument. The core does not use clocks, threads, stores
+//! or files.
 
 pub mod admission;
 pub mod backoff;

@@ -1,9 +1,10 @@
 //! Slot pools: named capacity that tasks share.
 //!
 //! A pool has a number of *slots*. An admitted task takes `pool_slots` of them until its lease ends. *Open*
-//! slots are `slots - used` and may be negative. Shrinking a busy pool is allowed: it blocks no other pool,
-//! and admits nothing until enough slots are freed. One counter per pool is changed in the transaction that
-//! grants or frees slots. The counter always equals the sum of the slots that its tasks hold.
+//! slots are `slots - used` and may be negative. Shrinking a busy pool is allowed: this blocks no other pool,
+//! and the pool admits nothing until enough slots are freed. Each pool has one counter, changed in the
+//! transaction that grants or frees slots. The counter always equals the sum of the slots that the pool's
+//! tasks hold.
 
 use std::fmt;
 
@@ -14,7 +15,7 @@ use crate::bounds::{MAX_SLOTS, MAX_TEXT_BYTES};
 use crate::error::Invalid;
 use crate::id::PoolName;
 
-/// Slots of [`PoolName::DEFAULT`] in a new store (Airflow: `default_pool_task_slot_count`).
+/// The slots of [`PoolName::DEFAULT`] in a new store (Airflow: `default_pool_task_slot_count`).
 pub const DEFAULT_POOL_SLOTS: u32 = 128;
 
 /// How many slots a pool has.
@@ -35,7 +36,7 @@ pub const DEFAULT_POOL_SLOTS: u32 = 128;
 pub enum Slots {
     /// Never full (Airflow: `-1`).
     Unlimited,
-    /// This many, 0 to [`MAX_SLOTS`].
+    /// This many slots: 0 to [`MAX_SLOTS`].
     Limited(u32),
 }
 
@@ -90,7 +91,7 @@ impl From<Slots> for SlotsForm {
     }
 }
 
-/// The definition of a pool by a host: its size and options.
+/// The host's definition of a pool: its size and options.
 ///
 /// # Examples
 ///
@@ -111,14 +112,14 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// Whether a task that waits as a sensor keeps its slots instead of freeing them (Airflow 2.7:
-    /// `include_deferred`). It then continues in these slots, and waits for no others. In JSON it is
-    /// `sensing_slots`: `"give_back"` or `"keep"`; `deferred` is also accepted.
+    /// `include_deferred`). The task then continues in these slots, without waiting for others. In JSON the
+    /// field is `sensing_slots`: `"give_back"` or `"keep"`; `deferred` is also accepted.
     #[serde(default, rename = "sensing_slots", alias = "deferred", with = "sensing_slots")]
     pub sensing_keeps_slots: bool,
 }
 
 words! {
-    /// How [`PoolSpec::sensing_keeps_slots`] is written.
+    /// How [`PoolSpec::sensing_keeps_slots`] is serialised.
     sensing_slots { GiveBack, Keep }
 }
 
@@ -127,7 +128,7 @@ impl PoolSpec {
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid`] for a name that is refused, or slots above [`MAX_SLOTS`].
+    /// Returns [`Invalid`] if the name is refused, or for slots above [`MAX_SLOTS`].
     pub fn new(name: impl AsRef<str>, slots: Slots) -> crate::Result<Self> {
         let name = PoolName::new(name)?;
         let spec = Self { name, slots, description: String::new(), sensing_keeps_slots: false };
@@ -135,7 +136,7 @@ impl PoolSpec {
         Ok(spec)
     }
 
-    /// Refuses what is out of range.
+    /// Checks that the values are in range.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         match self.slots.total() {
             Some(n) if n > MAX_SLOTS => Err(Invalid::TooLarge { what: "a pool", value: n.into() }),
@@ -148,7 +149,7 @@ impl PoolSpec {
         }
     }
 
-    /// Returns the pool that every new store has, [`PoolName::DEFAULT`], in its initial size.
+    /// Returns the pool that every new store has, [`PoolName::DEFAULT`], with its initial size.
     ///
     /// # Examples
     ///
@@ -178,10 +179,10 @@ impl PoolSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PoolRecord {
-    /// The host's definition of it.
+    /// The host's definition of the pool.
     #[serde(flatten)]
     pub spec: PoolSpec,
-    /// The slots that tasks hold. It exceeds the size after a busy pool was shrunk.
+    /// The slots that tasks hold. May exceed the size after a busy pool was shrunk.
     pub used: i64,
 }
 
@@ -197,7 +198,7 @@ impl PoolRecord {
     }
 }
 
-/// Sums of slots, by what the tasks of a pool are doing (Airflow: `Pool.slots_stats`).
+/// The slots of a pool's tasks, summed by what the tasks are doing (Airflow: `Pool.slots_stats`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PoolStats {
@@ -207,7 +208,7 @@ pub struct PoolStats {
     pub running: i64,
     /// Slots of admitted tasks that have not started yet.
     pub queued: i64,
-    /// Slots that ready tasks wait for, or kept while they sensed.
+    /// Slots that ready tasks wait for, or that they kept while sensing.
     pub scheduled: i64,
     /// Slots that sensing tasks need, whether or not they keep them.
     pub sensing: i64,
@@ -216,7 +217,7 @@ pub struct PoolStats {
 }
 
 impl PoolStats {
-    /// Creates the sums from what a store computed. For stores.
+    /// Creates the sums from a store's counts. For stores.
     pub fn new(pool: &PoolRecord, running: i64, queued: i64, scheduled: i64, sensing: i64) -> Self {
         Self { total: pool.spec.slots, running, queued, scheduled, sensing, open: pool.open() }
     }

@@ -2,8 +2,8 @@
 //!
 //! A whole number of seconds is written as an integer (`30`), any other length with at most six decimals
 //! (`0.25`). The written value is read back exactly, even by the default float parser of `serde_json`,
-//! because lengths are first truncated to what survives. That is whole microseconds, whole seconds from 2^30
-//! s (34 years) on, and 2^53 s (285 million years) for everything longer. See [`clip`].
+//! because lengths are first truncated to what survives: whole microseconds, whole seconds from 2^30 s (34
+//! years) on, and 2^53 s (285 million years) for everything longer. See [`clip`].
 //!
 //! # Examples
 //!
@@ -28,14 +28,14 @@ use std::time::Duration;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::ser::Serializer;
 
-/// From this many seconds on (34 years) a length is kept in whole seconds.
+/// From this many seconds on (34 years), a length is kept in whole seconds.
 pub const WHOLE_FROM_S: u64 = 1 << 30;
 
 /// The longest length, in seconds. Every whole number up to here is exact in a double.
 pub const MAX_S: u64 = 1 << 53;
 
-/// Truncates the length to what survives JSON: whole microseconds, whole seconds from [`WHOLE_FROM_S`] on, at
-/// most [`MAX_S`]. Rounds down.
+/// Truncates the length to what survives in JSON: whole microseconds, whole seconds from [`WHOLE_FROM_S`] on,
+/// and at most [`MAX_S`]. Rounds down.
 ///
 /// # Examples
 ///

@@ -17,12 +17,12 @@ use crate::store::contract::{Ahead, Forget, GrantBatch, LanesBehind, Mark, Surve
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
-/// The most tasks that one tick makes ready: on PostgreSQL other ticks wait meanwhile.
+/// The most tasks that one tick makes ready. On PostgreSQL, other ticks wait in the meantime.
 pub(super) const PROMOTE: usize = 10_000;
 
-/// The most ticks that one tick forgets.
+/// The most earlier ticks that one tick forgets.
 const FORGET: usize = 64;
-/// The most ticks remembered that no later tick replaced.
+/// The most remembered ticks that no later tick has replaced.
 const MOST: usize = 1_024;
 
 /// A request for admission.
@@ -31,22 +31,22 @@ const MOST: usize = 1_024;
 pub struct AdmitRequest {
     /// The holder of the granted leases.
     pub holder: Holder,
-    /// The name of this tick, unique among those of all holders. While the store remembers it, repeating the
-    /// name grants nothing more. It returns those leases of the first call that still hold.
+    /// The name of this tick, unique across all holders. While the store remembers the name, repeating it
+    /// grants nothing more, and returns the leases from the first call that are still valid.
     pub request: RequestId,
     /// The request of an earlier tick whose result the caller has received or does not need. If this tick
-    /// grants something, the store remembers it instead of that one, which can no longer be repeated. A
-    /// caller that names its last request here leaves one row in the store. Otherwise each tick that grants
-    /// something leaves a row for a while.
+    /// grants something, the store remembers it in place of the earlier one, which can then no longer be
+    /// repeated. A caller that always names its last request here keeps one row in the store. Otherwise every
+    /// tick that grants something leaves a row for a while.
     pub answered: Option<RequestId>,
-    /// The most tasks to admit: the free capacity of the executor. 0 admits none and reports why the others
+    /// The most tasks to admit: the free capacity of the executor. 0 admits nothing, and reports why tasks
     /// wait.
     pub budget: usize,
     /// How long the leases last.
     pub lease: Duration,
     /// What happens to tasks that do not fit.
     pub policy: Policy,
-    /// The queues that it admits from; `None` for all. See [`Self::serves`].
+    /// The queues to admit from, or `None` for all. See [`Self::serves`].
     pub serves: Option<BTreeSet<QueueName>>,
     /// How long the store remembers ticks. A tick that grants something makes the store forget up to 64 older
     /// ones. The store remembers at most 1,024 ticks that no later tick named in [`Self::answered`]. A
@@ -54,14 +54,14 @@ pub struct AdmitRequest {
     pub remember: Duration,
     /// Whether the granted tasks start at once. See [`Self::started`].
     pub started: bool,
-    /// How many lanes a tick names at most, and reads before it reads in pages.
+    /// The most lanes that a tick names, and that it reads before it starts to read in pages.
     pub(crate) named: usize,
-    /// How many marks it makes at most, and how many it removes because they have ended on their own.
+    /// The most marks that a tick makes, and the most expired marks that it removes.
     pub(crate) marks: usize,
 }
 
 impl AdmitRequest {
-    /// Creates a request for up to `budget` tasks for this holder, under leases of this length, by
+    /// Creates a request for up to `budget` tasks for this holder, with leases of this length and
     /// [`Policy::Backfill`]. Ticks are remembered for an hour.
     pub fn new(holder: Holder, request: RequestId, budget: usize, lease: Duration) -> Self {
         Self {
@@ -93,12 +93,12 @@ impl AdmitRequest {
         self
     }
 
-    /// Admits from these queues only. What tasks of other queues hold still counts. Under
-    /// [`Policy::Reserve`], the first tasks of queues that others serve also reserve the next slots of a full
-    /// pool, because slots belong to the pool.
+    /// Admits from these queues only. Slots and limits held by tasks of other queues still count. Under
+    /// [`Policy::Reserve`], the first tasks of queues that other holders serve also reserve the next slots of
+    /// a full pool, because slots belong to the pool.
     ///
-    /// Each holder announces what it serves, once per lease length. A queue that no holder has announced for
-    /// twice that length is not served: its tasks reserve nothing, and
+    /// Each holder announces once per lease length which queues it serves. A queue that no holder has
+    /// announced for twice that length is not served: its tasks reserve nothing, and
     /// [`queues`](crate::store::ReadTx::queues) and [`explain`](crate::store::ReadTx::explain) report it.
     #[must_use]
     pub fn serves(mut self, queues: impl IntoIterator<Item = QueueName>) -> Self {
@@ -106,12 +106,12 @@ impl AdmitRequest {
         self
     }
 
-    /// Returns what its holder announces about the queues that it serves.
+    /// Returns the holder's announcement of the queues that it serves.
     pub(super) fn serving(&self, now: Timestamp) -> Serving {
         Serving::new(self.holder.clone(), self.serves.clone(), now, self.lease)
     }
 
-    /// Refuses queues that it cannot serve.
+    /// Returns an error if the request cannot serve its queues.
     pub(super) fn check(&self) -> Result<(), Invalid> {
         match (&self.serves, &self.policy) {
             (Some(queues), _) if queues.is_empty() => Err(Invalid::NoQueues),
@@ -127,11 +127,11 @@ impl AdmitRequest {
         self
     }
 
-    /// Starts the granted tasks at the instant of the grant, as [`Tx::start`] would after the tick. They are
-    /// [`Running`](crate::TaskState::Running), and the host saves a transaction.
+    /// Starts the granted tasks at the instant of the grant, as [`Tx::start`] would after the tick. They
+    /// become [`Running`](crate::TaskState::Running), which saves the host a transaction.
     ///
-    /// A task that [records its attempts as runs](crate::NewTask::attempts_as_runs) is only granted, and
-    /// still has to be started. Its run may be locked by another transaction, and a tick waits for no row.
+    /// A task that [records its attempts as runs](crate::NewTask::attempts_as_runs) is only granted, and must
+    /// still be started. Another transaction may hold a lock on its run, and a tick never waits for a row.
     #[must_use]
     pub fn started(mut self) -> Self {
         self.started = true;
@@ -148,29 +148,31 @@ pub struct Admission {
     /// The ready tasks left waiting, by lane, with the reason. Empty in the result of a repeated request.
     ///
     /// A tick names at most 256 of the lanes that had ready tasks when it began: those whose needs the store
-    /// has known longest.
+    /// has known the longest.
     pub refusals: Vec<Refusal>,
-    /// True if more lanes had ready tasks when the tick began than it names. Tasks of those others may wait, too.
+    /// True if more lanes had ready tasks when the tick began than it names. Tasks in the other lanes may be
+    /// waiting too.
     pub more_lanes: bool,
     /// Workflows for which the tick found no definition. The host fails their scheduled tasks. Only
     /// [`crate::admission::AirflowWindow`] fills this in.
     pub missing: Vec<LimitKey>,
     /// The number of overdue tasks that the tick made ready, at most 10,000.
     pub promoted: usize,
-    /// The next instant at which a waiting task becomes due. It is the instant of the tick if more tasks were
-    /// overdue than it made ready, or if lanes that it did not read may have tasks that fit. If a task waits for the
-    /// rate of a limit, it is not after the next token. With budget 0 that holds for the named lanes, and for what an
-    /// earlier tick refused.
+    /// The next instant at which a waiting task becomes due. It is the instant of the tick if some overdue
+    /// tasks were not made ready, or if lanes that the tick did not read may have tasks that fit. If a task
+    /// waits for the rate of a limit, `next_due` is not later than the next token. With a budget of 0 this
+    /// holds only for the named lanes and for tasks that an earlier tick refused.
     pub next_due: Option<Timestamp>,
-    /// When the holder has to announce again which queues it serves.
+    /// When the holder must next announce which queues it serves.
     pub(crate) tells_at: Option<Timestamp>,
-    /// The pools that had no open slot, if nothing was granted. Tasks that become ready there wait for capacity.
+    /// The pools that had no open slot, if nothing was granted. A task that becomes ready in one of them
+    /// waits for capacity.
     pub(crate) full: Vec<PoolName>,
 }
 
 impl Admission {
-    /// Returns how many ready tasks were left waiting, by the name of the reason. Reasons without tasks are
-    /// left out. It counts the tasks of the lanes that are named, see [`Self::more_lanes`].
+    /// Returns the number of ready tasks left waiting, by the name of the reason. Reasons without tasks are
+    /// left out. Only tasks in named lanes are counted; see [`Self::more_lanes`].
     ///
     /// # Examples
     ///
@@ -200,14 +202,14 @@ impl Admission {
 }
 
 impl Tx<'_> {
-    /// Admits tasks: makes overdue tasks ready, plans over all ready tasks, and grants leases.
+    /// Admits tasks: makes overdue tasks ready, plans over all ready tasks and grants leases.
     ///
-    /// A call makes at most 10,000 overdue tasks ready, so no call takes long, however many become due at
-    /// once. The earliest due go first; tasks due at the same instant go in the order of admission. If more
-    /// are overdue, [`Admission::next_due`] is `now`. An overdue task that has not been made ready is not
-    /// part of the plan, even if its priority is higher.
+    /// A call makes at most 10,000 overdue tasks ready, so no call takes long, however many tasks become due
+    /// at once. Tasks that are due earlier go first; ties go in admission order. If more tasks are overdue,
+    /// [`Admission::next_due`] is `now`. An overdue task that has not been made ready is not part of the
+    /// plan, even if it has a higher priority.
     ///
-    /// A call makes this many store calls, however many pools, limits and tasks there are:
+    /// A call makes few store calls, however many pools, limits and tasks there are:
     ///
     /// * Usually three: [`survey`](crate::store::contract::TaskTx::survey),
     ///   [`candidates`](crate::store::contract::TaskTx::candidates) and
@@ -215,23 +217,23 @@ impl Tx<'_> {
     /// * One if nothing is ready or nothing fits.
     /// * Two if the request is repeated.
     /// * One more, once per lease length, to record which queues the holder serves.
-    /// * More calls of `candidates`, if all candidates of a lane were admitted and it has room for more. At
-    ///   first a lane's share of candidates is twice the budget divided by the number of lanes with ready
-    ///   tasks. It is at least 16, or fewer with more than 256 lanes. The share doubles each time, so `n`
-    ///   such lanes cost at most about log2(`n`) further calls.
+    /// * Further calls of `candidates`, if all candidates of a lane were admitted and it has room for more. A
+    ///   lane's first page has twice the budget divided by the number of lanes with ready tasks, and at least
+    ///   16 candidates (fewer if there are more than 256 lanes). The page size doubles each time, so `n` such
+    ///   lanes cost at most about log2(`n`) further calls.
     ///
-    /// **It is the last verb of its transaction that writes.** After it the transaction may admit again and
-    /// read. Every other verb returns [`Invalid::AfterAdmit`]: begin another transaction. So a tick never
-    /// waits for a row, and other ticks wait only for its commit.
+    /// **It is the last verb of its transaction that writes.** Afterwards the transaction may only read or
+    /// admit again. Any other verb returns [`Invalid::AfterAdmit`] and needs a new transaction. So a tick
+    /// never waits for a row, and other ticks wait only for its commit.
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::NoQueues`] for a request that serves no queue, and [`Invalid::WindowWith`] for Airflow's
-    /// window with named queues, families or rates. Returns [`Invalid::TickInHostTransaction`] in a PostgreSQL
-    /// transaction that the host owns. In these cases nothing was granted. Returns [`Invalid::RequestOfAnother`] if
-    /// another holder used the request's name and holds what it was granted. Returns
-    /// [`crate::error::StoreErrorKind::Conflict`] if the store changed between plan and grant: run the transaction
-    /// again. Returns other store errors unchanged.
+    /// Returns [`Invalid::NoQueues`] for a request that serves no queue, and [`Invalid::WindowWith`] for
+    /// Airflow's window with named queues or anything else that it does not support. Returns
+    /// [`Invalid::TickInHostTransaction`] in a PostgreSQL transaction that the host owns. In these cases
+    /// nothing was granted. Returns [`Invalid::RequestOfAnother`] if another holder used the request's name
+    /// and holds what it was granted. Returns [`crate::error::StoreErrorKind::Conflict`] if the store changed
+    /// between plan and grant: run the transaction again. Returns other store errors unchanged.
     ///
     /// # Examples
     ///
@@ -257,7 +259,7 @@ impl Tx<'_> {
         request.check()?;
         self.tick(|tx| {
             let mut query = looks_for(request).request(request.request.clone()).promote(now, PROMOTE);
-            // A window asks for more than it admits.
+            // A window considers more tasks than it admits.
             if query.pools == WhichPools::Named {
                 query = query.budget(request.budget);
             }
@@ -275,7 +277,7 @@ impl Tx<'_> {
                 return Ok(Admission { granted, next_due, tells_at, ..Admission::default() });
             }
             // Another transaction may be changing a planned task. The store leaves such tasks out of a second
-            // plan. It knows which they are by what the first plan read, so it is not asked for the lanes again.
+            // plan. It identifies them by what the first plan read, so the lanes are not read again.
             let first = survey.unread.is_some().then(|| survey.lanes.clone());
             for _ in 0..2 {
                 let mut planner = plan_over(now, request, &mut survey, &mut Ticking { tx, request })?;
@@ -287,7 +289,7 @@ impl Tx<'_> {
                 if let Some(granted) = granted {
                     let at_once = plan.is_cut.then_some(now);
                     let next_due = next_due.into_iter().chain(at_once);
-                    // A mark that has already ended is beyond what one tick removes.
+                    // `next_token` may be in the past: one tick removes only some of the expired marks.
                     let next_token = survey.next_token.map(|next| next.max(now));
                     let next_due = next_due.chain(plan.next_token).chain(next_token).min();
                     let (Plan { refusals, more_lanes, missing, .. }, promoted) = (plan, survey.promoted);
@@ -303,7 +305,8 @@ impl Tx<'_> {
                         full,
                     });
                 }
-                // The marks that rely on this plan are gone. The lanes that it read in pages are read again.
+                // The marks made for this plan are gone, so the lanes that it read in pages must be read
+                // again.
                 survey.lanes = first.clone().unwrap_or_else(|| planner.into_lanes());
             }
             Err(changed().into())
@@ -311,16 +314,16 @@ impl Tx<'_> {
     }
 }
 
-/// What a plan reads beyond its survey.
+/// The reads of a plan beyond its survey.
 pub(super) trait Reads {
     /// Returns the ready tasks of these pages.
     fn candidates(&mut self, pages: &[LanePage]) -> StoreResult<Vec<Candidate>>;
 
-    /// Records marks, and returns lanes that the survey left out.
+    /// Records marks and returns lanes that the survey left out.
     fn lanes(&mut self, of: &Behind, limit: usize, marks: &[Mark]) -> StoreResult<Survey>;
 }
 
-/// A tick that reads what it may change.
+/// The reads of a tick, in a transaction that may write.
 struct Ticking<'a, 't> {
     tx: &'a mut Tx<'t>,
     request: &'a AdmitRequest,
@@ -339,7 +342,7 @@ impl Reads for Ticking<'_, '_> {
     }
 }
 
-/// Returns what a tick plans with, before it makes any task ready.
+/// Returns the query for what a tick plans with, before it makes any task ready.
 pub(super) fn looks_for(request: &AdmitRequest) -> SurveyQuery {
     let query = SurveyQuery::new().pools(needed_pools(&request.policy));
     match request.policy {
@@ -349,7 +352,7 @@ pub(super) fn looks_for(request: &AdmitRequest) -> SurveyQuery {
     }
 }
 
-/// Plans over the candidates that `read` finds now. Takes the lanes out of the survey.
+/// Plans over the candidates that `reads` finds now. Moves the lanes out of the survey.
 pub(super) fn plan_over(
     now: Timestamp,
     request: &AdmitRequest,
@@ -381,7 +384,7 @@ pub(super) fn plan_over(
     }
 }
 
-/// Adds lanes that a survey left out, and what they name.
+/// Feeds the planner lanes that the survey left out, with the capacity that they name.
 fn feed_more(planner: &mut Planner, of: Behind, survey: &Survey, mut more: Survey, now: Timestamp) {
     let families = Families::new(&survey.families);
     more.limits.iter_mut().for_each(|limit| families.apply(limit));
@@ -391,7 +394,8 @@ fn feed_more(planner: &mut Planner, of: Behind, survey: &Survey, mut more: Surve
     feed(planner, &more, now);
 }
 
-/// Gives the keys of a survey the definitions of their families. Airflow's window knows neither these nor rates.
+/// Applies the definitions of families to the keys of a survey. Under Airflow's window, refuses what the
+/// window does not support.
 pub(crate) fn apply_families(survey: &mut Survey, policy: &Policy) -> Result<(), Invalid> {
     let families = Families::new(&survey.families);
     survey.limits.iter_mut().for_each(|limit| families.apply(limit));
@@ -414,13 +418,14 @@ pub(crate) fn apply_families(survey: &mut Survey, policy: &Policy) -> Result<(),
     Ok(())
 }
 
-/// Passes to a planner what is counted. The store's clock never steps back behind a token that was taken.
+/// Feeds the planner the counted capacity. The clock never goes back before the latest token taken.
 pub(crate) fn feed(planner: &mut Planner, survey: &Survey, now: Timestamp) {
     let clock = survey.clock.map_or(now, |last| last.max(now));
     planner.feed_capacity(&survey.pools, &survey.limits, &survey.rates, clock);
 }
 
-/// Returns the pools of a survey without an open slot. Other policies look at more than what fits.
+/// Returns the pools of a survey without an open slot. Returns none for policies other than backfill, which
+/// look at more than what fits.
 pub(super) fn full_pools(survey: &Survey, request: &AdmitRequest) -> Vec<PoolName> {
     if request.policy != Policy::Backfill {
         return Vec::new();
@@ -429,16 +434,17 @@ pub(super) fn full_pools(survey: &Survey, request: &AdmitRequest) -> Vec<PoolNam
     survey.pools.iter().filter(is_full).map(|pool| pool.spec.name.clone()).collect()
 }
 
-/// How long announcements are kept after they stopped counting, because the holders' clocks differ.
+/// How long announcements are kept after they expire, to allow for clock skew between holders.
 const KEPT: Duration = Duration::from_secs(600);
 
-/// Returns when the holder has to announce again what it serves; `None` if it has to now.
+/// Returns when the holder must next announce what it serves, or `None` if it must do so now.
 pub(super) fn tells_at(new: &Serving, told: &[Serving]) -> Option<Timestamp> {
     let known = told.iter().find(|serving| serving.is_replaced_by(new));
     known.filter(|known| !known.is_outdated_by(new)).map(Serving::due)
 }
 
-/// Records which queues a tick serves, if that is unknown or a lease old. Returns when to announce again.
+/// Records which queues a tick serves, unless a record less than a lease old exists. Returns when to announce
+/// again.
 fn tell(tx: &mut Tx<'_>, new: &Serving, told: &[Serving]) -> Result<Timestamp> {
     if let Some(at) = tells_at(new, told) {
         return Ok(at);
@@ -451,7 +457,7 @@ fn changed() -> StoreError {
     StoreError::conflict("another writer changed tasks, pools or limits during this tick")
 }
 
-/// Returns the pools that a plan by this policy asks for.
+/// Returns which pools a plan by this policy needs.
 pub(super) fn needed_pools(policy: &Policy) -> WhichPools {
     match policy {
         Policy::AirflowWindow(_) => WhichPools::All,
@@ -459,7 +465,7 @@ pub(super) fn needed_pools(policy: &Policy) -> WhichPools {
     }
 }
 
-/// Returns what is left of the leases that a tick of the same name granted.
+/// Returns the tasks whose leases from an earlier tick of the same name are still held.
 fn granted_before(tx: &mut Tx<'_>, request: &AdmitRequest, leases: &[LeaseRef]) -> Result<Vec<TaskRecord>> {
     let tasks = tasks_under(tx, leases)?.into_iter().flatten();
     let granted: Vec<TaskRecord> = tasks.filter(|task| task.state.is_leased()).collect();
@@ -471,8 +477,8 @@ fn granted_before(tx: &mut Tx<'_>, request: &AdmitRequest, leases: &[LeaseRef]) 
     Ok(granted)
 }
 
-/// Returns how a store may grant along with its survey. Only where the request is plain, and the caller names
-/// its last tick.
+/// Returns how the store may grant as part of the survey. Returns `None` unless the request is plain and
+/// names the caller's last tick.
 fn ahead(now: Timestamp, request: &AdmitRequest) -> Option<Ahead> {
     let is_plain = request.policy == Policy::Backfill && request.serves.is_none() && request.budget > 0;
     let replaces = request.answered.clone().filter(|_| is_plain)?;
@@ -480,7 +486,7 @@ fn ahead(now: Timestamp, request: &AdmitRequest) -> Option<Ahead> {
     Some(Ahead { holder, lease, replaces, forget: Forget::before(now - request.remember, FORGET), started })
 }
 
-/// Returns what was granted ahead. It is what counts; the plan only explains why the others wait.
+/// Returns what was granted ahead, which is decisive. The plan only explains why the other tasks wait.
 fn as_planned(granted: Vec<TaskRecord>, plan: &Plan) -> Vec<TaskRecord> {
     let ids = |tasks: &[TaskRecord]| tasks.iter().map(|task| task.id).collect::<Vec<_>>();
     let planned = || plan.admit.iter().map(|candidate| candidate.order.id).collect::<Vec<_>>();
@@ -488,7 +494,7 @@ fn as_planned(granted: Vec<TaskRecord>, plan: &Plan) -> Vec<TaskRecord> {
     granted
 }
 
-/// Grants all of a plan. Returns `None` if nothing was granted, because one of its tasks is no longer ready.
+/// Grants the whole plan. Returns `None` if nothing was granted because one of its tasks is no longer ready.
 fn commit(
     tx: &mut Tx<'_>,
     now: Timestamp,
@@ -507,7 +513,8 @@ fn commit(
         GrantBatch::new(&ids, &request.holder, now, now + request.lease).request(&request.request);
     match &request.answered {
         Some(answered) => batch = batch.replaces(answered),
-        // Counting costs as much as there are ticks, so only a tick that adds one counts.
+        // The cost of counting grows with the number of remembered ticks, so only a tick that adds one
+        // counts.
         None => forget = forget.most(MOST),
     }
     batch = batch.forget(forget).rates(&plan.rates).shares(&plan.shares).whole();

@@ -107,27 +107,27 @@ impl Finish {
 pub enum Finished {
     /// It ended.
     Ended(TaskState),
-    /// It will be tried again, not before this instant.
+    /// It will be retried, but not before this instant.
     RetryAt(Timestamp),
     /// It is ready again.
     Ready,
-    /// The same finish took effect under this lease before, so this call changed nothing. The task is in this
-    /// state: the one that the first call moved it to, or `Scheduled` since its retry became due.
+    /// The same finish already took effect under this lease, so this call changed nothing. The task is in
+    /// this state: the one that the first call moved it to, or `Scheduled` if its retry has become due since.
     ///
-    /// A second call after a commit of unknown outcome returns this. What the host wrote beside the first
+    /// A second call after a commit of unknown outcome returns this. Whatever the host wrote beside the first
     /// call was committed with it.
     Already(TaskState),
-    /// The lease is not the task's latest, or something else ended it: upkeep, a mark, a registration as
-    /// a sensor, or a different finish. Nothing was changed. Another holder may be working on the task.
+    /// The lease is not the task's latest, or something else ended it: upkeep, a mark, a registration as a
+    /// sensor or a different finish. Nothing was changed. Another holder may be working on the task.
     Stale,
 }
 
 impl Tx<'_> {
-    /// Starts admitted tasks: the holder begins the work. Returns `false` for a lease that is stale.
+    /// Starts admitted tasks: their holder begins the work. Returns `false` for a stale lease.
     ///
-    /// The call may be repeated, for example after a commit of unknown outcome. A task that was started under
-    /// this lease before, and still runs under it, returns `true` and keeps the instant of its first start.
-    /// Rows that the host writes beside a start in its own transaction must tolerate being written again.
+    /// The call may be repeated, for example after a commit of unknown outcome. It returns `true` for a task
+    /// that already runs under this lease, and keeps the instant of its first start. If the host writes its
+    /// own rows in the same transaction, writing them twice must be harmless.
     ///
     /// # Errors
     ///
@@ -147,7 +147,7 @@ impl Tx<'_> {
                     None => refused.push(lease),
                 }
             }
-            // Repeated: an earlier call already started a task that runs under its lease.
+            // A repeated call: the task already runs under this lease.
             for (lease, task) in refused.iter().zip(tasks_under(tx, &refused)?) {
                 if task.is_some_and(|task| task.state == TaskState::Running) {
                     runs_now.insert(*lease);
@@ -160,8 +160,8 @@ impl Tx<'_> {
     }
 }
 
-/// Returns the task of each lease, or `None` if a later grant has fenced the lease off. Reads nothing if there
-/// are no leases.
+/// Returns the task of each lease, or `None` if a later grant has fenced it off. Reads nothing if there are
+/// no leases.
 pub(super) fn tasks_under(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<Vec<Option<TaskRecord>>> {
     let ids: Vec<TaskId> = leases.iter().map(|lease| lease.id).collect();
     let tasks = if ids.is_empty() { Vec::new() } else { tx.raw().tasks_by_id(&ids)? };
@@ -171,7 +171,7 @@ pub(super) fn tasks_under(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<Vec<Op
     Ok(tasks.into_iter().zip(leases).map(current).collect())
 }
 
-/// Holds the task of each lease until the transaction ends. Returns [`Held::Unknown`] if a later grant has
+/// Locks the task of each lease until the transaction ends. Returns [`Held::Unknown`] if a later grant has
 /// fenced the lease off.
 pub(super) fn hold_under(tx: &mut Tx<'_>, leases: &[LeaseRef], wait: Wait) -> Result<Vec<Held>> {
     let ids: Vec<TaskId> = leases.iter().map(|lease| lease.id).collect();
@@ -190,7 +190,7 @@ fn held(held: Held) -> Option<TaskRecord> {
     }
 }
 
-/// Records the attempts that just started under these leases as runs.
+/// Records a run for each attempt that has just started under these leases.
 fn record_runs(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
     let mut runs = Vec::with_capacity(leases.len());
     for task in tasks_under(tx, leases)?.into_iter().flatten() {
@@ -207,13 +207,13 @@ fn record_runs(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
 
 impl Tx<'_> {
     /// Renews leases until `now + lease`: the holder's heartbeat. Stop the work of a lease that is
-    /// [`Renewal::Lost`]. Continue the work of a lease that is [`Renewal::Busy`], and renew it again soon. If a lease
-    /// is [`Renewal::Cancelled`], end its task in any way before the deadline.
+    /// [`Renewal::Lost`]. Continue the work of a lease that is [`Renewal::Busy`], and renew it again soon. If
+    /// a lease is [`Renewal::Cancelled`], end its task in any way before the deadline.
     ///
-    /// A lease that expired but was not reaped yet is renewed, because the task was not granted to another
-    /// holder. An expiry never moves back: a renewal to an earlier instant succeeds and changes nothing.
+    /// A lease that has expired but was not reaped is renewed, because no other holder has been granted the
+    /// task. An expiry never moves back: a renewal to an earlier instant succeeds and changes nothing.
     ///
-    /// A [`Keeper`](crate::service::Keeper) calls this in time, repeats it after a failure, and notifies the
+    /// A [`Keeper`](crate::service::Keeper) calls this in time, retries after a failure, and notifies the
     /// holders of cancelled and lost leases.
     ///
     /// # Errors
@@ -228,13 +228,15 @@ impl Tx<'_> {
         self.renew_leases(leases, now.into() + lease)
     }
 
-    /// Stores what holders say about their work in [`Lease::note`](crate::lease::Lease) of the task's record.
-    /// A note replaces the previous one, disappears with its lease, and has no effect. Each has at most
-    /// [`MAX_NOTE_BYTES`] bytes. If a call names a lease twice, the last note counts.
+    /// Stores holders' notes about their work in [`Lease::note`](crate::lease::Lease) of the task's record. A
+    /// note replaces the previous one and disappears with its lease. Nothing else depends on it. Each has at
+    /// most [`MAX_NOTE_BYTES`] bytes. If a call names a lease twice, the last note counts.
     ///
-    /// Returns `false` if the lease was lost, or if another transaction holds it right now. The call never waits.
+    /// Returns `false` if the lease was lost, or if another transaction holds it right now. The call never
+    /// waits.
     ///
-    /// The handlers of a worker call [`Attempt::note`](crate::service::Attempt::note), which is written with the next renewal.
+    /// The handler of a worker calls [`Attempt::note`](crate::service::Attempt::note) instead, which stores
+    /// the note with the next renewal.
     ///
     /// # Errors
     ///
@@ -274,18 +276,19 @@ impl Tx<'_> {
         Ok(notes.iter().map(|(lease, _)| noted.contains(lease)).collect())
     }
 
-    /// Ends attempts: ends their leases, frees slots and limits, and retries failed tasks by their policies.
+    /// Ends attempts: ends their leases, frees slots and limits, and retries failed tasks as their policies
+    /// say.
     ///
-    /// A [cancelled](Self::cancel) task that fails or is given back ends as [`TaskState::Cancelled`]. A success and a
-    /// skip are stored as such, because the work was done.
+    /// A [cancelled](Self::cancel) task that fails or is given back ends as [`TaskState::Cancelled`]. A
+    /// success or a skip is stored as such, because nothing is left to do.
     ///
-    /// A task that was admitted but never started may be finished too. Hosts that do not use `Running` need not call
-    /// [`start`](crate::store::Tx::start); such an attempt is not in the index of runs.
+    /// A task that was admitted but never started can be finished too. Hosts that do not use `Running` need
+    /// not call [`start`](crate::store::Tx::start). Such an attempt is not in the run index.
     ///
     /// The call may be repeated, for example after a commit of unknown outcome. It returns
-    /// [`Finished::Already`] if the same finish took effect under the lease before: success with the same
+    /// [`Finished::Already`] if the same finish already took effect under the lease: a success with the same
     /// value, a failure, a skip, or given back. Messages are not compared. It returns [`Finished::Stale`] if
-    /// anything else ended the lease or has moved the task since; then this finish is not stored. If one call
+    /// anything else ended the lease or has moved the task since. This finish is then not stored. If one call
     /// names a lease twice, the first finish counts and the second is treated as a repetition.
     ///
     /// # Errors
@@ -323,14 +326,14 @@ impl Tx<'_> {
             for finish in finishes {
                 check(&finish.outcome)?;
             }
-            // If there are several finishes for one lease, the first counts.
+            // Of several finishes for one lease, the first counts.
             let mut first: HashMap<LeaseRef, usize> = HashMap::with_capacity(finishes.len());
             let is_first = |(at, finish): (usize, &Finish)| *first.entry(finish.lease).or_insert(at) == at;
             let is_first: Vec<bool> = finishes.iter().enumerate().map(is_first).collect();
             let mut open: Vec<usize> = (0..finishes.len()).filter(|at| is_first[*at]).collect();
 
             let mut ends: HashMap<LeaseRef, End> = HashMap::with_capacity(finishes.len());
-            // Only for all of them together: in two parts the rows would not be locked in their order.
+            // Only if all of them are plain: two calls would not lock the rows in their order.
             let end = |at: &usize| plain_end(&finishes[*at], now);
             let plain = open.iter().map(end).collect::<Option<Vec<Move>>>();
             let is_plain = plain.is_some();
@@ -349,8 +352,9 @@ impl Tx<'_> {
             leave::settle(open, |open| {
                 let leases: Vec<LeaseRef> = open.iter().map(|at| finishes[*at].lease).collect();
                 let (mut leaving, mut places) = (Vec::new(), Vec::new());
-                // A task that was only read may be started meanwhile. Its move would then miss, and be repeated while
-                // the call holds the others. But a call must not wait after it has made ends.
+                // Lock the tasks unless the call has already ended some. A task that is only read may be
+                // started meanwhile: its move would miss, and be repeated while the call holds the others.
+                // But a call that has ended tasks must not wait for locks.
                 let tasks = match is_plain {
                     true => tasks_under(tx, &leases)?,
                     false => hold_under(tx, &leases, Wait::ForOthers)?.into_iter().map(held).collect(),
@@ -393,17 +397,17 @@ impl Tx<'_> {
 
 /// How a lease ended.
 enum End {
-    /// By this move, for the first finish of the call that names it.
+    /// By this move, decided for the first finish of the call that names the lease.
     Now(Box<Move>),
-    /// Before the call; the task as it is since.
+    /// Before the call. This is the task as it is now.
     Before(Box<TaskRecord>),
 }
 
-/// Returns true if a finish that moved its task to `finished` and stored `value` is the same as this outcome.
+/// Returns true if this outcome repeats the finish that moved its task to `finished` and stored `value`.
 fn repeats(outcome: &Outcome, finished: Option<TaskState>, value: &Option<String>) -> bool {
     match (outcome, finished) {
         (Outcome::Success { value: said }, Some(TaskState::Success)) => said == value,
-        // If the task was cancelled meanwhile, both end it alike.
+        // A cancelled task ends as `Cancelled` after a failure, and also when it is given back.
         (Outcome::Failed { .. }, Some(TaskState::Failed | TaskState::UpForRetry | TaskState::Cancelled))
         | (Outcome::Skipped { .. }, Some(TaskState::Skipped))
         | (Outcome::GivenBack, Some(TaskState::Scheduled | TaskState::Cancelled)) => true,
@@ -423,7 +427,7 @@ fn check(outcome: &Outcome) -> Result<(), Invalid> {
     }
 }
 
-/// Returns the end if the outcome needs no look at the task.
+/// Returns the move for an outcome that can be decided without reading the task.
 fn plain_end(finish: &Finish, now: Timestamp) -> Option<Move> {
     let end =
         |to| Move { ended_at: Some(now), finished: true, ..Move::new(finish.lease, TaskState::Running, to) };

@@ -1,4 +1,4 @@
-//! Cancelling tasks: waiting ones at once, those with a holder within a grace.
+//! Cancelling tasks: waiting ones at once, those with a holder within a grace period.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::store::contract::{Held, Move, Wait};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-/// What [`cancel`](crate::store::Tx::cancel) did about one task.
+/// The result of [`cancel`](crate::store::Tx::cancel) for one task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -32,7 +32,7 @@ pub enum Cancellation {
     Unknown,
 }
 
-/// What to do about one task.
+/// What to do with one task.
 enum Step {
     End(TaskState, Move),
     Ask,
@@ -43,20 +43,22 @@ impl Tx<'_> {
     /// Cancels tasks: ends those that wait, and asks the holders of the others to stop within `grace`.
     ///
     /// A task that waits for slots, for an instant or as a sensor becomes [`TaskState::Cancelled`] at once,
-    /// with this message for people. A task with a lease keeps the lease and its slots until its holder ends the task
-    /// or `now + grace` has come. The holder learns of the cancel from its next renewal
-    /// ([`Renewal::Cancelled`](crate::lease::Renewal::Cancelled)); a handler of a [`Worker`](crate::service::Worker)
-    /// learns of it from its [`Attempt`](crate::service::Attempt). A keeper renews at once if it is woken for the
-    /// cancel ([`LoopHandle::wake_for_cancel`](crate::service::LoopHandle::wake_for_cancel)), and otherwise after a
-    /// third of a lease: choose a longer grace. With a grace of zero, such a task also ends at once, and its holder
-    /// finds the lease stale.
+    /// with this message for people. A task with a lease keeps the lease and its slots until its holder ends
+    /// the task, at most until `now + grace`. The holder learns of the cancellation from its next renewal
+    /// ([`Renewal::Cancelled`](crate::lease::Renewal::Cancelled)). A handler of a
+    /// [`Worker`](crate::service::Worker) learns of it from its [`Attempt`](crate::service::Attempt). A
+    /// keeper that is woken for the cancellation
+    /// ([`LoopHandle::wake_for_cancel`](crate::service::LoopHandle::wake_for_cancel)) renews at once.
+    /// Otherwise it renews after a third of a lease, so choose a longer grace. With a grace of zero, such a
+    /// task also ends at once, and its holder finds the lease stale.
     ///
-    /// A cancelled task is never retried, queued again or granted. If its holder reports a failure or gives it back, it
-    /// becomes `Cancelled`. If its holder reports a success or a skip, that is its end. If the lease expires, at the
-    /// deadline or before, the task also becomes `Cancelled`. [`clear`](Self::clear) runs it again.
+    /// A cancelled task is never retried, queued again or granted. If its holder reports a failure or gives
+    /// it back, it becomes `Cancelled`. If its holder reports a success or a skip, it ends in that state. If
+    /// the lease expires, at the deadline or before, the task also becomes `Cancelled`.
+    /// [`clear`](Self::clear) runs it again.
     ///
-    /// The call may be repeated. The earliest deadline counts, with its message. A key named twice is
-    /// cancelled once, and has the same result both times.
+    /// The call may be repeated. The earliest deadline counts, with its message. A key that is named twice is
+    /// cancelled once, and gets the same result both times.
     ///
     /// # Errors
     ///
@@ -107,7 +109,7 @@ impl Tx<'_> {
             let mut first: HashMap<TaskId, usize> = HashMap::new();
             for (at, task) in tx.raw().tasks(keys)?.into_iter().enumerate() {
                 let Some(task) = task else { continue };
-                // Not locked first: an end stays an end, unless a `clear` follows.
+                // No lock is needed for an ended task: it stays ended unless it is cleared.
                 match task.state.is_end() {
                     true => answers[at] = Cancellation::AlreadyEnded(task.state),
                     false => {
@@ -133,7 +135,7 @@ impl Tx<'_> {
     }
 }
 
-/// Cancels tasks that this transaction holds. Returns the indices of those that changed nevertheless.
+/// Cancels tasks that this transaction has locked. Returns the indices of those that changed anyway.
 fn cancel_held(
     tx: &mut Tx<'_>,
     now: Timestamp,
@@ -197,7 +199,7 @@ fn decide(task: &TaskRecord, now: Timestamp, deadline: Timestamp, message: &str)
             to.message = kept.or_else(|| Some(message.to_owned()));
             Step::End(task.state, to)
         }
-        // Writing it again would produce the same row.
+        // Writing it again would not change the row.
         Some(before) if before == first => Step::Nothing(Cancellation::AskedUntil(before)),
         _ => Step::Ask,
     }

@@ -1,4 +1,4 @@
-//! Changing and deleting tasks, and holding those that a query finds.
+//! Changing and deleting tasks, and locking those that a query finds.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,16 +15,16 @@ use crate::store::contract::{Held, Wait};
 use crate::task::{NewTask, TaskPage, TaskQuery, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-/// What [`change`](crate::store::Tx::change) or [`delete`](crate::store::Tx::delete) did about one task.
+/// The result of [`change`](crate::store::Tx::change) or [`delete`](crate::store::Tx::delete) for one task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Changed {
-    /// It is changed, or deleted.
+    /// It was changed or deleted.
     Done,
     /// It is in this state, so the call left it unchanged.
     NotWaiting(TaskState),
-    /// Its sensor ended a moment ago, and pokers cannot know that yet. It was not deleted: try again later.
+    /// Its sensor ended a moment ago, and pokers may not know that yet. It was not deleted: try again later.
     Busy,
     /// There is no such task.
     Unknown,
@@ -34,30 +34,31 @@ pub enum Changed {
 type Answers = Vec<Option<Changed>>;
 
 impl Tx<'_> {
-    /// Changes what waiting tasks ask for. `edit` gets each task as it would be enqueued now, and changes any of its
-    /// fields: priority, queue, pools, limit keys, the instant before which it does not start, date, policies, payload.
+    /// Changes waiting tasks. `edit` receives each task as it would be enqueued now, and may change any field
+    /// except the key: priority, queue, pools, limit keys, the earliest start, date, policies, payload.
     ///
-    /// A task waits in state `Scheduled` or `UpForRetry`. A task in any other state is left unchanged, and the result
-    /// names the state: a task that was granted first, for example, is [`Changed::NotWaiting`] with `Queued`. Whichever
-    /// of a grant and a change comes first, the other one sees it. Sensors are not changed, nor are tasks that continue
-    /// in slots that they kept: [`cancel`](Self::cancel) such a task, and enqueue another.
+    /// A task waits in state `Scheduled` or `UpForRetry`. A task in any other state is left unchanged, and
+    /// the result contains the state. For example, a task that was granted first returns
+    /// [`Changed::NotWaiting`] with `Queued`. A grant and a change of the same task see each other, whichever
+    /// comes first. Sensors are not changed, nor are tasks that continue in slots that they kept.
+    /// [`cancel`](Self::cancel) such a task and enqueue another.
     ///
-    /// [`NewTask::not_before`] is the task's due instant. `None`, or an instant that has passed, makes the task ready,
-    /// even if it waits to be tried again. Attempts, lost leases and messages stay. Use
+    /// [`NewTask::not_before`] is the task's due instant. `None`, or an instant in the past, makes the task
+    /// ready, even if it waits for a retry. Attempts, lost leases and messages are kept. Use
     /// [`change_ageing`](Self::change_ageing) for a task whose priority grows while it waits.
     ///
-    /// In a loop over pages, an edit that depends on the old value (a priority that falls by 10, one hour
-    /// from now) can move a task past the cursor. The loop then finds it again. Set a value that is fixed
-    /// before the loop, or name a namespace in the query: that list is in the order of keys, which no edit
-    /// changes. Such an edit is also applied twice if it is repeated after a commit of unknown outcome.
+    /// In a loop over pages, an edit relative to the old value or to now (lower the priority by 10, start an
+    /// hour from now) can move a task past the cursor, and the loop finds it again. Set a value that was
+    /// fixed before the loop, or name a namespace in the query: such a list is in key order, which no edit
+    /// changes. A relative edit is also applied twice if it is repeated after a commit of unknown outcome.
     ///
-    /// `edit` may be called more than once for a task; its side effects are the host's concern. A key named
-    /// twice is changed once, and has the same result both times.
+    /// `edit` may be called more than once for a task, so it should have no side effects. A key that is named
+    /// twice is changed once, and gets the same result both times.
     ///
     /// # Errors
     ///
     /// Returns [`Invalid::KeyChanged`](crate::error::Invalid::KeyChanged) for an edit of the key. Returns the
-    /// errors of [`enqueue`](Self::enqueue) for a task that asks for something no store can give. Returns
+    /// errors of [`enqueue`](Self::enqueue) for a task that requests something no store can provide. Returns
     /// [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
@@ -97,9 +98,9 @@ impl Tx<'_> {
         self.change_ageing(now, Ageing::default(), keys, edit)
     }
 
-    /// Works like [`change`](Self::change), for tasks that were enqueued by
-    /// [`enqueue_ageing`](Self::enqueue_ageing) with this policy: a priority that changes is a head start under
-    /// that policy, and the wait until now still counts.
+    /// Works like [`change`](Self::change), for tasks enqueued by [`enqueue_ageing`](Self::enqueue_ageing)
+    /// with this policy. A new priority is a head start under that policy, and the time waited so far still
+    /// counts.
     ///
     /// # Errors
     ///
@@ -125,7 +126,7 @@ impl Tx<'_> {
                 if asked.is_empty() { Vec::new() } else { tx.change_tasks(&asked)? }.into_iter();
             let answer = |(task, change): (&TaskRecord, Option<Change>)| match change {
                 _ if !waits(task) => Some(Changed::NotWaiting(task.state)),
-                // It is already as requested.
+                // The task is already as requested.
                 None => Some(Changed::Done),
                 Some(_) => changed.next().filter(|changed| *changed).map(|_| Changed::Done),
             };
@@ -133,12 +134,13 @@ impl Tx<'_> {
         })
     }
 
-    /// Deletes tasks that wait or have ended, with all their rows. Tasks with a lease, sensors, and tasks that continue
-    /// in slots that they kept are left unchanged, and the result names their state: [`cancel`](Self::cancel) them
-    /// first.
+    /// Deletes tasks that wait or have ended, with all their rows. Tasks with a lease, sensors, and tasks
+    /// that continue in slots that they kept are left unchanged, and the result contains their state.
+    /// [`cancel`](Self::cancel) them first.
     ///
-    /// A task whose sensor ended a moment ago may stay ([`Changed::Busy`]) until pokers can know of it. The key of a
-    /// deleted task can be enqueued again, which creates another task. Runs that record its attempts stay.
+    /// A task whose sensor ended a moment ago may stay ([`Changed::Busy`]) until pokers have had time to see
+    /// that. The key of a deleted task can be enqueued again, which creates another task. Runs that record
+    /// its attempts stay.
     ///
     /// # Errors
     ///
@@ -175,19 +177,20 @@ impl Tx<'_> {
             let mut gone = if asked.is_empty() { Vec::new() } else { tx.delete_tasks(&asked)? }.into_iter();
             let mut answer = |task: &TaskRecord| match may_go(task) {
                 false => Changed::NotWaiting(task.state),
-                // It is locked, so nothing else prevents its deletion.
+                // The task is locked, so nothing but a recent sensor prevents its deletion.
                 true => gone.next().filter(|gone| *gone).map_or(Changed::Busy, |_| Changed::Done),
             };
             Ok(held.iter().map(|task| Some(answer(task))).collect())
         })
     }
 
-    /// Returns one page of the tasks that the query asks for, as [`list_tasks`](crate::store::ReadTx::list_tasks) does,
-    /// and locks them: until the transaction ends, no other transaction changes them. So a verb that receives their
-    /// [keys](TaskPage::keys) finds each task still matching the query.
+    /// Returns one page of the tasks that match the query, like
+    /// [`list_tasks`](crate::store::ReadTx::list_tasks), and locks them: until the transaction ends, no other
+    /// transaction changes them. So a verb called with their [keys](TaskPage::keys) finds each task still
+    /// matching the query.
     ///
-    /// Use it to change, cancel, clear, mark or delete tasks in bulk: one page per transaction. The call waits for
-    /// tasks that another transaction holds, and leaves out those that are then no longer in the list.
+    /// Use it to change, cancel, clear, mark or delete tasks in bulk, one page per transaction. The call
+    /// waits for tasks that another transaction holds, and leaves out those that no longer match afterwards.
     ///
     /// # Errors
     ///
@@ -205,8 +208,8 @@ impl Tx<'_> {
         Ok(page)
     }
 
-    /// Does `work` on the tasks with these keys, each once and locked, and returns a result for each key. If
-    /// `work` returns `None` for a task, because it changed anyway, it gets that task again.
+    /// Locks the tasks with these keys, calls `work` once for each, and returns a result for each key. If
+    /// `work` returns `None` for a task, because it changed anyway, `work` is called again for that task.
     fn on_waiting(
         &mut self,
         keys: &[TaskKey],

@@ -13,15 +13,15 @@ use crate::store::contract::{Held, Move, Wait};
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-/// What happened to a task that was to run again.
+/// The result of [`clear`](crate::store::Tx::clear) for one task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Cleared {
     /// It is ready again.
     Ready,
-    /// It has not ended and is in this state. Nothing was changed. [`mark`](crate::store::Tx::mark) it first
-    /// to take it from its holder.
+    /// It has not ended and is in this state. Nothing was changed. To take it from its holder,
+    /// [`mark`](crate::store::Tx::mark) it first.
     NotEnded(TaskState),
     /// There is no such task.
     Unknown,
@@ -30,9 +30,9 @@ pub enum Cleared {
 impl Tx<'_> {
     /// Makes ended tasks ready again (Airflow: *clear*).
     ///
-    /// The attempt number continues, but the retry policy starts over. The lost leases that
-    /// [`LeaseLoss`](crate::task::LeaseLoss) forgives are counted from 0 again. The policy's time budget
-    /// still counts from the first start. Tasks that depend on a cleared one are left unchanged.
+    /// The attempt number continues, but the retry policy starts over. So does the count of lost leases that
+    /// [`LeaseLoss`](crate::task::LeaseLoss) forgives. The policy's time budget still counts from the first
+    /// start. Tasks that depend on a cleared one are left unchanged.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Tx<'_> {
         self.whole(|tx| {
             let tasks = tx.raw().tasks(keys)?;
             let mut answers = Vec::with_capacity(keys.len());
-            // A key that is named twice is cleared once, which is what both ask for.
+            // A key that is named twice is cleared once, and gets the same result both times.
             let (mut ids, mut first) = (Vec::new(), HashMap::new());
             for (at, task) in tasks.into_iter().enumerate() {
                 answers.push(match task {

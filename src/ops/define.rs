@@ -9,21 +9,23 @@ use crate::id::{LimitKey, PoolName};
 use crate::store::contract::StoreTx;
 use crate::store::{ReadTx, Tx};
 
-/// The most families of a store, because each tick reads all of them.
+/// The most families in a store. Each tick reads all of them.
 const MAX_FAMILIES: usize = 1_000;
 
 impl Tx<'_> {
-    /// Defines pools, queues, limits and families. `if_exists` says what happens to those that exist. Returns one value
-    /// for each. If one call names the same subject twice, the second definition finds what the first did.
+    /// Defines pools, queues, limits and families. `if_exists` says what happens to those that already exist.
+    /// Returns one value for each. If one call names a subject twice, the second definition sees the first.
     ///
-    /// Sizes, maxima and rates apply from the next tick on, to all tasks. Tasks keep what they hold, so a pool or a
-    /// maximum may be below what is in use. Caps apply to enqueues from the commit on. Nothing is paused or resumed, so
-    /// a program may define everything at each start. A call that changes nothing does not wait.
+    /// Sizes, maxima and rates apply to all tasks from the next tick on. Tasks keep what they hold, so a pool
+    /// or a maximum may be smaller than what is in use. Caps apply to enqueues after the commit. Nothing is
+    /// paused or resumed, so a program may define everything each time it starts. A call that changes nothing
+    /// does not wait.
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid`] for a definition that is out of range, and [`Invalid::TooMany`] for more than 1,000
-    /// families in the store. Then nothing was defined. Returns [`crate::Error::Store`] if the store fails.
+    /// Returns [`Invalid`] for a definition that is out of range, and [`Invalid::TooMany`] for more than
+    /// 1,000 families in the store. In both cases nothing was defined. Returns [`crate::Error::Store`] if the
+    /// store fails.
     ///
     /// # Examples
     ///
@@ -57,7 +59,7 @@ impl Tx<'_> {
         self.whole(|tx| {
             let raw = tx.decides()?;
             raw.lock_definitions()?;
-            // Another may have defined some of them since.
+            // Another transaction may have defined some of them before the lock was taken.
             let Decided { answers, writes, families } = decide(raw, &definitions, if_exists)?;
             if families > MAX_FAMILIES {
                 return Err(Invalid::TooMany { what: "families", count: families, cap: MAX_FAMILIES }.into());
@@ -87,8 +89,9 @@ impl Tx<'_> {
         })
     }
 
-    /// Removes definitions. A pool is not removed while tasks hold its slots, nor is the default pool. Tasks that
-    /// carry a key are still counted, so a limit that is defined again includes them. A pause stays.
+    /// Removes definitions. The default pool is never removed, and no pool is removed while tasks hold its
+    /// slots. Tasks that carry a key are still counted, so a limit that is defined again includes them. A
+    /// pause stays.
     ///
     /// # Errors
     ///
@@ -140,12 +143,12 @@ impl Tx<'_> {
         })
     }
 
-    /// Pauses subjects. Once the transaction has committed, none of their tasks is granted until they are
-    /// resumed. Returns which of them were not paused before.
+    /// Pauses subjects. After the commit, no task of theirs is granted until they are resumed. Returns `true`
+    /// for each subject that was not paused before.
     ///
-    /// Anything with a name can be paused, defined or not. Sizes stay as they are, and work that holds a
-    /// lease continues. [`drain`](ReadTx::drain) shows when it has ended. Each tick reads every pause, so
-    /// pause a family rather than its thousand keys, and resume subjects that are no longer used.
+    /// Any subject can be paused, defined or not. Sizes do not change, and work that holds a lease continues.
+    /// [`drain`](ReadTx::drain) shows when it has ended. Each tick reads every pause, so pause a family
+    /// instead of its thousand keys, and resume subjects that are no longer used.
     ///
     /// # Errors
     ///
@@ -166,13 +169,14 @@ impl Tx<'_> {
     /// ```
     pub fn pause(&mut self, subjects: &[Subject]) -> Result<Vec<bool>> {
         let paused = self.decides()?.put_paused(subjects, true)?;
-        // Tasks that waited behind its reservation, or outside a window that it filled, may fit now.
+        // A pause can make room for tasks behind a reservation of the subject, or outside a window that it
+        // filled.
         self.capacity_changed();
         Ok(paused)
     }
 
-    /// Resumes subjects that were paused. Returns which of them were. A subject that is also paused under another name,
-    /// for example a key whose family is paused, stays paused.
+    /// Resumes subjects. Returns `true` for each subject that was paused. A subject that is also paused in
+    /// another way, for example a key whose family is paused, stays paused.
     ///
     /// # Errors
     ///
@@ -185,16 +189,17 @@ impl Tx<'_> {
 }
 
 impl ReadTx<'_> {
-    /// Returns for each subject whether it is paused, and whether leases of its tasks are left.
+    /// Returns for each subject whether it is paused, and whether any of its tasks still hold leases.
     ///
-    /// Tasks that became sensors hold no lease, whether or not they keep slots. Each end of a lease wakes listeners for
-    /// capacity, which can then call this again. The cost grows with the number of leases and lanes.
+    /// Tasks that became sensors hold no lease, whether or not they keep slots. The end of a lease wakes
+    /// capacity listeners, which can then call this again. The cost grows with the number of leases and
+    /// lanes.
     ///
     /// # Errors
     ///
     /// Returns [`crate::Error::Store`] if the store fails.
     pub fn drain(&mut self, subjects: &[Subject]) -> Result<Vec<Drain>> {
-        // A pause waits for the ticks that planned before it. So a reader that sees the pause also sees what they
+        // A pause waits for ticks that planned before it, so a reader that sees the pause also sees what they
         // granted.
         let (paused, leases) = self.raw().leases()?;
         let paused: HashSet<Subject> = paused.into_iter().collect();
@@ -211,7 +216,7 @@ impl ReadTx<'_> {
         Ok(subjects.iter().map(drain).collect())
     }
 
-    /// Returns what is paused: queues, pools, keys, then families, by name.
+    /// Returns the paused subjects: queues, pools, keys, then families, each by name.
     ///
     /// # Errors
     ///
@@ -221,16 +226,16 @@ impl ReadTx<'_> {
     }
 }
 
-/// What to write, and what to return to the host.
+/// The rows to write, and the values to return to the host.
 struct Decided {
     answers: Vec<Defined>,
     /// The last definition of each subject.
     writes: HashMap<Subject, Definition>,
-    /// How many families there will be.
+    /// The number of families after the write.
     families: usize,
 }
 
-/// Decides on each definition, given what the store has.
+/// Decides on each definition, given what the store contains.
 fn decide(raw: &mut dyn StoreTx, definitions: &[Definition], if_exists: IfExists) -> Result<Decided> {
     let mut known = existing(raw, definitions)?;
     let (mut answers, mut writes) = (Vec::with_capacity(definitions.len()), HashMap::new());
@@ -247,7 +252,7 @@ fn decide(raw: &mut dyn StoreTx, definitions: &[Definition], if_exists: IfExists
     Ok(Decided { answers, writes, families })
 }
 
-/// Returns those of the definitions that exist, and all families if one is to be defined.
+/// Returns the stored definitions of these subjects, and all families if one is to be defined.
 fn existing(raw: &mut dyn StoreTx, definitions: &[Definition]) -> StoreResult<HashMap<Subject, Definition>> {
     let (mut pools, mut keys, mut with_families) = (Vec::<PoolName>::new(), Vec::<LimitKey>::new(), false);
     let mut caps = BTreeMap::<Subject, WaitingCap>::new();

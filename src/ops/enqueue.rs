@@ -14,21 +14,21 @@ impl Tx<'_> {
     /// Enqueues tasks. A task whose key already exists is left unchanged, so the call may be repeated after a
     /// crash.
     ///
-    /// One call may name any number of tasks. Its transaction enqueues all that it accepted, or none. In memory and on
-    /// SQLite other writers wait until the transaction ends. On PostgreSQL only enqueues of the same keys or under the
-    /// same strict cap wait, and the tasks are admitted after the commit. Split more than about 100,000 tasks into
-    /// several transactions.
+    /// A call may name any number of tasks. Its transaction enqueues either all the tasks that it accepted or
+    /// none. In memory and on SQLite, other writers wait until the transaction ends. On PostgreSQL, only
+    /// enqueues of the same keys or under the same strict cap wait. The tasks can be admitted after the
+    /// commit. Split more than about 100,000 tasks into several transactions.
     ///
-    /// A task is [refused](Inserted::Refused) if as many tasks wait in its queue, or with one of its keys, as a
-    /// [cap](crate::admission::WaitingCap) allows. The tasks are checked in the order of the call, and each accepted
-    /// task counts for those after it. A key that exists is neither counted nor refused. Calls that no cap concerns
-    /// have no extra cost. The others also count what waits, once per call: that cost grows with the number of lanes,
-    /// leases and sensors.
+    /// A task is [refused](Inserted::Refused) if its queue, or one of its keys, already has as many waiting
+    /// tasks as a [cap](crate::admission::WaitingCap) allows. The tasks are checked in the order of the call,
+    /// and each accepted task counts for those after it. A task whose key exists is neither counted nor
+    /// refused. A call without capped tasks has no extra cost. Other calls count the waiting tasks once, at a
+    /// cost that grows with the number of lanes, leases and sensors.
     ///
     /// # Errors
     ///
-    /// Returns [`crate::Error::Invalid`] for a task that asks for something no store can give (see
-    /// [`NewTask::check`]); then no task is enqueued. Returns [`crate::Error::Store`] if the store fails.
+    /// Returns [`crate::Error::Invalid`] for a task that requests something no store can provide (see
+    /// [`NewTask::check`]). No task is then enqueued. Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -52,8 +52,8 @@ impl Tx<'_> {
     /// Enqueues tasks whose priority grows while they wait. Otherwise it works like
     /// [`enqueue`](crate::store::Tx::enqueue).
     ///
-    /// The wait counts from the instant at which a task is first ready: that of enqueueing, or
-    /// [`NewTask::not_before`]. It continues through retries. Tasks that were enqueued before keep their
+    /// The wait counts from the instant at which a task is first ready: when it is enqueued, or
+    /// [`NewTask::not_before`]. It continues through retries. Tasks that were enqueued earlier keep their
     /// rank.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Tx<'_> {
         let caps = self.raw().hold_caps(tasks)?;
         let needs: Vec<_> = tasks.iter().map(|task| (&task.key, &task.lane)).collect();
         let mut refused = cap::refusals(caps.clone(), &needs, |_| false);
-        // Existing keys count less, so they need not be known if there is room for all.
+        // Existing keys are not counted, so there is no need to look them up if there is room for all.
         if refused.iter().any(Option::is_some) {
             let keys: Vec<TaskKey> = tasks.iter().map(|task| task.key.clone()).collect();
             let known = self.raw().tasks(&keys)?;

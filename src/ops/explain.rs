@@ -19,17 +19,17 @@ use crate::time::Timestamp;
 pub enum Explanation {
     /// There is no such task.
     Unknown,
-    /// It is in this state, in which a task does not wait to be admitted.
+    /// It is in this state, so it does not wait for admission.
     NotWaiting(TaskState),
     /// It may not start yet.
     NotBefore {
-        /// When it may start. If that has passed, one of the next ticks makes it ready.
+        /// When it may start. If this has passed, one of the next ticks makes it ready.
         due: Timestamp,
         /// What would refuse it if it were ready now.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         also: Vec<Reason>,
     },
-    /// It is refused, even if it were the first in the order.
+    /// It would be refused even if it were first in the admission order.
     Refused {
         /// The reason that a tick gives.
         #[serde(flatten)]
@@ -38,8 +38,8 @@ pub enum Explanation {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         also: Vec<Reason>,
     },
-    /// It fits into what is open now. The next tick that serves its queue admits it, unless earlier tasks in
-    /// the order take that capacity or all places of the tick, or its policy holds it back.
+    /// It fits into the capacity that is open now. The next tick that serves its queue admits it, unless
+    /// earlier tasks in the order use up that capacity or the tick's budget, or the policy holds it back.
     Fits,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Explanation {
 }
 
 impl Explanation {
-    /// Returns every reason that refuses the task now, the one that a tick gives first.
+    /// Returns every reason why the task is refused now, starting with the one that a tick gives.
     ///
     /// # Examples
     ///
@@ -78,8 +78,8 @@ impl Explanation {
         first.into_iter().chain(also)
     }
 
-    /// Returns the earliest instant at which the explanation changes on its own, at the next tick from then on. Returns
-    /// `None` if it changes only with other work.
+    /// Returns the earliest instant from which the next tick changes the explanation, without any other work.
+    /// Returns `None` if only other work can change it.
     ///
     /// # Examples
     ///
@@ -103,10 +103,10 @@ impl Explanation {
 impl ReadTx<'_> {
     /// Returns everything that keeps each of these tasks from running at this instant.
     ///
-    /// A task of a queue that no one serves is refused with that reason, once any admitter has recorded which queues it
-    /// serves.
+    /// A task in a queue that is not served is refused for that reason, provided that some admitter has
+    /// recorded which queues it serves.
     ///
-    /// A call makes at most eight store calls, however many tasks it names. It reads these tasks and the
+    /// A call makes at most nine store calls, however many tasks it names. It reads these tasks and the
     /// pools, limits and queues that they need.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl ReadTx<'_> {
         let limits: Vec<_> = self.limits_without_tokens(&limits)?.into_iter().flatten().collect();
         let paused = self.raw().paused()?;
         let unserved = self.unserved(now, lanes.iter().map(|lane| lane.key.queue.clone()).collect())?;
-        // Each lane is one task, as if it were the only one that waits.
+        // Each lane holds a single task, as if no other task were waiting.
         let mut planner = Planner::new(1, lanes).paused(&paused).unserved(&unserved);
         planner.feed_capacity(&pools, &limits, &rates, clock);
         let mut lane = 0..;
@@ -156,7 +156,7 @@ impl ReadTx<'_> {
         Ok(tasks.into_iter().map(explained).collect())
     }
 
-    /// Returns those of these queues that no one serves, with what waits in each.
+    /// Returns which of these queues are not served, with the number of tasks waiting in each.
     fn unserved(
         &mut self,
         now: Timestamp,
@@ -172,7 +172,7 @@ impl ReadTx<'_> {
     }
 }
 
-/// Returns true for a task that waits for admission, or for the instant from which it does.
+/// Returns true for a task that waits for admission, or for the instant at which that begins.
 fn waits(task: &TaskRecord) -> bool {
     match task.state {
         TaskState::Scheduled => true,

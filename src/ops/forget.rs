@@ -1,4 +1,4 @@
-//! Deleting what a host no longer needs.
+//! Deleting data that a host no longer needs.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::task::TaskState;
 use crate::time::Timestamp;
 
 impl Tx<'_> {
-    /// Deletes at most `limit` tasks that ended longer ago than `keep`, with their sensors, and returns how many it
-    /// deleted. Tasks that succeeded go first, then those that failed, were skipped, and were cancelled; each kind
-    /// earliest first.
+    /// Deletes at most `limit` tasks that ended longer ago than `keep`, with their sensors. Returns the
+    /// number deleted. Successful tasks go first, then failed, skipped and cancelled ones, each kind in the
+    /// order in which they ended.
     ///
     /// Tasks that were sensors are kept for at least a minute. Pokers learn of an end from the sensor's row.
-    /// A poker that misses a row whose end it has not seen reads all its sensors again. Events of the feed outlive
+    /// A poker reads all its sensors again if a row is gone whose end it has not seen. Feed events outlive
     /// their tasks. An [`Upkeep`](crate::service::Upkeep) does this on its own.
     ///
     /// # Errors
@@ -32,8 +32,8 @@ impl Tx<'_> {
         Ok(gone)
     }
 
-    /// Deletes consumers of the feed, which then hold back no events. Returns for each whether it existed. A
-    /// consumer that still reads is registered again as a new one.
+    /// Deletes consumers of the feed, so that they no longer hold back events. Returns for each whether it
+    /// existed. A consumer that is still reading is registered again as a new one.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Tx<'_> {
         })
     }
 
-    /// Deletes runs, open or not, and returns how many existed.
+    /// Deletes runs, open or closed, and returns how many existed.
     ///
     /// # Errors
     ///
@@ -57,8 +57,8 @@ impl Tx<'_> {
     /// Deletes at most `limit` closed runs that both started and stopped before an instant. Returns how many
     /// it deleted.
     ///
-    /// Open runs stay, however old. The store chooses which runs go first; call again until it deletes fewer
-    /// than `limit`.
+    /// Open runs stay, however old they are. The store chooses which runs to delete first. Call it again
+    /// until it deletes fewer than `limit`.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ pub(crate) fn forget_ended_in(
     Ok(store.forget_ended(state, now - keep, sensors_before(now, keep), limit)?)
 }
 
-/// The minimum time for which sensors are kept.
+/// The minimum time that sensors are kept.
 const SENSORS_ARE_KEPT: Duration = Duration::from_secs(60);
 
 /// Returns the instant before which sensors are deleted.

@@ -1,5 +1,5 @@
-//! How a task leaves a state in which it held something. All operations that end or pause an attempt share
-//! this module.
+//! Moves tasks out of states in which they hold leases or slots. Shared by all operations that end or pause
+//! an attempt.
 
 use super::attempt::{RetryAdvice, tasks_under};
 use crate::backoff::{Decision, History, RetryKey, decide};
@@ -15,12 +15,12 @@ use crate::time::Timestamp;
 /// A task as it was read, and the move decided for it.
 pub(super) type Leaving = (TaskRecord, Move);
 
-/// How often a verb reads and decides again what its moves missed. Each time another transaction has changed
-/// the task in between, so this many times in a row are no coincidence.
+/// How often a verb retries moves that missed. A move misses only if another transaction changed the task in
+/// between, which does not happen this many times in a row by coincidence.
 const ROUNDS: usize = 8;
 
-/// Runs `round` on these items, by their indices, and again on those that it returns, because their tasks had
-/// changed since it read them.
+/// Calls `round` with the indices of these items, and again with those that it returns: the items whose tasks
+/// changed after it read them.
 pub(super) fn settle(
     mut open: Vec<usize>,
     mut round: impl FnMut(&[usize]) -> Result<Vec<usize>>,
@@ -40,8 +40,8 @@ pub(super) fn settle(
     }
 }
 
-/// Returns for each task whether this transaction may close the run of its present attempt: `false` if
-/// another transaction holds that run. For services, which leave such a task for later.
+/// Locks the runs of the tasks' current attempts. Returns for each task whether this transaction may close
+/// its run: `false` if another transaction holds it. Services leave such a task for later.
 pub(super) fn hold_runs<'a>(
     tx: &mut Tx<'_>,
     tasks: impl Iterator<Item = &'a TaskRecord>,
@@ -62,7 +62,7 @@ pub(super) fn hold_runs<'a>(
         .collect())
 }
 
-/// Returns true if the task's present attempt was started and has not ended.
+/// Returns true if the task's current attempt was started and has not ended.
 fn is_under_way(task: &TaskRecord) -> bool {
     matches!(task.state, TaskState::Running | TaskState::Sensing)
 }
@@ -72,7 +72,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, now: Timestamp, leaving: &[Leaving]) -> Re
     if leaving.is_empty() {
         return Ok(Vec::new());
     }
-    // Everything that can be refused comes before the first write.
+    // Everything that can fail comes before the first write.
     let closes: Vec<Option<RunClose>> =
         leaving.iter().map(|(was, to)| close_of(was, to, now)).collect::<Result<_>>()?;
     let moves: Vec<Move> = leaving.iter().map(|(_, to)| to.clone()).collect();
@@ -85,7 +85,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, now: Timestamp, leaving: &[Leaving]) -> Re
     Ok(moved)
 }
 
-/// Closes the runs of attempts that ended under these leases before their tasks were read.
+/// Closes the runs of attempts that were ended under these leases without reading their tasks first.
 pub(super) fn close_ended(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
     let mut closes = Vec::with_capacity(leases.len());
     for task in tasks_under(tx, leases)?.into_iter().flatten() {
@@ -99,7 +99,7 @@ pub(super) fn close_ended(tx: &mut Tx<'_>, leases: &[LeaseRef]) -> Result<()> {
     Ok(())
 }
 
-/// Returns how a run ends whose attempt was running and moves its task to this state.
+/// Returns how the run of a running attempt ends when its task moves to this state.
 fn status(to: TaskState) -> RunStatus {
     match to {
         TaskState::Success => RunStatus::Completed,
@@ -108,7 +108,7 @@ fn status(to: TaskState) -> RunStatus {
     }
 }
 
-/// Returns the end of the run that records the task's present attempt, if this move ends the attempt.
+/// Returns the end of the run that records the task's current attempt, if this move ends the attempt.
 fn close_of(was: &TaskRecord, to: &Move, now: Timestamp) -> Result<Option<RunClose>> {
     if !was.attempt_runs || !is_under_way(was) || to.to == TaskState::Sensing {
         return Ok(None);
@@ -121,20 +121,20 @@ fn close_of(was: &TaskRecord, to: &Move, now: Timestamp) -> Result<Option<RunClo
     Ok(Some(RunClose::new(attempt_run(was)?, stop, status)))
 }
 
-/// Returns the key under which the task's present attempt is recorded.
+/// Returns the key of the run that records the task's current attempt.
 pub(super) fn attempt_run(task: &TaskRecord) -> Result<RunKey> {
     task.attempt_run(task.attempt)
 }
 
-/// Returns the move that ends a task whose holder was asked to stop. `None` if no one cancelled it.
+/// Returns the move that ends a task whose holder was asked to stop, or `None` if the task was not cancelled.
 pub(super) fn cancelled(was: &TaskRecord, now: Timestamp) -> Option<Move> {
     was.lease.as_ref()?.cancel_at?;
     let to = Move::new(was.lease_ref(), was.state, TaskState::Cancelled);
-    // The reason was put into the message when it was asked.
+    // The message has held the reason since the holder was asked to stop.
     Some(Move { ended_at: Some(was.recorded_at(now)), message: was.message.clone(), ..to })
 }
 
-/// Returns the move of a task whose present attempt failed: a retry, or a final failure.
+/// Returns the move of a task whose current attempt failed: a retry or a final failure.
 pub(super) fn failed(was: &TaskRecord, now: Timestamp, message: String, advice: RetryAdvice) -> Move {
     let mut to = Move::new(was.lease_ref(), was.state, TaskState::Failed);
     to.ended_at = Some(was.recorded_at(now));

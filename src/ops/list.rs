@@ -1,4 +1,4 @@
-//! Lists of tasks, in pages, and their number by state.
+//! Lists of tasks in pages, and counts of tasks by state.
 
 use crate::core::task::attempt::is_of_latest_grants;
 use crate::error::{Invalid, Result};
@@ -13,14 +13,14 @@ use crate::task::{PastAttempt, TaskCount, TaskPage, TaskQuery, TaskRecord};
 const MOST_COUNTED: usize = 1_000_000;
 
 impl ReadTx<'_> {
-    /// Returns one page of the tasks that the query asks for. `docs/listing.md` says in which order they come, which
-    /// queries read only what they return, and what is guaranteed while tasks change between two pages.
+    /// Returns one page of the tasks that match the query. `docs/listing.md` describes their order, which
+    /// queries read only what they return, and what is guaranteed if tasks change between two pages.
     ///
     /// # Errors
     ///
     /// Returns [`Invalid::TaskQuery`] for a query that [`TaskQuery::check`] refuses, or whose
-    /// [`after`](TaskQuery::after) no page of the same query named. Returns [`crate::Error::Store`] if the store
-    /// fails.
+    /// [`after`](TaskQuery::after) is not from a page of the same query. Returns [`crate::Error::Store`] if
+    /// the store fails.
     ///
     /// # Examples
     ///
@@ -51,7 +51,7 @@ impl ReadTx<'_> {
         for (at, walk) in query.walks().into_iter().enumerate().skip(first) {
             let step = TaskWalk::new(query, walk, place.as_ref(), query.limit - tasks.len());
             let walked = self.raw().walk_tasks(&step)?;
-            // If each statement sees what was committed before it, a task may have changed since it was found.
+            // Below snapshot isolation a task may have changed since it was found.
             let found = self.raw().tasks_by_id(&walked.found)?.into_iter().flatten();
             tasks.extend(found.filter(|task| query.wants(task)));
             if walked.next.is_some() {
@@ -63,16 +63,17 @@ impl ReadTx<'_> {
         Ok(TaskPage::new(tasks, None))
     }
 
-    /// Returns how many tasks are in each state, in the order of [`TaskState::ALL`](crate::task::TaskState::ALL). Tasks
-    /// that wait for slots are not counted one by one, because lanes have counters. Tasks that wait to be tried again
-    /// and ended tasks are counted up to `cap`, 1 to 1,000,000; beyond it [`TaskCount::is_at_least`] is true.
+    /// Returns the number of tasks in each state, in the order of
+    /// [`TaskState::ALL`](crate::task::TaskState::ALL). Tasks that wait for slots are not counted one by one,
+    /// because lanes have counters. Tasks that wait for a retry, and ended tasks, are counted up to `cap` (1
+    /// to 1,000,000). Beyond it, [`TaskCount::is_at_least`] is true.
     ///
     /// The cost grows with the number of lanes, leases and sensors, and with `cap`.
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::Zero`] or [`Invalid::TaskQuery`] for the cap. Returns [`crate::Error::Store`] if the store
-    /// fails.
+    /// Returns [`Invalid::Zero`] or [`Invalid::TaskQuery`] for a cap that is out of range. Returns
+    /// [`crate::Error::Store`] if the store fails.
     pub fn count_tasks(&mut self, cap: usize) -> Result<Vec<TaskCount>> {
         let what = "the cap of a count of tasks";
         if cap == 0 {
@@ -84,11 +85,12 @@ impl ReadTx<'_> {
         Ok(self.raw().count_tasks(cap)?.by_state(cap as u64))
     }
 
-    /// Returns the kept attempts of these tasks: who held each, when, and why it ended. Each task has at most 16, in
-    /// order: those of its latest 16 grants. Empty for an unknown task.
+    /// Returns the kept attempts of these tasks: who held each, when, and why it ended. Each task has at most
+    /// 16, in order, from its latest 16 grants. The list of an unknown task is empty.
     ///
-    /// Which attempts are kept is the task's choice ([`NewTask::keep_attempts`](crate::NewTask::keep_attempts)). By
-    /// default those that ended without success are. `docs/history.md` says what belongs in a run's record, and what belongs here.
+    /// [`NewTask::keep_attempts`](crate::NewTask::keep_attempts) determines which attempts are kept. By
+    /// default these are the ones that ended without success. `docs/history.md` says what belongs in a run's
+    /// record and what belongs here.
     ///
     /// # Errors
     ///
@@ -120,7 +122,8 @@ impl ReadTx<'_> {
         let mut past = if known.is_empty() { Vec::new() } else { self.raw().attempts(&known)? }.into_iter();
         let mut of = |task: &TaskRecord| {
             let mut kept = past.next().unwrap_or_default();
-            // Rows are deleted when the next one is written, and grants that succeeded since wrote none.
+            // Old rows are deleted only when the next one is written, and successful attempts may have
+            // written none.
             kept.retain(|past| is_of_latest_grants(past.epoch, task.epoch));
             kept
         };

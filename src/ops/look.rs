@@ -1,4 +1,4 @@
-//! A look before an admission tick: whether the tick would do anything.
+//! Checks before an admission tick whether it would do anything.
 
 use super::admit::{Admission, AdmitRequest, apply_families, feed, full_pools, needed_pools, tells_at};
 use crate::admission::{Need, Planner, Policy};
@@ -8,10 +8,11 @@ use crate::store::contract::{LanesBehind, SurveyQuery};
 use crate::time::Timestamp;
 
 impl ReadTx<'_> {
-    /// Returns what the tick would return if it would promote and grant nothing, or `None` if it may do
+    /// Returns the result of a tick that would promote and grant nothing, or `None` if the tick may do
     /// either.
     ///
-    /// It costs one call of the store, [`survey`](crate::store::contract::TaskTx::survey).
+    /// It makes one store call, [`survey`](crate::store::contract::TaskTx::survey), and a few more if there
+    /// are more lanes than the request names.
     pub(crate) fn idle_tick(&mut self, now: Timestamp, request: &AdmitRequest) -> Result<Option<Admission>> {
         let (serving, policy) = (request.serving(now), &request.policy);
         let mut query = SurveyQuery::new().pools(needed_pools(policy)).queues(request.serves.clone());
@@ -32,7 +33,7 @@ impl ReadTx<'_> {
                 Need::Capacity => feed(&mut planner, &survey, now),
                 Need::Candidates(_) => return Ok(None),
                 Need::Lanes { of, .. } => {
-                    // A lane that does not sleep fits, or a tick has to mark what refuses it.
+                    // A lane that is awake either fits, or needs a tick to mark what refuses it.
                     let page = LanesBehind::of(&of, 1, request.serves.as_ref());
                     if !self.raw().lanes_behind(&page)?.lanes.is_empty() {
                         return Ok(None);

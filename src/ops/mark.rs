@@ -1,4 +1,4 @@
-//! Ending tasks from outside, by the decision of a person or a rule of the host.
+//! Ending tasks from outside, as a person or a rule of the host decides.
 
 use std::collections::{HashMap, HashSet};
 
@@ -40,21 +40,21 @@ impl Mark {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Marked {
-    /// It ended the task, which was in this state. A holder finds its lease stale.
+    /// It ended the task, which was in this state. If the task had a holder, it finds its lease stale.
     Ended(TaskState),
-    /// The task had already ended in this state; nothing was changed.
+    /// The task had already ended in this state. Nothing was changed.
     AlreadyEnded(TaskState),
-    /// `to` is not an end; nothing was changed.
+    /// `to` is not an end. Nothing was changed.
     NotAnEnd,
     /// There is no such task.
     Unknown,
 }
 
 impl Tx<'_> {
-    /// Ends tasks on the host's order: ends leases, frees slots and stops sensors from waiting.
+    /// Ends tasks on the host's order: ends leases, frees slots and ends sensors.
     ///
-    /// The slots are free at once, although the holder of a lease may still be working. [`cancel`](Self::cancel) gives
-    /// it time to stop.
+    /// Slots are free at once, although the holder of a lease may still be working. [`cancel`](Self::cancel)
+    /// gives it time to stop.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Tx<'_> {
             }
             let keys: Vec<TaskKey> = marks.iter().map(|mark| mark.key.clone()).collect();
             let mut answers = Vec::with_capacity(marks.len());
-            // If there are several marks for one task, the first counts; the others find it ended.
+            // Of several marks for one task, the first counts. The others find the task ended.
             let (mut ids, mut first) = (HashMap::new(), HashMap::new());
             for (at, (mark, task)) in marks.iter().zip(tx.raw().tasks(&keys)?).enumerate() {
                 answers.push(match task {
@@ -126,10 +126,10 @@ impl Tx<'_> {
     }
 }
 
-/// Ends the sensors of tasks that are about to be moved. Sensors end before the moves, because a task must not be
+/// Ends the sensors of tasks that are about to be moved, before the moves, because a task must not be
 /// recorded as ended before its sensor registered.
 ///
-/// Returns the tasks whose sensors it ended.
+/// Returns the tasks whose sensors were ended.
 pub(super) fn end_their_sensors(
     tx: &mut Tx<'_>,
     now: Timestamp,

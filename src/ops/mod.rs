@@ -1,12 +1,13 @@
 //! The operations of a transaction, one file per family, and the values that they take and return.
 //!
 //! They are methods of [`Tx`](crate::store::Tx) and [`ReadTx`](crate::store::ReadTx). Operations on items
-//! take many items and return one value per item. They work alike in the store's own transaction
-//! ([`write`](crate::store::MemoryStore::write)) and in one that the host owns. In both, the host's rows and these
-//! commit or roll back together. An item's value says if its state has changed meanwhile, for example if a lease is
-//! stale or a task has ended. An `Err` means that the transaction must be rolled back.
+//! take many items and return one value per item. They work the same in the store's own transaction
+//! ([`write`](crate::store::MemoryStore::write)) and in one that the host owns. In both, the host's rows and
+//! the crate's rows commit or roll back together. An item's value shows if its state has changed in the
+//! meantime, for example if a lease is stale or a task has ended. An `Err` means that the transaction must be
+//! rolled back.
 //!
-//! A host whose own rows depend on a lease turns the stale value into an error with [`Fenced::fenced`].
+//! A host whose own rows depend on a lease can turn the stale value into an error with [`Fenced::fenced`].
 //!
 //! | family | verbs |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What the work of a task returned, as the outcome of its attempt.
+//! Conversions from what a task's work returns to the outcome of its attempt.
 
 use std::fmt::Display;
 
@@ -11,7 +11,8 @@ impl From<()> for Outcome {
     }
 }
 
-/// An error is a failure with the error's text, in its alternate form. The retry policy decides what follows.
+/// An error becomes a failure, with the alternate form of the error's text. The retry policy decides what
+/// follows.
 impl<T: Into<Outcome>, E: Display> From<Result<T, E>> for Outcome {
     fn from(result: Result<T, E>) -> Self {
         match result {

@@ -11,7 +11,7 @@ use crate::pool::{PoolRecord, PoolStats};
 use crate::store::ReadTx;
 
 impl ReadTx<'_> {
-    /// Returns the pools with these names; `None` for a name without a pool.
+    /// Returns the pools with these names, or `None` for a name without a pool.
     ///
     /// # Errors
     ///
@@ -29,8 +29,8 @@ impl ReadTx<'_> {
         Ok(self.raw().all_pools()?)
     }
 
-    /// Sums up the slots of these pools by what their tasks are doing. The cost grows with the number of
-    /// leases, lanes and sensors.
+    /// Returns the slots of these pools, summed by what their tasks are doing. The cost grows with the number
+    /// of leases, lanes and sensors.
     ///
     /// # Errors
     ///
@@ -39,9 +39,9 @@ impl ReadTx<'_> {
         Ok(self.raw().pool_stats(names)?)
     }
 
-    /// Returns the limits of these keys, including keys that only tasks mention; `None` for an unknown key. A
-    /// key that is not defined itself has the maximum, the rate and the cap of its family. A rate includes
-    /// the instant from which there is a token.
+    /// Returns the limits of these keys, including undefined keys that tasks carry, or `None` for an unknown
+    /// key. An undefined key has the maximum, the rate and the cap of its family. A limit with a rate
+    /// includes the instant from which a token is available.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl ReadTx<'_> {
         Ok(limits)
     }
 
-    /// Sets, for limits with a rate, the instant from which there is a token.
+    /// Sets the instant from which a token is available, for limits with a rate.
     fn name_tokens<'l>(&mut self, limits: impl Iterator<Item = &'l mut LimitRecord>) -> Result<()> {
         let mut rated: Vec<&mut LimitRecord> = limits.filter(|limit| limit.rate.is_some()).collect();
         if rated.is_empty() {
@@ -91,7 +91,7 @@ impl ReadTx<'_> {
         Ok(self.raw().families()?.into_iter().map(capped).collect())
     }
 
-    /// Returns all keys that are defined themselves, by key, as [`Self::limits`] does.
+    /// Returns the limits of all keys that have their own definition, by key, like [`Self::limits`].
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! How many tasks are ahead of a task.
+//! The number of tasks ahead of a task.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,35 +15,35 @@ use crate::store::contract::{StoreTx, SurveyQuery};
 use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
-/// How many ready tasks of its pool are ahead of a task.
+/// The number of ready tasks ahead of a task in its pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Position {
-    /// This many, at most the number that the caller named. 0 means that it is the first of its pool.
+    /// This many, at most the number that the caller gave. 0 means that the task is the first in its pool.
     Before(u64),
-    /// More than this many, which is the number that the caller named.
+    /// More than this many, which is the number that the caller gave.
     MoreThan(u64),
-    /// It is not ready: it waits for an instant, has been admitted or has ended. An overdue task is ready after
-    /// one of the next ticks.
+    /// It is not ready: it waits for an instant, has been admitted or has ended. An overdue task is ready
+    /// after one of the next ticks.
     NotReady,
     /// There is no such task.
     Unknown,
 }
 
 impl ReadTx<'_> {
-    /// Returns how many ready tasks of its pool precede each of these tasks in the order of admission. Counts
-    /// up to `most` of them.
+    /// Returns how many ready tasks of its pool precede each of these tasks in admission order. Counts up to
+    /// `most` of them.
     ///
-    /// The tasks of all queues count. Whether they fit does not matter: a tick may admit a task before one
-    /// that precedes it and does not fit. Overdue tasks that no tick has made ready do not count. Shares
-    /// alternate as they would in a tick that begins now and admits all of these tasks.
+    /// Tasks of all queues count, whether or not they fit: a tick may admit a task ahead of an earlier one
+    /// that does not fit. Overdue tasks that no tick has made ready do not count. Shares alternate as they
+    /// would in a tick that begins now and admits all these tasks.
     ///
-    /// A call makes three store calls, however many keys it names. If the first tasks of a pool are in few of
-    /// its many lanes, it makes up to about log2 of the number of lanes more. It reads the named tasks and
-    /// the lanes that have ready tasks. For each pool it usually reads at most `3 * most` tasks and 17 of
-    /// each lane, and never more than `most + 1` of a lane. The number of waiting tasks does not matter. A
-    /// display needs no more than 100.
+    /// A call makes three store calls, however many keys it names. If the first tasks of a pool are in a few
+    /// of its many lanes, it makes up to about log2 of the number of lanes more. It reads the named tasks and
+    /// the lanes that have ready tasks. For each pool it usually reads at most `3 * most` tasks plus 17 per
+    /// lane, and never more than `most + 1` per lane. The number of waiting tasks does not matter. A display
+    /// needs no more than 100.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl ReadTx<'_> {
             };
             match first.get(&task.order()) {
                 Some(before) => Position::Before(*before),
-                // A task that is not among them was admitted meanwhile.
+                // All ready tasks of the pool were read, so this one has been admitted meanwhile.
                 None if first.len() as u64 <= most => Position::NotReady,
                 None => Position::MoreThan(most),
             }
@@ -87,7 +87,7 @@ impl ReadTx<'_> {
     }
 }
 
-/// Returns the first `most + 1` ready tasks of each of these pools, each with the number of those before it.
+/// Returns the first `most + 1` ready tasks of each of these pools, each with the number of tasks before it.
 fn first_of_pools(
     store: &mut dyn StoreTx,
     pools: &BTreeSet<&PoolName>,
@@ -105,13 +105,13 @@ fn first_of_pools(
     let weights: Vec<LimitRecord> =
         weighed.map(|limit| LimitRecord { max: None, rate: None, ..limit }).collect();
     for mut lane in survey.lanes {
-        // A position counts what is before a task, whether or not it fits.
+        // A position counts every earlier task, whether or not it fits.
         lane.key.also.clear();
         if let Some(lanes) = lanes.get_mut(&lane.key.pool) {
             lanes.push(lane);
         }
     }
-    // A tick that admits everything it looks at reads just these tasks, in this order.
+    // A tick that admits everything it considers reads exactly these tasks, in this order.
     let budget = usize::try_from(most).unwrap_or(usize::MAX).saturating_add(1);
     let mut by_lane: HashMap<LaneId, usize> = HashMap::new();
     let mut walks: Vec<(PoolName, Planner)> = Vec::new();
@@ -119,7 +119,7 @@ fn first_of_pools(
         by_lane.extend(lanes.iter().map(|lane| (lane.id, walks.len())));
         let spec = PoolSpec { name: pool.clone(), slots: Slots::Unlimited, ..PoolSpec::default_pool() };
         let mut walk = Planner::new(budget, lanes).shares(&survey.shares, survey.grants);
-        // It asks for the capacity once, and before anything else.
+        // The planner needs the capacity once, before anything else.
         if let Need::Capacity = walk.need() {
             walk.feed_capacity(&[PoolRecord::new(spec, 0)], &weights, &[], Timestamp::MIN);
         }
@@ -131,7 +131,7 @@ fn first_of_pools(
         if pages.is_empty() {
             break;
         }
-        // All pools in one call.
+        // One call for all pools.
         let mut found: Vec<Vec<Candidate>> = vec![Vec::new(); walks.len()];
         for candidate in store.candidates(&pages)? {
             if let Some(found) = by_lane.get(&candidate.lane).and_then(|at| found.get_mut(*at)) {

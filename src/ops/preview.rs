@@ -1,4 +1,4 @@
-//! Finding out what a tick would admit, without a tick.
+//! Shows what a tick would admit, without a tick.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,30 +11,32 @@ use crate::store::contract::{Mark, Overdue, Promote, StoreTx, Survey, SurveyQuer
 use crate::time::Timestamp;
 
 impl ReadTx<'_> {
-    /// Returns what a tick with this request would admit at this instant, and why it would leave the other
-    /// ready tasks. Changes nothing.
+    /// Returns what a tick with this request would admit at this instant, and why the other ready tasks would
+    /// be left waiting. Changes nothing.
     ///
     /// The plan includes the overdue tasks that the tick would make ready, at most 10,000. The granted tasks
-    /// are returned as they are now, without leases. The request counts as new, even if the store remembers a tick of
-    /// its name. The plan treats the request's queues as served, but the store does not record that.
+    /// are returned as they are now, without leases. The request is treated as new, even if the store
+    /// remembers a tick of that name. The plan treats the request's queues as served, but the store does not
+    /// record that.
     ///
-    /// A preview locks nothing and waits for no tick, so it may differ from the tick that follows it:
+    /// A preview takes no locks and does not wait for ticks, so it may differ from the tick that follows it:
     ///
-    /// * What other transactions commit in between may change the plan.
-    /// * On PostgreSQL a task that another transaction is changing is part of the preview. The tick skips it.
-    /// * With more than 256 lanes a tick may end before it has read all of them, and is due again at once. A preview
-    ///   reads all.
-    /// * A tick on PostgreSQL adds up at most 10,000 changes that other transactions made to counters. A preview
-    ///   adds up all of them.
+    /// * Commits in between may change the plan.
+    /// * On PostgreSQL, a task that another transaction is changing is part of the preview, but the tick
+    ///   skips it.
+    /// * With more than 256 lanes, a tick may end before it has read all of them, and is due again at once. A
+    ///   preview reads all of them.
+    /// * On PostgreSQL, a tick adds up at most 10,000 changes that other transactions made to counters. A
+    ///   preview adds up all of them.
     ///
-    /// A call makes three store calls, or one if nothing is ready or nothing fits. It repeats one of them for
-    /// more candidates as often as [`Tx::admit`](crate::store::Tx::admit) does. Up to four more find overdue
-    /// tasks and what they need. The call reads what the tick would read, and the granted tasks.
+    /// A call makes three store calls, or one if nothing is ready or nothing fits. It reads more candidates
+    /// as often as [`Tx::admit`](crate::store::Tx::admit) does. If tasks are overdue, up to five more calls
+    /// read them and what they need. The call reads what the tick would read, and the granted tasks.
     ///
     /// # Errors
     ///
     /// Returns [`Invalid::NoQueues`](crate::error::Invalid::NoQueues) and
-    /// [`Invalid::WindowWith`](crate::error::Invalid::WindowWith) as a tick does. Returns
+    /// [`Invalid::WindowWith`](crate::error::Invalid::WindowWith) like a tick. Returns
     /// [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
@@ -90,7 +92,7 @@ impl ReadTx<'_> {
     }
 }
 
-/// A preview reads all lanes.
+/// The reads of a preview. Its survey already has all lanes.
 struct Previewing<'a> {
     store: &'a mut dyn StoreTx,
     promoted: &'a Promoted,
@@ -106,17 +108,17 @@ impl Reads for Previewing<'_> {
     }
 }
 
-/// The tasks that the tick would make ready. In the store they are not part of their lanes yet.
+/// The tasks that the tick would make ready. In the store they are not yet in their lanes.
 #[derive(Debug, Default)]
 struct Promoted {
     count: usize,
     by_lane: BTreeMap<LaneId, Vec<Candidate>>,
-    /// Their lanes that have no other ready tasks.
+    /// Those of their lanes that have no other ready tasks.
     new: BTreeSet<LaneId>,
 }
 
 impl Promoted {
-    /// Makes the survey look as it would after promotion, as far as lanes and instants are concerned.
+    /// Updates the lanes and instants of the survey to what they would be after promotion.
     fn put_into(survey: &mut Survey, query: &SurveyQuery, overdue: Overdue) -> Self {
         let mut promoted = Self { count: overdue.tasks.len(), ..Self::default() };
         survey.promoted = promoted.count;
@@ -137,7 +139,7 @@ impl Promoted {
         promoted
     }
 
-    /// Returns the candidates of these pages as they were after promotion.
+    /// Returns the candidates of these pages as they would be after promotion.
     fn candidates(&self, store: &mut dyn StoreTx, pages: &[LanePage]) -> StoreResult<Vec<Candidate>> {
         let stored: Vec<LanePage> =
             pages.iter().filter(|page| !self.new.contains(&page.lane)).copied().collect();
@@ -155,7 +157,7 @@ impl Promoted {
             let promoted = self.by_lane.get(&page.lane).into_iter().flatten();
             candidates.extend(promoted.filter(|task| page.after.is_none_or(|after| task.order > after)));
             candidates.sort_unstable_by_key(|candidate| candidate.order);
-            // Where each call sees what was committed before it, a tick may have made a task ready in between.
+            // Below snapshot isolation, a tick may have made a task ready between two calls.
             candidates.dedup_by_key(|candidate| candidate.order);
             candidates.truncate(page.limit);
             merged.append(&mut candidates);
@@ -164,7 +166,7 @@ impl Promoted {
     }
 }
 
-/// Reads the pools and limits that lanes name and the survey did not know of, because nothing was ready there.
+/// Reads the pools and limits that lanes name but the survey lacks, because nothing was ready there.
 fn name_capacity(store: &mut dyn StoreTx, query: &SurveyQuery, survey: &mut Survey) -> StoreResult<()> {
     let known: BTreeSet<&PoolName> = survey.pools.iter().map(|pool| &pool.spec.name).collect();
     let named = survey.lanes.iter().flat_map(|lane| lane.key.pools());
@@ -183,7 +185,7 @@ fn name_capacity(store: &mut dyn StoreTx, query: &SurveyQuery, survey: &mut Surv
     }
     if !limits.is_empty() {
         survey.limits.extend(store.limits(&limits)?.into_iter().flatten());
-        // Without a clock no key owes anything.
+        // If there is no clock, no key owes anything.
         if survey.clock.is_some() {
             survey.rates.extend(store.rates(&limits)?.0);
         }
@@ -191,7 +193,7 @@ fn name_capacity(store: &mut dyn StoreTx, query: &SurveyQuery, survey: &mut Surv
     Ok(())
 }
 
-/// Reads what is kept of the shares of lanes that the survey did not know of.
+/// Reads the shares of lanes that the survey lacks.
 fn name_shares(store: &mut dyn StoreTx, survey: &mut Survey) -> StoreResult<()> {
     let known: BTreeSet<(&PoolName, &LimitKey)> =
         survey.shares.iter().map(|used| (&used.pool, &used.share)).collect();

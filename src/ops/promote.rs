@@ -6,8 +6,9 @@ use crate::store::Tx;
 use crate::store::contract::{Forget, GrantBatch, SurveyQuery};
 use crate::time::Timestamp;
 
-/// Makes at most this many overdue tasks ready, and forgets at most as many ticks that were recorded before
-/// an instant. Returns both numbers. The store treats it as a tick, so no other tick runs meanwhile.
+/// Makes at most `promotes` overdue tasks ready. Then forgets ticks that were recorded before the instant in
+/// `requests`, up to the limit there. Returns both counts. The store treats this as a tick, so no other tick
+/// runs at the same time.
 pub(crate) fn promote_and_forget_requests(
     tx: &mut Tx<'_>,
     now: Timestamp,
@@ -23,7 +24,7 @@ pub(crate) fn promote_and_forget_requests(
             tx.capacity_changed();
         }
         let Some((before, limit)) = requests else { return Ok((promoted, 0)) };
-        // A grant of nothing: its holder is recorded nowhere.
+        // An empty grant, so its holder is not recorded.
         let nobody = Holder::new("upkeep")?;
         let batch = GrantBatch::new(&[], &nobody, now, now).forget(Forget::before(before, limit));
         Ok((promoted, tx.grant(&batch)?.forgotten))

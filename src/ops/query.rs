@@ -11,7 +11,7 @@ use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
 impl ReadTx<'_> {
-    /// Returns the tasks with these keys; `None` for a key without a task.
+    /// Returns the tasks with these keys, or `None` for a key without a task.
     ///
     /// # Errors
     ///
@@ -20,7 +20,7 @@ impl ReadTx<'_> {
         Ok(self.raw().tasks(keys)?)
     }
 
-    /// Returns the tasks with these numbers; `None` for a number without a task.
+    /// Returns the tasks with these numbers, or `None` for a number without a task.
     ///
     /// # Errors
     ///
@@ -29,10 +29,10 @@ impl ReadTx<'_> {
         Ok(self.raw().tasks_by_id(ids)?)
     }
 
-    /// Returns what the store's data takes on disk: the name of each part and its bytes, the largest first.
+    /// Returns the disk space that the store's data uses: the name and the bytes of each part, largest first.
     ///
-    /// On PostgreSQL each table is a part, with its indexes. On SQLite the parts are the file's used pages,
-    /// including other tables', and its free pages. The memory store has none.
+    /// On PostgreSQL, each table with its indexes is a part. On SQLite, the parts are the file's used pages,
+    /// including those of other tables, and its free pages. The memory store has no parts.
     ///
     /// # Errors
     ///
@@ -41,8 +41,8 @@ impl ReadTx<'_> {
         Ok(self.raw().sizes()?)
     }
 
-    /// Returns when the next lease expires; `None` if there is no lease. A host that calls
-    /// [`Tx::reap`](crate::store::Tx::reap) itself waits until then.
+    /// Returns when the next lease expires, or `None` if there is no lease. A host that calls
+    /// [`Tx::reap`](crate::store::Tx::reap) itself can wait until then.
     ///
     /// # Errors
     ///
@@ -51,16 +51,18 @@ impl ReadTx<'_> {
         Ok(self.raw().next_expiry()?)
     }
 
-    /// Returns the tasks whose leases this holder has, by number: those after `after`, at most `limit`. Pass `None` for
-    /// the first page, and the last task of a page for the next. A page with fewer than `limit` tasks is the last.
+    /// Returns at most `limit` tasks that this holder has leases for, by number, starting after `after`. Pass
+    /// `None` for the first page, and the last task of a page for the next. A page with fewer than `limit`
+    /// tasks is the last.
     ///
-    /// A process that restarts under the same name finds what it held before, and can continue:
+    /// A process that restarts under the same name finds what it held before and can continue.
     /// [`Keeper::keep`](crate::service::Keeper::keep) renews these leases. An expired lease is included until
     /// it is ended. Give each process its own name, because the leases of a live process with the same name
-    /// are returned, too.
+    /// are returned too.
     ///
-    /// In memory and on SQLite a call reads the leases of all holders after `after`, of which there are at most as many as
-    /// slots. On PostgreSQL it reads those of this holder. Call it at a start, not in a loop.
+    /// In memory and on SQLite, a call reads the leases of all holders after `after`, which are at most as
+    /// many as there are slots. On PostgreSQL, it reads those of this holder. Call it at startup, not in a
+    /// loop.
     ///
     /// # Errors
     ///
@@ -100,7 +102,7 @@ impl ReadTx<'_> {
         Ok(self.raw().leases_of(holder, after, limit)?)
     }
 
-    /// Returns the latest sensor of each of these tasks, waiting or ended; `None` for a task without a
+    /// Returns the latest sensor of each of these tasks, waiting or ended, or `None` for a task without a
     /// sensor.
     ///
     /// # Errors
@@ -110,9 +112,9 @@ impl ReadTx<'_> {
         Ok(self.raw().sensors(tasks)?)
     }
 
-    /// Returns the events of the feed after event `after`, in order, at most `limit`. It is for a host that keeps its
-    /// own cursor. Others use the [`FeedReader`](crate::service::FeedReader), which also numbers events that
-    /// transactions left without a number.
+    /// Returns at most `limit` events of the feed after event `after`, in order. This is for hosts that keep
+    /// their own cursor. Other hosts use the [`FeedReader`](crate::service::FeedReader), which also numbers
+    /// events that transactions left without a number.
     ///
     /// # Errors
     ///
@@ -121,7 +123,8 @@ impl ReadTx<'_> {
         Ok(self.raw().feed(after, limit)?)
     }
 
-    /// Returns the consumers of the feed, by name: how far each has read, when it was last seen, and what it lost.
+    /// Returns the consumers of the feed, by name: how far each has read, when it was last seen, and what it
+    /// lost.
     ///
     /// # Errors
     ///
@@ -130,7 +133,7 @@ impl ReadTx<'_> {
         Ok(self.raw().consumers()?)
     }
 
-    /// Returns the runs with these keys; `None` for a key without a run.
+    /// Returns the runs with these keys, or `None` for a key without a run.
     ///
     /// # Errors
     ///
@@ -139,8 +142,8 @@ impl ReadTx<'_> {
         Ok(self.raw().runs(keys)?)
     }
 
-    /// Returns one page of the runs that were active at some instant of the query's window, in the order of
-    /// the query.
+    /// Returns one page of the runs that were active at some instant in the query's window, in the query's
+    /// order.
     ///
     /// # Errors
     ///
@@ -149,8 +152,8 @@ impl ReadTx<'_> {
         Ok(self.raw().active_runs(query)?)
     }
 
-    /// Returns the positions of the runs of [`Self::active_runs`] in its order. Without a filter the records
-    /// are not read.
+    /// Returns the positions of the runs that [`Self::active_runs`] returns, in the same order. Without a
+    /// filter, the records are not read.
     ///
     /// # Errors
     ///
@@ -159,7 +162,7 @@ impl ReadTx<'_> {
         Ok(self.raw().active_run_places(query)?)
     }
 
-    /// Returns how many runs were active at some instant of the query's window. The page of the query is
+    /// Returns the number of runs that were active at some instant in the query's window. The query's page is
     /// ignored.
     ///
     /// # Errors

@@ -8,8 +8,8 @@ use crate::id::QueueName;
 use crate::store::ReadTx;
 
 impl ReadTx<'_> {
-    /// Returns the queues that are defined, that admitters serve by name, or that have tasks that have not ended. They
-    /// are in the order of their names.
+    /// Returns, by name, the queues that are defined, that admitters serve by name, or that have tasks that
+    /// have not ended.
     ///
     /// The cost grows with the number of leases, lanes and sensors.
     ///

@@ -19,14 +19,14 @@ pub struct Reaped {
 }
 
 impl Tx<'_> {
-    /// Ends at most `limit` leases that expired at `now` or earlier, and frees their slots. The tasks are scheduled
-    /// again, retried or failed as [`LeaseLoss`] and the retry policy say; those that were [cancelled](Self::cancel)
-    /// end as [`TaskState::Cancelled`]. The holder's later calls under these leases are stale. Leases that another
-    /// transaction holds right now are left for later.
+    /// Ends at most `limit` leases that expired at `now` or earlier, and frees their slots. The tasks are
+    /// scheduled again, retried or failed as [`LeaseLoss`] and the retry policy say. Those that were
+    /// [cancelled](Self::cancel) end as [`TaskState::Cancelled`]. The holder's later calls under these leases
+    /// are stale. Leases that another transaction holds right now are left for later.
     ///
-    /// It ends expired leases whatever kept the holder from renewing them. [`Upkeep`](crate::service::Upkeep)
-    /// waits if it was itself delayed. A host that calls this function in its own transaction must itself
-    /// decide whether to wait.
+    /// It ends expired leases for whatever reason they were not renewed. An
+    /// [`Upkeep`](crate::service::Upkeep) that was itself delayed waits first. A host that calls this
+    /// function directly must decide for itself whether to wait.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ pub(crate) fn reap_expired_by(
                 (task, to)
             })
             .collect();
-        // This transaction holds the leases, so a move misses only in a store that cannot hold them: then
+        // This transaction holds the leases, so a move misses only in a store that cannot hold them. There,
         // another transaction has just ended the lease.
         let moved = leave::commit(tx, now, &leaving)?;
         let reaped = leaving.into_iter().zip(moved).filter(|(_, moved)| *moved);
@@ -60,11 +60,12 @@ pub(crate) fn reap_expired_by(
     })
 }
 
-/// All of their records are in memory at once, payloads included.
+/// The most leases to read, as a multiple of `limit`. All their records are in memory at once, including
+/// payloads.
 const LOOKS: usize = 64;
 
 /// Locks at most `limit` expired leases with their runs. A task whose run another transaction holds is reaped
-/// later, and does not block those after it: if there are too many of that kind, twice as many leases are
+/// later. Such tasks do not block those after them: if too few others are found, twice as many leases are
 /// read, up to [`LOOKS`] times `limit`.
 fn hold_free(tx: &mut Tx<'_>, expired_by: Timestamp, limit: usize) -> Result<Vec<TaskRecord>> {
     let mut looks_at = limit;
@@ -82,7 +83,7 @@ fn hold_free(tx: &mut Tx<'_>, expired_by: Timestamp, limit: usize) -> Result<Vec
 }
 
 fn decide(task: &TaskRecord, now: Timestamp) -> Move {
-    // Its deadline passed, or its holder died before: it is not tried again.
+    // Either the deadline of the cancellation passed or the holder died before it. There is no retry.
     if let Some(cancelled) = leave::cancelled(task, now) {
         return cancelled;
     }

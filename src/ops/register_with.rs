@@ -12,10 +12,10 @@ use crate::task::TaskState;
 use crate::time::Timestamp;
 
 impl Tx<'_> {
-    /// Registers sensors like [`register`](Self::register) if the operator's settings let the task wait as a
-    /// sensor. Otherwise returns [`Registered::Ineligible`].
+    /// Registers sensors like [`register`](Self::register) for tasks that the operator's settings allow to
+    /// wait as sensors. Returns [`Registered::Ineligible`] for the others.
     ///
-    /// If there are two sensors for one lease, the first counts. If it is ineligible, so is the other.
+    /// Of two sensors for one lease, the first counts. If it is ineligible, so is the other.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl Tx<'_> {
     }
 }
 
-/// Returns the results for those that must not be sensors. A lost lease takes precedence.
+/// Returns the results for sensors that are not eligible. A lost lease takes precedence.
 fn keep(tx: &mut Tx<'_>, others: &[(&NewSensor, Ineligible)]) -> Result<Vec<Registered>> {
     let leases: Vec<LeaseRef> = others.iter().map(|(sensor, _)| sensor.lease).collect();
     let tasks = tasks_under(tx, &leases)?;

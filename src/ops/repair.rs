@@ -4,16 +4,18 @@ use crate::error::Result;
 use crate::store::{Discrepancy, Tx};
 
 impl Tx<'_> {
-    /// Sets every counter to what it counts. Returns those that differed, as they were before.
+    /// Sets every counter to the number that it counts. Returns those that differed, as they were before.
     ///
-    /// A correct store never has such a counter, so also find out what happened. The tables may have been written by
-    /// hand, or restored in part. Only counters are changed, because they can be computed again from the tasks. They
-    /// are the used slots of pools, what counts against limits, what shares hold, and how many tasks are in each lane
-    /// and are ready. Anything else that [`audit`](crate::store::ReadTx::audit) finds stays as it is:
-    /// [`Discrepancy::Task`], and a missing lane. No store can know what such a row should say. Restore a backup.
+    /// A correct store never has a wrong counter, so also find out what happened. The tables may have been
+    /// written by hand, or restored in part. Only what can be computed from the tasks is changed. The
+    /// counters are the used slots of pools, what counts against limits, what shares hold, and how many tasks
+    /// each lane has and how many are ready. Wrong marks ([`Discrepancy::Mark`]) are removed. Anything else
+    /// that [`audit`](crate::store::ReadTx::audit) finds stays as it is: [`Discrepancy::Task`] and missing
+    /// lanes. No store can know what such a row should contain. Restore a backup.
     ///
-    /// It reads all tasks that have not ended, and on SQLite all tasks. No other transaction writes
-    /// meanwhile; on PostgreSQL only ticks wait. Nothing else may be written in the transaction afterwards.
+    /// It reads all tasks that have not ended, and on SQLite all tasks. No other transaction writes in the
+    /// meantime, except on PostgreSQL, where only ticks wait. Nothing else may be written in the transaction
+    /// afterwards.
     ///
     /// # Errors
     ///

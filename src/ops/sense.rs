@@ -20,15 +20,15 @@ use crate::time::Timestamp;
 pub enum Registered {
     /// The sensor waits. The task's lease has ended, and its slots are free (or kept, by the pool's option).
     Waiting(Box<SensorRecord>),
-    /// The task was admitted but not started: start it first. Nothing was changed.
+    /// The task was admitted but not started. Start it first. Nothing was changed.
     NotRunning,
-    /// The lease is stale. Nothing was changed; stop the work.
+    /// The lease is stale. Nothing was changed. Stop the work.
     Stale,
     /// The task was [cancelled](crate::store::Tx::cancel). It has ended as [`TaskState::Cancelled`], and its
     /// slots are free.
     Cancelled,
-    /// The operator's settings do not let the task wait as a sensor. Nothing was changed: the task continues
-    /// under its lease, and the host pokes it itself.
+    /// The operator's settings do not allow the task to wait as a sensor. Nothing was changed. The task
+    /// continues under its lease, and the host pokes it itself.
     Ineligible(Ineligible),
 }
 
@@ -47,10 +47,10 @@ impl Registered {
 impl Tx<'_> {
     /// Registers running tasks as sensors and frees their slots in one transaction.
     ///
-    /// Their limits are freed too. An earlier registration is replaced. If there are two sensors for one
-    /// lease, the first counts. The call does not consult settings; see
-    /// [`register_with`](crate::store::Tx::register_with). A task that was [cancelled](Self::cancel) does not
-    /// begin to wait: it ends.
+    /// Their limits are freed too. An earlier registration is replaced. Of two sensors for one lease, the
+    /// first counts. The call does not consult settings; see
+    /// [`register_with`](crate::store::Tx::register_with). A task that was [cancelled](Self::cancel) ends
+    /// instead of waiting.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl Tx<'_> {
                 answers[at] = Registered::Waiting(Box::new(sensor));
             }
             for (at, sensor) in sensors.iter().enumerate() {
-                // A second sensor of a lease finds the lease ended by the first.
+                // The first sensor of a lease ends it, so a second one finds it stale.
                 if let Some(first) = first.get(&sensor.lease).filter(|first| **first != at)
                     && matches!(answers[*first], Registered::NotRunning | Registered::Cancelled)
                 {
@@ -120,7 +120,7 @@ impl Tx<'_> {
     }
 }
 
-/// Returns the pools of these tasks whose sensing tasks keep their slots.
+/// Returns which of these tasks' pools let sensing tasks keep their slots.
 fn keeping_pools<'a>(
     tx: &mut Tx<'_>,
     tasks: impl Iterator<Item = &'a TaskRecord>,
@@ -132,15 +132,15 @@ fn keeping_pools<'a>(
 }
 
 impl Tx<'_> {
-    /// Ends sensors. Each task that is still sensing under that registration moves on. The
+    /// Ends sensors. Each task that is still sensing under that registration moves on, and the
     /// [feed](crate::feed) reports it if the task opted in.
     ///
-    /// The attempt fails if the sensor failed, could not be poked for too long or exceeded its execution
-    /// timeout. The task's policy then decides whether it is retried. A sensor that timed out
-    /// ([`EndReason::TimedOut`]) is not retried, because it used all its time.
+    /// The attempt fails if the sensor failed, exceeded its execution timeout or could not be poked for too
+    /// long. The task's policy then decides on a retry. A sensor that timed out ([`EndReason::TimedOut`]) is
+    /// not retried, because it used all its time.
     ///
-    /// A task that is resumed did not fail: the attempt that registered does not count against its retry
-    /// policy. If its sensor landed without a value, its value is empty, not `None`.
+    /// A resumed task has not failed: the attempt that registered the sensor does not count against its retry
+    /// policy. If the sensor landed without a value, the task's value is empty, not `None`.
     ///
     /// # Errors
     ///
@@ -157,19 +157,20 @@ impl Tx<'_> {
     }
 }
 
-/// What happened to a sensor that was to end.
+/// The result of ending one sensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndedSensor {
     /// It ended, and its task moved on.
     Ended,
     /// It no longer waits under that registration.
     NotWaiting,
-    /// Another transaction holds its task or its run. It waits, unless that transaction ends it.
+    /// Another transaction holds its task or its run. The sensor still waits, unless that transaction ends
+    /// it.
     PassedOver,
 }
 
-/// Works like [`end_sensors`](crate::store::Tx::end_sensors), but passes over what other transactions hold.
-/// For pokers, which must not wait for a host.
+/// Works like [`end_sensors`](crate::store::Tx::end_sensors), but skips what other transactions hold. Used by
+/// pokers, which must not wait for a host.
 pub(crate) fn end_free_sensors(
     tx: &mut Tx<'_>,
     now: Timestamp,
@@ -192,7 +193,7 @@ fn end_sensors(
             check(ending)?;
         }
         let refs: Vec<LeaseRef> = ends.iter().map(|(sensor, _)| *sensor).collect();
-        // Held first: then neither the tasks nor their sensors change until this transaction ends.
+        // Locked first, so that neither the tasks nor their sensors change until this transaction ends.
         let mut tasks: Vec<Option<TaskRecord>> = Vec::with_capacity(refs.len());
         let mut answers = vec![EndedSensor::NotWaiting; refs.len()];
         for (held, answer) in hold_under(tx, &refs, wait)?.into_iter().zip(&mut answers) {
@@ -235,13 +236,13 @@ fn end_sensors(
     })
 }
 
-/// The error of a store that let a task change while this transaction held it. Its sensor has ended, so there
-/// is nothing to decide again.
+/// Returns the error of a store that let a task change while this transaction held it. The sensor has already
+/// been ended, so the move cannot be decided again.
 pub(super) fn sensing_task_changed() -> Error {
     StoreError::conflict("a sensing task changed while its sensor was ended").into()
 }
 
-/// Returns the instant recorded as the end of a sensing task: not before its sensor registered.
+/// Returns the instant to record as the end of a sensing task, which is never before its sensor registered.
 pub(super) fn ended_at(task: &TaskRecord, sensor: &SensorRecord, now: Timestamp) -> Timestamp {
     task.recorded_at(now).max(sensor.registered_at)
 }
@@ -268,7 +269,7 @@ fn decide(task: &TaskRecord, ending: &Ending, now: Timestamp) -> Move {
         return leave::failed(task, now, message, RetryAdvice::Policy);
     }
     let goes_on = ending.to == TaskState::Scheduled;
-    // The value tells the next attempt that the sensor has landed.
+    // The presence of a value tells the next attempt that the sensor has landed.
     let no_value = (goes_on && ending.reason == EndReason::Landed).then(String::new);
     Move {
         forgive: u32::from(goes_on),

@@ -1,4 +1,4 @@
-//! What the store knows of the lives of sensors.
+//! What the store knows about the lives of sensors.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,22 @@ use crate::time::Timestamp;
 /// The life of a sensor, as far as the store knows it.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
-    /// What happened, with the attempt that it happened to.
+    /// What happened, each with its attempt and instant.
     pub(crate) lines: Vec<(u32, Timestamp, String)>,
     /// The attempt of the latest registration.
     pub(crate) attempt: u32,
-    /// The workers that poked the latest registration, each with the instant since which it did.
+    /// The workers that poked the latest registration, each with the instant at which it began to.
     pub(crate) workers: Vec<(Timestamp, Holder)>,
 }
 
 impl ReadTx<'_> {
-    /// Returns what the store knows of the life of each task as a sensor, in order, each line with its instant. The
-    /// lines are its latest registration, the workers that took it over, outages of its target, and its ends, including
-    /// those of earlier attempts. Empty for a task that is unknown or was never a sensor.
+    /// Returns what the store knows about the life of each task as a sensor, in order, each line with its
+    /// instant. The lines are its latest registration, the workers that took it over, outages of its target,
+    /// and its ends, including those of earlier attempts. The list is empty for a task that is unknown or was
+    /// never a sensor.
     ///
-    /// The pokes are in the log of the worker that made them: [`FileLog::reader`](crate::service::FileLog::reader)
-    /// reads both.
+    /// Pokes are in the log of the worker that made them.
+    /// [`FileLog::reader`](crate::service::FileLog::reader) reads both.
     ///
     /// # Errors
     ///
@@ -84,7 +85,7 @@ impl Life {
             let line = became(task.state, task.message.as_deref());
             life.lines.extend(ended.map(|at| (attempt, at, line)));
         }
-        // Where nothing is kept of its end, the next attempt began after it.
+        // If the end was not kept, it was before the next attempt began.
         let next = past.iter().filter(|past| past.attempt > attempt).filter_map(|past| past.queued_at);
         let next = next.chain(task.queued_at.filter(|_| task.attempt > attempt)).min();
         let next = next.filter(|_| sensor.state == SensorState::Ended);
@@ -99,12 +100,12 @@ impl Life {
             life.lines.push((attempt, outage.since.max(began), life::OUTAGE_BEGAN.to_owned()));
             life.lines.extend(over.map(|over| (attempt, over, life::outage_ended(outage.since, over))));
         }
-        // Lines of one instant stay in the order in which they were found, but the end comes last.
+        // Lines of one instant stay in the order in which they were found, except that the end comes last.
         life.lines.sort_by_key(|(_, at, line)| (*at, line.starts_with(BECAME)));
         life
     }
 
-    /// Notes which workers held the shard of a sensor while it waited.
+    /// Adds the workers that held the sensor's shard while it waited.
     fn took(&mut self, sensor: &SensorRecord, takes: &[ShardTake], until: Timestamp) {
         let covers = |take: &&ShardTake| {
             let code = code(sensor.fingerprint, take.codes);
@@ -113,13 +114,14 @@ impl Life {
         };
         let mut mine: Vec<&ShardTake> = takes.iter().filter(covers).filter(|take| take.at <= until).collect();
         mine.sort_by_key(|take| (take.at, take.epoch));
-        // Once the kind was lent, all that changes its worker is noted of the kind.
+        // Once the kind has been lent, every change of its worker is recorded for the kind, not for the
+        // shard.
         let lent = mine.iter().find(|take| take.kind.is_some()).map(|take| take.at);
         mine.retain(|take| take.kind.is_some() || lent.is_none_or(|lent| take.at < lent));
         let began = sensor.registered_at;
         let mut workers = BTreeMap::new();
         for (place, take) in mine.iter().enumerate() {
-            // A sensor that registered while no worker served its shard had no worker before.
+            // A sensor that registered while its shard had no worker has no previous worker.
             let is_new = began >= take.left_at.min(take.at);
             if is_new {
                 workers.clear();
@@ -135,7 +137,7 @@ impl Life {
     }
 }
 
-/// How the last line of a registration begins.
+/// The beginning of the last line of a registration.
 const BECAME: &str = "its task became ";
 
 fn became(state: TaskState, text: Option<&str>) -> String {

@@ -1,4 +1,4 @@
-//! Taking turns by name.
+//! Serializing transactions by name.
 
 use std::collections::BTreeSet;
 
@@ -7,22 +7,24 @@ use crate::id::check_name;
 use crate::store::Tx;
 
 impl Tx<'_> {
-    /// Makes transactions that give the same name take turns: each waits until those before it have committed
-    /// or rolled back, and then sees what they did. Transactions that give other names do not wait.
+    /// Makes transactions that give the same name run one after another. Each waits until those before it
+    /// have committed or rolled back, and then sees what they did. Transactions that give other names do not
+    /// wait.
     ///
     /// Call it first in a transaction whose decision depends on what others may be changing at the same time.
-    /// An example is a transaction that ends a task of a run, and enqueues the successor if all others have
-    /// ended. Two that end the last two tasks might not see each other, and neither would enqueue it. With
-    /// the run's name given before the tasks are ended, the second sees the first one's end.
+    /// An example is a transaction that ends a task of a run, and enqueues the successor if all other tasks
+    /// have ended. Two such transactions that end the last two tasks might not see each other, and neither
+    /// would enqueue the successor. If both give the run's name first, the second sees what the first ended.
     ///
-    /// In memory and on SQLite writers take turns anyway, so the call only checks the names. On PostgreSQL the
-    /// second caller waits at `READ COMMITTED`. In a host's transaction at a higher level it gets a conflict
-    /// instead, because its view is older.
+    /// In memory and on SQLite, writers run one after another anyway, so the call only checks the names. On
+    /// PostgreSQL, the second caller waits at `READ COMMITTED`. In a host's transaction at a higher isolation
+    /// level it gets a conflict instead, because its snapshot is older.
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid`](crate::error::Invalid) for a name that is empty, longer than
-    /// [`MAX_BYTES`](crate::id::MAX_BYTES) or has a NUL. Returns [`crate::Error::Store`] if the store fails.
+    /// Returns [`Invalid`](crate::error::Invalid) for a name that is empty, is longer than
+    /// [`MAX_BYTES`](crate::id::MAX_BYTES) or contains a NUL. Returns [`crate::Error::Store`] if the store
+    /// fails.
     ///
     /// # Examples
     ///

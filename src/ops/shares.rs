@@ -1,4 +1,4 @@
-//! Shares: what each holds of a pool, and what waits.
+//! Shares: what each holds of a pool, and how many of its tasks wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use crate::store::ReadTx;
 use crate::store::contract::{ShareUse, SurveyQuery};
 
 impl ReadTx<'_> {
-    /// Returns what each share holds of each pool, its weight, and how many of its tasks wait there. They are in the order
-    /// of pools and shares.
+    /// Returns, by pool and share, what each share holds of each pool, its weight, and how many of its tasks
+    /// wait there.
     ///
-    /// A share is listed under the pools that its ready tasks and its leased tasks have for their own. How much of a pool
-    /// a share should have is [`ShareUse::part`].
+    /// A share is listed under the pools that its ready and leased tasks name as their own.
+    /// [`ShareUse::part`] is the part of a pool that a share should have.
     ///
-    /// The cost grows with the number of leases and of lanes with ready tasks, as that of a tick does.
+    /// Like the cost of a tick, the cost grows with the number of leases and of lanes with ready tasks.
     ///
     /// # Errors
     ///

@@ -5,12 +5,12 @@ use super::sense::Registered;
 use crate::error::{Error, Result};
 use crate::lease::Renewal;
 
-/// What a call returns for one lease.
+/// The result of a call for one lease.
 trait UnderLease {
-    /// Returns true if the lease was stale, so that nothing was done under it.
+    /// Returns true if the lease was stale, so nothing was done under it.
     fn is_stale(&self) -> bool;
 
-    /// Returns true if an earlier call had already done it, so that this call did nothing.
+    /// Returns true if an earlier call had already done this, so this call did nothing.
     fn is_repeated(&self) -> bool {
         false
     }
@@ -33,15 +33,15 @@ impl UnderLease for bool {
     }
 }
 
-/// Only [`Renewal::Lost`] is stale: a busy lease is still the caller's, and so is one whose task was cancelled.
+/// Only [`Renewal::Lost`] is stale: a lease that is busy, or whose task was cancelled, is still the caller's.
 impl UnderLease for Renewal {
     fn is_stale(&self) -> bool {
         self.is_lost()
     }
 }
 
-/// Only [`Registered::Stale`] is stale: a task that was not started, or may not be a sensor, is still the caller's, and
-/// a cancelled one was the caller's until this call.
+/// Only [`Registered::Stale`] is stale. A task that was not started, or may not be a sensor, is still the
+/// caller's. A cancelled one was the caller's until this call.
 impl UnderLease for Registered {
     fn is_stale(&self) -> bool {
         *self == Self::Stale
@@ -52,16 +52,16 @@ impl UnderLease for Registered {
 pub trait Fenced: Sized {
     /// Returns the results unchanged, or an error if a lease was stale.
     ///
-    /// With `?` the error leaves the body of the transaction. The host's rows and what was done under the
-    /// other leases are then rolled back with it.
+    /// With `?`, the error leaves the body of the transaction. This rolls back the host's rows and what was
+    /// done under the other leases.
     ///
-    /// A repeated finish is a different error. The host's rows were committed beside the first finish and
-    /// must not be written twice.
+    /// A repeated finish is a different error: the host's rows were committed with the first finish and must
+    /// not be written twice.
     ///
     /// # Errors
     ///
     /// Returns [`Error::Stale`] if a lease was stale, otherwise [`Error::Repeated`] if a finish was repeated.
-    /// The transaction must be rolled back; a store does so on its own.
+    /// The transaction must be rolled back. The store's own transaction is rolled back automatically.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Who works on a store: the admitters with their queues, and the workers of sensors with their shards.
+//! Who works on a store: admitters with their queues, and sensor workers with their shards.
 
 use crate::error::Result;
 use crate::store::ReadTx;
@@ -6,8 +6,8 @@ use crate::store::contract::{PokerRow, Serving, ShardLease};
 use crate::time::Timestamp;
 
 impl ReadTx<'_> {
-    /// Returns which queues admitters have recorded that they serve, by holder. Records that no longer count
-    /// may be included: see [`Serving::until`].
+    /// Returns the queues that admitters have announced they serve, by holder. Expired announcements may be
+    /// included; see [`Serving::until`].
     ///
     /// # Errors
     ///
@@ -34,8 +34,9 @@ impl ReadTx<'_> {
         Ok(self.raw().serving()?)
     }
 
-    /// Returns the workers of sensors that count as alive at this instant, by name, and the leases of all shards that
-    /// were ever held, by number. A worker whose leases have expired is no longer alive, or has yet to renew.
+    /// Returns the sensor workers that count as alive at this instant, by name, and the leases of all shards
+    /// that were ever held, by number. A worker whose leases have expired is no longer alive, or has yet to
+    /// renew.
     ///
     /// # Errors
     ///

@@ -6,11 +6,10 @@
 //! effective priority at t  =  priority + (t - since) / period
 //! ```
 //!
-//! All waiting tasks rise at the same speed, so the order among them never changes while they wait. Multiply
-//! by the period and drop what all tasks have in common: the order is that of `since - priority * period`.
-//! That number is known when the task is enqueued and never changes. In other words, **a point of priority is
-//! a head start of one period**. That number is the rank. (BFS, a scheduler for Linux, orders by such virtual
-//! deadlines.)
+//! All waiting tasks rise at the same speed, so their order never changes while they wait. Multiply by the
+//! period and drop the terms that all tasks share: the order is that of `since - priority * period`. That
+//! number is the rank. It is known when the task is enqueued and never changes. In other words, **a point of
+//! priority is a head start of one period**. (BFS, a scheduler for Linux, orders by such virtual deadlines.)
 
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ use crate::time::Timestamp;
 /// [`Tx::enqueue_ageing`](crate::store::Tx::enqueue_ageing).
 ///
 /// A rank has no unit of its own, so use one policy for all tasks of a store. If policies are mixed, the
-/// order is still total and fixed. Tasks of different periods are ordered by `since - priority * period`,
+/// order is still total and fixed. Tasks with different periods are ordered by `since - priority * period`,
 /// each with its own period. A task without ageing has a rank near zero. A task with ageing has a rank near
 /// the microseconds since 1970, unless its head start reaches back that far. So the task without ageing goes
 /// first.
@@ -48,21 +47,21 @@ use crate::time::Timestamp;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Ageing {
-    /// It does not grow: a higher priority always goes first.
+    /// The priority does not grow: a higher priority always goes first.
     #[default]
     None,
-    /// It grows by one point for each period of waiting.
+    /// The priority grows by one point for each period of waiting.
     Linear {
-        /// The time that makes up for one point of priority, truncated to whole microseconds. Zero makes
-        /// waiting outweigh every priority: first come, first served.
+        /// The waiting time worth one point of priority, truncated to whole microseconds. With zero, waiting
+        /// outweighs every priority: first come, first served.
         #[serde(rename = "period_s", with = "crate::seconds")]
         period: Duration,
     },
 }
 
 impl Ageing {
-    /// Returns the first order criterion, smaller first, of a task with this priority that has waited since
-    /// this instant.
+    /// Returns the rank of a task with this priority that has waited since this instant. The rank is the
+    /// first criterion of the order; smaller goes first.
     ///
     /// The rank is exact while `priority * period` is within 250,000 years either way and the instant is
     /// within 40,000 years of 1970. The first holds for every priority with periods up to an hour. Beyond

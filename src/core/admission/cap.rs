@@ -1,4 +1,4 @@
-//! Caps on what waits: how many tasks of a queue or of a limit key may wait, and which enqueues are refused.
+//! Caps on waiting: how many tasks may wait in a queue or with a limit key, and which enqueues are refused.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,12 +15,12 @@ use crate::id::{LimitKey, QueueName, TaskKey};
 
 /// Caps how many tasks may wait in a queue, or with a limit key. An enqueue beyond it is refused.
 ///
-/// A task *waits* while it has neither a lease nor a sensor and has not ended: it is ready, not yet due, or between
-/// two attempts. Only enqueueing is refused. What was accepted may always wait again, so retries, requeued and
-/// resumed tasks may pass the cap.
+/// A task *waits* while it has neither a lease nor a sensor and has not ended: it is ready, not yet due, or
+/// between two attempts. Only enqueueing is refused. An accepted task may always wait again, so retries and
+/// requeued or resumed tasks may exceed the cap.
 ///
-/// In memory and on SQLite a cap is exact. On PostgreSQL the transactions that are open at once do not see each
-/// other, so what they enqueue together may pass it. With [`strict`](Self::strict) they take turns instead.
+/// A cap is exact in memory and on SQLite. On PostgreSQL, concurrent transactions do not see each other's
+/// tasks, so together they may exceed it. With [`strict`](Self::strict) they take turns instead.
 ///
 /// # Examples
 ///
@@ -35,11 +35,11 @@ use crate::id::{LimitKey, QueueName, TaskKey};
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct WaitingCap {
-    /// The most tasks that wait, 0 to [`MAX_SLOTS`]. With 0 every enqueue is refused.
+    /// The most tasks that may wait: 0 to [`MAX_SLOTS`]. With 0, every enqueue is refused.
     #[serde(deserialize_with = "most")]
     pub most: u32,
-    /// Whether enqueues under this cap take turns on PostgreSQL: each waits until those before it have committed or
-    /// rolled back. No other call waits. Other stores are exact without it.
+    /// Whether enqueues under this cap take turns on PostgreSQL: each waits until the earlier ones have
+    /// committed or rolled back. No other call waits. Other stores are exact without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strict: bool,
 }
@@ -50,7 +50,7 @@ fn most<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
 }
 
 impl WaitingCap {
-    /// Creates a cap on the number of waiting tasks that is not strict.
+    /// Creates a cap on the number of waiting tasks. It is not strict.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl WaitingCap {
         strict: bool;
     }
 
-    /// Refuses what is out of range.
+    /// Checks that the values are in range.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         match self.most {
             most if most > MAX_SLOTS => {
@@ -77,7 +77,7 @@ impl WaitingCap {
     }
 }
 
-/// The definition of a queue by a host: a cap on what waits in it. A queue needs no definition to be used.
+/// The host's definition of a queue: a cap on its waiting tasks. A queue can be used without a definition.
 ///
 /// # Examples
 ///
@@ -115,34 +115,34 @@ impl QueueSpec {
     }
 }
 
-/// A cap that holds for some tasks, and how many wait under it.
+/// A cap that applies to some tasks, and how many tasks wait under it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CapUse {
-    /// The queue or the key whose tasks are counted.
+    /// The queue or key whose tasks are counted.
     pub subject: Subject,
-    /// The cap: its own, or that of the key's family.
+    /// The cap: the subject's own, or that of the key's family.
     pub cap: WaitingCap,
     /// How many tasks wait.
     pub waiting: u64,
 }
 
 impl CapUse {
-    /// Creates it with what a store counted.
+    /// Creates a cap use from a store's count.
     pub fn new(subject: Subject, cap: WaitingCap, waiting: u64) -> Self {
         Self { subject, cap, waiting }
     }
 }
 
-/// Returns what may be capped about a task with these needs, in the order in which it is asked: its queue, then its
-/// keys by their bytes.
+/// Returns the subjects whose caps apply to a task with these needs, in the order of the checks: its queue,
+/// then its keys in byte order.
 fn subjects(lane: &LaneKey) -> impl Iterator<Item = Subject> {
     std::iter::once(Subject::Queue(lane.queue.clone())).chain(lane.limits.iter().cloned().map(Subject::Key))
 }
 
-/// Decides, by keys and needs, which of these tasks are refused. Each accepted task counts for those behind
-/// it. Returns for each task the first cap that refuses it, as it stood then. A task that exists, or whose
-/// key the call named before with success, is neither counted nor refused.
+/// Decides which of these tasks are refused. Each accepted task counts for the ones behind it. Returns for
+/// each task the first cap that refuses it, with its count at that point. A task is neither counted nor
+/// refused if it exists or if an earlier task with the same key was accepted.
 pub(crate) fn refusals(
     caps: Vec<CapUse>,
     tasks: &[(&TaskKey, &LaneKey)],
@@ -173,7 +173,7 @@ pub(crate) fn refusals(
     decided
 }
 
-/// Returns what is capped where tasks carry this key: the key itself. If it is not defined, its family.
+/// Returns the subject whose cap applies to this key: the key itself if it is defined, otherwise its family.
 pub(crate) fn capped_by(key: &LimitKey, is_defined: bool, families: &Families<'_>) -> Option<Subject> {
     match is_defined {
         true => Some(Subject::Key(key.clone())),
@@ -181,13 +181,13 @@ pub(crate) fn capped_by(key: &LimitKey, is_defined: bool, families: &Families<'_
     }
 }
 
-/// Counts what waits under the caps that hold for some tasks.
+/// Counts the tasks that wait under the caps that apply to some tasks.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingCount(BTreeMap<Subject, (WaitingCap, i64)>);
 
 impl WaitingCount {
-    /// Finds the caps that hold for tasks with these needs. `is_defined` says whether a key is, and `cap` returns the cap of a
-    /// queue, key or family itself.
+    /// Finds the caps that apply to tasks with these needs. `is_defined` returns whether a key is defined.
+    /// `cap` returns the cap defined for a queue, key or family itself.
     pub(crate) fn of_lanes<'l, E>(
         lanes: impl Iterator<Item = &'l LaneKey>,
         families: &Families<'_>,
@@ -213,7 +213,7 @@ impl WaitingCount {
         self.0.is_empty()
     }
 
-    /// Counts this many more tasks with these needs.
+    /// Adds this many waiting tasks with these needs.
     pub(crate) fn add(&mut self, lane: &LaneKey, tasks: i64) {
         for subject in subjects(lane) {
             if let Some((_, waiting)) = self.0.get_mut(&subject) {
@@ -222,7 +222,7 @@ impl WaitingCount {
         }
     }
 
-    /// Returns each cap with what waits under it, by subject.
+    /// Returns each cap with the number of tasks that wait under it, by subject.
     pub(crate) fn counted(self) -> Vec<CapUse> {
         let counted = |(subject, (cap, waiting)): (_, (_, i64))| {
             CapUse::new(subject, cap, waiting.max(0).unsigned_abs())
@@ -244,7 +244,7 @@ mod tests {
         tasks.iter().map(|task| (&task.key, &task.lane)).collect()
     }
 
-    /// A task of one of twelve keys, in queue 0 or 1, that carries a set of three limit keys.
+    /// Returns a task with one of twelve keys, in queue 0 or 1, that carries some of three limit keys.
     fn task((name, queue, keys): &(u8, u8, u8)) -> TaskInsert {
         let key = TaskKey::new("n", "w", "r", format!("t{name}")).unwrap();
         let carried = (0..3).filter(|bit| keys & (1 << bit) != 0);
@@ -253,7 +253,8 @@ mod tests {
         task.check(Timestamp::UNIX_EPOCH).unwrap()
     }
 
-    /// The rule of docs/admission.md, read aloud: each task is looked at alone, and all that wait are counted again.
+    /// Follows the rule of docs/admission.md literally: checks each task alone and recounts all waiting tasks
+    /// each time.
     fn naive(
         caps: &[CapUse],
         tasks: &[(u8, u8, u8)],

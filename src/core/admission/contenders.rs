@@ -1,7 +1,7 @@
-//! The shares of one tick: the contenders of each level, who take turns.
+//! The shares of one tick: the contenders of each level, which take turns.
 //!
-//! A turn changes with each grant, so contenders have heaps of their own: the planner's heap holds one valid entry of
-//! each contender, by its current turn. Entries of earlier turns are skipped.
+//! A turn changes with each grant, so contenders have heaps of their own. The planner's heap holds one valid
+//! entry per contender, for its current turn. Entries of earlier turns are skipped.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -15,20 +15,20 @@ use crate::id::{LimitKey, PoolName};
 /// A pool, and a share of it.
 pub(crate) type Pair = (PoolName, LimitKey);
 
-/// The shares that the lanes of a tick belong to.
+/// The shares to which the lanes of a tick belong.
 #[derive(Debug, Default)]
 pub(super) struct Contenders {
     pairs: Vec<PairWork>,
     places: HashMap<Pair, usize>,
     contenders: Vec<Contender>,
     by_level: BTreeMap<(usize, i64), usize>,
-    /// Those whose turns or first tasks have changed since they were last pushed.
+    /// Contenders whose turns or first tasks changed since they were last pushed.
     changed: Vec<usize>,
-    /// Those that come before the place that they had when the walk began.
+    /// Pairs whose turn is now earlier than when the walk began.
     fallen: BTreeSet<usize>,
-    /// The number of grants to tasks of shares that the store has made, this tick's included.
+    /// The number of grants to tasks of shares, over the store's lifetime and including this tick.
     grants: i64,
-    /// The same when the tick began.
+    /// `grants` when the tick began.
     began: i64,
 }
 
@@ -38,11 +38,11 @@ struct PairWork {
     used: ShareUse,
     /// Whether the store's counts are known.
     is_known: bool,
-    /// `None` until limits were read.
+    /// `None` until the limits have been read.
     weight: Option<u32>,
-    /// How many of its tasks this tick grants.
+    /// The number of its tasks that this tick grants.
     starts: u64,
-    /// The turn that it had when the walk began.
+    /// Its turn when the walk began.
     first: Option<ShareTurn>,
     contenders: Vec<usize>,
 }
@@ -54,29 +54,30 @@ struct Contender {
     level: i64,
     /// The first tasks of its lanes.
     heads: BinaryHeap<Reverse<(OrderKey, usize)>>,
-    /// What was not read of it.
+    /// Its lanes that were not read.
     unread: BTreeMap<OrderKey, UnreadOf>,
-    /// Its latest entry in the planner's heap. Older ones do not count.
+    /// Its latest entry in the planner's heap. Older entries are stale.
     entry: u64,
 }
 
-/// Lanes of a share that a page left out: those of one class and level that do not sleep.
+/// Lanes of a share that a page left out: the non-sleeping lanes of one class and level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnreadOf {
-    /// A lane of them that was read.
+    /// One of these lanes that was read.
     pub(crate) lane: LaneId,
-    /// The number that the store gave to all of them together.
+    /// The store's number for all of these lanes together.
     pub(crate) number: i64,
     /// Their first tasks are behind this place.
     pub(crate) behind: OrderKey,
-    /// How often the planner asked for them.
+    /// How often the planner requested these lanes.
     pub(crate) pages: u32,
 }
 
-/// When something is considered: by level, then tasks without a share in the order, then shares by turns.
+/// When something is considered: by level, then tasks without a share in their order, then shares by turn.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Turn {
-    /// In a window those come first that miss no slots: they are in no window.
+    /// False for tasks that still hold their slots. Under a window these go first, because they are not part
+    /// of it.
     pub(super) is_last: bool,
     pub(crate) level: i64,
     pub(crate) place: Place,
@@ -86,12 +87,12 @@ pub(crate) struct Turn {
 pub(crate) enum Place {
     /// A task without a share.
     Alone(OrderKey),
-    /// A share's turn, its pool and its name, and its first task.
+    /// A share: its turn, its pool and key, and its first task.
     Share(ShareTurn, Arc<Pair>, OrderKey),
 }
 
 impl Turn {
-    /// Before every other.
+    /// Comes before every other turn.
     pub(crate) const FIRST: Self = Self::alone(OrderKey::FIRST);
 
     /// Returns the turn of a task without a share.
@@ -112,7 +113,7 @@ pub(super) enum Next {
     Contender { at: usize, entry: u64 },
 }
 
-/// What the planner's heap holds.
+/// The planner's heap.
 pub(super) type Heap = BinaryHeap<Reverse<(Turn, Next)>>;
 
 impl PairWork {
@@ -120,7 +121,7 @@ impl PairWork {
         self.used.turn(self.weight.unwrap_or(1))
     }
 
-    /// Returns the turn that it had when the walk began. Called before it changes.
+    /// Returns its turn when the walk began. Call this before the turn changes.
     fn first(&mut self) -> ShareTurn {
         let turn = self.turn();
         *self.first.get_or_insert(turn)
@@ -128,7 +129,7 @@ impl PairWork {
 }
 
 impl Contender {
-    /// Returns the place behind which its first lane is that was not read, if that may be its next one.
+    /// Returns its first unread lanes, if they may come before its first known task.
     fn unread(&self) -> Option<&UnreadOf> {
         let (behind, first) = self.unread.first_key_value()?;
         let is_next = self.heads.peek().is_none_or(|Reverse((head, _))| behind < head);
@@ -137,8 +138,8 @@ impl Contender {
 }
 
 impl Contenders {
-    /// Takes over the store's counts, of pairs whose counts were not known before. Tasks of this tick may already
-    /// have taken slots of these.
+    /// Records the store's counts of pairs whose counts were not yet known. This tick's tasks may already
+    /// have taken slots of them.
     pub(super) fn known(&mut self, shares: &[ShareUse]) {
         for used in shares {
             let pair = self.places.get(&(used.pool.clone(), used.share.clone()));
@@ -150,8 +151,8 @@ impl Contenders {
         }
     }
 
-    /// Takes over the number of grants to tasks of shares that the store has made, before anything else is
-    /// known.
+    /// Sets the number of grants that the store has made to tasks of shares. Must be called before anything
+    /// else is known.
     pub(super) fn after(&mut self, grants: i64) {
         (self.grants, self.began) = (grants, grants);
         for work in &mut self.pairs {
@@ -159,7 +160,7 @@ impl Contenders {
         }
     }
 
-    /// Gives each share its weight.
+    /// Sets the weight of each share.
     pub(super) fn weigh(&mut self, weight: impl Fn(&LimitKey) -> u32) {
         for work in self.pairs.iter_mut().filter(|work| !work.contenders.is_empty()) {
             work.weight.get_or_insert_with(|| weight(&work.used.share));
@@ -184,7 +185,7 @@ impl Contenders {
         at
     }
 
-    /// Returns the contender of a lane, if it is of a share.
+    /// Returns the contender of a lane; `None` if the lane has no share.
     pub(super) fn of(&mut self, lane: &Lane) -> Option<usize> {
         let pair = self.pair(&lane.key.pool, lane.key.share.as_ref()?);
         let level = lane.key.level();
@@ -204,23 +205,23 @@ impl Contenders {
         lane.key.pools().map(|(pool, slots)| (self.pair(pool, share), slots)).collect()
     }
 
-    /// Notes the first task of a lane.
+    /// Records the first task of a lane.
     pub(super) fn push(&mut self, contender: usize, head: OrderKey, lane: usize) {
         self.contenders[contender].heads.push(Reverse((head, lane)));
         self.changed.push(contender);
     }
 
-    /// Returns when a task that another admitter is to admit is considered, as if nothing had been admitted
-    /// before it.
+    /// Returns the turn of a task that another admitter is to admit, as if nothing had been admitted before
+    /// it.
     pub(super) fn first_turn(&mut self, contender: usize, head: OrderKey) -> Turn {
         let Contender { pair, level, .. } = self.contenders[contender];
         let work = &mut self.pairs[pair];
         Turn::of_share(level, work.first(), work.name.clone(), head)
     }
 
-    /// Pushes the contenders that have changed.
+    /// Pushes the contenders that have changed onto the planner's heap.
     pub(super) fn push_changed(&mut self, heap: &mut Heap) {
-        // Of many lanes, and of several pools, the contender is the same.
+        // Several lanes and several pools may have marked the same contender.
         self.changed.sort_unstable();
         self.changed.dedup();
         for at in self.changed.drain(..) {
@@ -235,7 +236,7 @@ impl Contenders {
         }
     }
 
-    /// Takes the first task of a contender, and returns its lane. Returns `None` for an entry that does not count.
+    /// Takes the first task of a contender and returns its lane. Returns `None` for a stale entry.
     pub(super) fn take(&mut self, contender: usize, entry: u64) -> Option<usize> {
         let work = self.contenders.get_mut(contender).filter(|work| work.entry == entry)?;
         let Reverse((_, lane)) = work.heads.pop()?;
@@ -243,33 +244,32 @@ impl Contenders {
         Some(lane)
     }
 
-    /// Notes that lanes of a contender were not read.
+    /// Records lanes of a contender that were not read.
     pub(super) fn leave_out(&mut self, contender: usize, unread: UnreadOf) {
         self.contenders[contender].unread.insert(unread.behind, unread);
         self.changed.push(contender);
     }
 
-    /// Notes that the lanes behind this place were read.
+    /// Records that the lanes behind this place were read.
     pub(super) fn read(&mut self, contender: usize, behind: OrderKey) {
         self.contenders[contender].unread.remove(&behind);
         self.changed.push(contender);
     }
 
-    /// Returns the unread lanes of the contender that this entry of the planner's heap is about, if they may come
+    /// Returns the unread lanes of the contender behind this entry of the planner's heap, if they may come
     /// next.
     pub(super) fn hidden(&self, next: &Next) -> Option<&UnreadOf> {
         let Next::Contender { at, entry } = *next else { return None };
         self.contenders.get(at).filter(|contender| contender.entry == entry)?.unread()
     }
 
-    /// Returns whether lanes were left out.
+    /// Returns true if lanes were left out.
     pub(super) fn are_cut(&self) -> bool {
         self.contenders.iter().any(|contender| !contender.unread.is_empty())
     }
 
-    /// Returns whether a share may come before `turn`, although the place that it had when the walk began is
-    /// not before `bound`. A start of a task that kept its slots changes the dither alone, so its share may come
-    /// earlier than it did.
+    /// Returns true if a share may come before `turn`, although its place when the walk began was not before
+    /// `bound`. Starting a task that kept its slots changes only the dither, so its share may move forward.
     pub(super) fn falls_before(&self, turn: &Turn, bound: &Turn) -> bool {
         turn.level == bound.level
             && self.fallen.iter().map(|pair| &self.pairs[*pair]).any(|work| {
@@ -284,7 +284,7 @@ impl Contenders {
         let own = self.contenders[contender].pair;
         let first = self.pairs[own].first();
         self.grants = self.grants.saturating_add(1);
-        // A task that kept its slots takes none, and has its turn all the same.
+        // A task that kept its slots takes none, but still uses a turn.
         self.pairs[own].used.start(self.grants);
         self.pairs[own].starts += 1;
         for &(pair, slots) in taken {
@@ -300,7 +300,8 @@ impl Contenders {
         }
     }
 
-    /// Returns the shares that had turns, by pool and name: the order in which lanes were read says nothing.
+    /// Returns the shares that had turns, sorted by pool and key, because the reading order of lanes means
+    /// nothing.
     pub(super) fn started(&self) -> Vec<ShareUse> {
         let started = self.pairs.iter().filter(|work| work.starts > 0);
         let mut started: Vec<ShareUse> = started.map(|work| work.used.clone()).collect();

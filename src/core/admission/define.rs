@@ -8,7 +8,7 @@ use super::subject::Subject;
 use crate::error::Invalid;
 use crate::pool::PoolSpec;
 
-/// What a host defines: a pool, a queue, or a limit of a key or a family of keys.
+/// What a host defines: a pool, a queue, or a limit on a key or a family of keys.
 ///
 /// # Examples
 ///
@@ -25,9 +25,9 @@ use crate::pool::PoolSpec;
 pub enum Definition {
     /// A pool.
     Pool(PoolSpec),
-    /// A queue, with a cap on what waits in it.
+    /// A queue, with a cap on its waiting tasks.
     Queue(QueueSpec),
-    /// A limit of a key, or of a family.
+    /// A limit on a key or a family.
     Limit(LimitSpec),
 }
 
@@ -67,18 +67,18 @@ impl From<&LimitSpec> for Definition {
     }
 }
 
-/// What [`define`](crate::store::Tx::define) does to a definition that exists.
+/// What [`define`](crate::store::Tx::define) does to an existing definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum IfExists {
-    /// Leaves it as it is. For definitions that operators change while the program runs.
+    /// Leaves it unchanged. For definitions that operators change while the program runs.
     Leave,
-    /// Changes the fields that are given, and leaves the others. The slots of a pool and the cap of a queue
-    /// are always given. A pool's description is given unless it is empty, and its option to keep slots if it
-    /// is set. A maximum, a rate, a weight or a cap of a limit is given if it is set.
+    /// Changes the given fields and leaves the others. The slots of a pool and the cap of a queue are always
+    /// given. A pool's description is given unless it is empty, and its option to keep slots if it is set. A
+    /// maximum, rate, weight or cap of a limit is given if it is set.
     Change,
-    /// Makes it exactly what is given. For definitions that only the program's own code changes.
+    /// Replaces it with exactly what is given. For definitions that only the program's own code changes.
     Replace,
 }
 
@@ -89,7 +89,7 @@ pub enum IfExists {
 pub enum Defined {
     /// It did not exist, and was created.
     Created,
-    /// It was already what the call would have made of it. Nothing was written.
+    /// It already had the requested value. Nothing was written.
     Same,
     /// It existed, differs, and was left unchanged.
     Left,
@@ -97,23 +97,23 @@ pub enum Defined {
     Changed,
 }
 
-/// What happened to a definition that was to be removed.
+/// What happened to a definition that a host asked to remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Undefined {
-    /// It was removed. Tasks that name a pool that was removed wait, with that reason.
+    /// It was removed. Tasks that need a removed pool wait, with that reason.
     Removed,
     /// It was not defined.
     NotDefined,
-    /// A pool that was not removed: tasks hold this many of its slots.
+    /// The pool was not removed: tasks hold this many of its slots.
     InUse(i64),
-    /// Not removed: it is the pool [`PoolName::DEFAULT`](crate::id::PoolName::DEFAULT).
+    /// It was not removed: it is the pool [`PoolName::DEFAULT`](crate::id::PoolName::DEFAULT).
     IsDefault,
 }
 
 impl Definition {
-    /// Returns what it defines.
+    /// Returns the subject that it defines.
     pub(crate) fn subject(&self) -> Subject {
         match self {
             Self::Pool(spec) => Subject::Pool(spec.name.clone()),
@@ -122,7 +122,7 @@ impl Definition {
         }
     }
 
-    /// Refuses what is out of range.
+    /// Checks that the values are in range.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         match self {
             Self::Pool(spec) => spec.check(),
@@ -131,8 +131,7 @@ impl Definition {
         }
     }
 
-    /// Decides what happens to the existing definition, if there is one. Returns what is to be written, if
-    /// anything is.
+    /// Decides what happens to the existing definition, if any. Returns the definition to write, if any.
     pub(crate) fn decide(self, existing: Option<&Self>, if_exists: IfExists) -> (Defined, Option<Self>) {
         let Some(existing) = existing else { return (Defined::Created, Some(self)) };
         let wanted = match if_exists {
@@ -146,7 +145,7 @@ impl Definition {
         }
     }
 
-    /// Returns another definition with the fields of this one that are given.
+    /// Returns `other`, with the given fields of this definition.
     fn over(self, other: Self) -> Self {
         match (self, other) {
             (Self::Pool(given), Self::Pool(mut spec)) => {

@@ -9,14 +9,14 @@ use crate::base::setters;
 use crate::id::{LimitKey, PoolName, QueueName};
 use crate::time::Timestamp;
 
-/// The number that a store assigned to a lane, from 1. What waits there with slots that it kept is a lane of its own,
-/// with the negative number.
+/// The number that a store assigned to a lane, from 1. The lane's waiting tasks that kept their slots form a
+/// lane of their own, with the negated number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LaneId(pub i64);
 
 impl LaneId {
-    /// Returns the number of what waits in this lane with slots that it kept.
+    /// Returns the number of the lane of this lane's tasks that kept their slots.
     pub(crate) fn keeping(self) -> Self {
         Self(-self.0.abs())
     }
@@ -25,7 +25,7 @@ impl LaneId {
         self.0 < 0
     }
 
-    /// Returns the number that the lane was assigned.
+    /// Returns the number that the store assigned to the lane.
     pub(crate) fn assigned(self) -> Self {
         Self(self.0.abs())
     }
@@ -39,9 +39,9 @@ pub struct LaneKey {
     pub pool: PoolName,
     /// The slots of the pool that each task needs.
     pub slots: u32,
-    /// The limits that each task counts against: sorted, without repetition.
+    /// The limits that each task counts against, sorted and without duplicates.
     pub limits: Vec<LimitKey>,
-    /// How much each task counts against a limit, if that is more than 1.
+    /// How much each task counts against a limit, where that is more than 1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<LimitKey, u32>,
     /// The slots of other pools that each task also needs.
@@ -50,10 +50,11 @@ pub struct LaneKey {
     /// The queue.
     #[serde(default = "QueueName::default_queue", skip_serializing_if = "QueueName::is_default")]
     pub queue: QueueName,
-    /// The share that the tasks are of: one of the limits.
+    /// The share that the tasks belong to: one of the limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<LimitKey>,
-    /// The priority of the tasks, if they are of a share, and 0 otherwise: shares take turns among equals.
+    /// The priority of the tasks if they belong to a share, otherwise 0. Shares take turns among equal
+    /// priorities.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i32,
 }
@@ -64,7 +65,7 @@ fn is_zero(priority: &i32) -> bool {
 }
 
 impl LaneKey {
-    /// Creates the key of the lane of tasks with these needs, in the default queue. Sorts the limits.
+    /// Creates the key of a lane of tasks with these needs, in the default queue. Sorts the limits.
     pub fn new(pool: PoolName, slots: u32, mut limits: Vec<LimitKey>) -> Self {
         limits.sort_unstable();
         limits.dedup();
@@ -78,7 +79,7 @@ impl LaneKey {
         queue: QueueName;
     }
 
-    /// Sets how much each task counts against some of its limits. Those against which it counts 1 are left out.
+    /// Sets how much each task counts against some of its limits. Counts of 1 are left out.
     #[must_use]
     pub fn counts(mut self, counts: impl IntoIterator<Item = (LimitKey, u32)>) -> Self {
         self.counts = counts.into_iter().filter(|(_, count)| *count > 1).collect();
@@ -92,7 +93,7 @@ impl LaneKey {
         self
     }
 
-    /// Sets the share that the tasks are of, and their priority. The share is one of the limits.
+    /// Sets the share that the tasks belong to, and their priority. The share becomes one of the limits.
     #[must_use]
     pub fn share(mut self, share: LimitKey, priority: i32) -> Self {
         if let Err(place) = self.limits.binary_search(&share) {
@@ -102,25 +103,26 @@ impl LaneKey {
         self
     }
 
-    /// Returns the level of tasks that are of a share: the smaller goes first.
+    /// Returns the level of tasks of a share; smaller goes first.
     pub(crate) fn level(&self) -> i64 {
         -i64::from(self.priority)
     }
 
-    /// Returns the pools that each task needs, with the slots of each: its own pool, then the others by their bytes.
+    /// Returns the pools that each task needs, with the slots of each: its own pool, then the others in byte
+    /// order.
     pub fn pools(&self) -> impl Iterator<Item = (&PoolName, u32)> {
         let also = self.also.iter().map(|(pool, slots)| (pool, *slots));
         std::iter::once((&self.pool, self.slots)).chain(also)
     }
 
-    /// Returns what tasks hold of each pool if together they hold this many slots of their own pool. A task
-    /// holds what it needs of all of its pools, or of none.
+    /// Returns how many slots of each pool tasks hold that together hold this many slots of their own pool. A
+    /// task holds either everything it needs of all its pools, or nothing.
     pub(crate) fn held(&self, slots: i64) -> impl Iterator<Item = (&PoolName, i64)> {
         let holders = slots / i64::from(self.slots).max(1);
         self.pools().map(move |(pool, needs)| (pool, holders.saturating_mul(needs.into())))
     }
 
-    /// Returns the limits, each with how much a task counts against it, in order of the keys.
+    /// Returns the limits in key order, each with how much a task counts against it.
     pub fn counted(&self) -> impl Iterator<Item = (&LimitKey, u32)> {
         self.limits.iter().map(|key| (key, self.counts.get(key).copied().unwrap_or(1)))
     }
@@ -134,16 +136,16 @@ pub struct Lane {
     pub id: LaneId,
     /// The needs of its tasks.
     pub key: LaneKey,
-    /// The number of its ready tasks. A planner requests no more than this many.
+    /// The number of its ready tasks. A planner requests no more than this.
     pub ready: u64,
-    /// True if these tasks still hold the slots of all of their pools, which they kept while they sensed.
+    /// True if these tasks still hold the slots of all their pools, which they kept while sensing.
     pub keeps_slots: bool,
-    /// True if a mark says that none of its tasks fits.
+    /// True if a mark says that no task of the lane fits.
     pub sleeps: bool,
 }
 
 impl Lane {
-    /// Creates a lane as a store read it.
+    /// Creates a lane from a store's data.
     pub fn new(id: LaneId, key: LaneKey, ready: u64) -> Self {
         Self { id, key, ready, keeps_slots: false, sleeps: false }
     }
@@ -151,7 +153,7 @@ impl Lane {
     setters! {
         /// Sets whether its tasks still hold slots that they kept.
         keeps_slots: bool;
-        /// Sets whether a mark says that none of its tasks fits.
+        /// Sets whether a mark says that no task of the lane fits.
         sleeps: bool;
     }
 }
@@ -162,7 +164,7 @@ impl Lane {
 pub struct Candidate {
     /// Its lane.
     pub lane: LaneId,
-    /// Its position, which includes its number.
+    /// Its position, which includes its task number.
     pub order: OrderKey,
     /// When it became ready, if its page requested that.
     pub ready_at: Option<Timestamp>,
@@ -186,7 +188,7 @@ impl Candidate {
 pub struct LanePage {
     /// The lane.
     pub lane: LaneId,
-    /// Only tasks after this position.
+    /// Only tasks after this position; `None` starts at the beginning.
     pub after: Option<OrderKey>,
     /// The most tasks to return. If fewer are returned, the lane has no more.
     pub limit: usize,
@@ -195,7 +197,7 @@ pub struct LanePage {
 }
 
 impl LanePage {
-    /// Creates a request for this many tasks of the lane after that position.
+    /// Creates a request for this many tasks of the lane after this position.
     pub fn new(lane: LaneId, after: Option<OrderKey>, limit: usize) -> Self {
         Self { lane, after, limit, with_ready_at: false }
     }

@@ -1,13 +1,14 @@
 //! Limits: how many tasks that carry a key may hold a lease at once, and how many may start in a period.
 //!
-//! A limit relates to a key as a pool relates to slots. It is defined once, under a name. A task counts against it
-//! because the task *carries* that name ([`crate::NewTask::limit`]). The name is any text, such as `tenant/acme`: write
-//! `"tenant/acme".try_into()?`. The functions here build the keys that Airflow has: per workflow (`max_active_tasks`),
-//! per run, per task (`max_active_tis_per_dag`) and per task in a run (`max_active_tis_per_dagrun`). Do not begin your
-//! own names with `workflow:`, `run:`, `task:` or `task_in_run:`.
+//! A limit relates to a key as a pool relates to slots. It is defined once, under a name. A task counts
+//! against it because the task *carries* that name ([`crate::NewTask::limit`]). The name is any text, such as
+//! `tenant/acme`: write `"tenant/acme".try_into()?`. The functions in this module build the keys that
+//! correspond to Airflow's limits: per workflow (`max_active_tasks`), per run, per task
+//! (`max_active_tis_per_dag`) and per task in a run (`max_active_tis_per_dagrun`). Do not begin your own
+//! names with `workflow:`, `run:`, `task:` or `task_in_run:`.
 //!
 //! A key without a defined limit limits nothing. A limit that is defined later immediately counts all tasks
-//! that carry its key, including those already admitted. Queued and running tasks count; sensing tasks do
+//! that carry its key, including those already admitted. Queued and running tasks count. Sensing tasks do
 //! not.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +27,7 @@ use crate::error::Invalid;
 use crate::id::{LimitKey, MAX_BYTES, Namespace, TaskKey, WorkflowId};
 use crate::time::Timestamp;
 
-/// Returns the key that counts the tasks of a workflow, over all its runs.
+/// Returns the key that counts the tasks of a workflow, across all its runs.
 ///
 /// # Errors
 ///
@@ -44,7 +45,7 @@ pub fn workflow(key: &TaskKey) -> Result<LimitKey, Invalid> {
     workflow_named(&key.namespace, &key.workflow)
 }
 
-/// Returns the key of [`workflow`] without a task at hand, to define the limit.
+/// Returns the same key as [`workflow`], without needing a task. Use it to define the limit.
 ///
 /// # Errors
 ///
@@ -72,7 +73,7 @@ pub fn run(key: &TaskKey) -> Result<LimitKey, Invalid> {
     named("run", &[key.namespace.as_str(), key.workflow.as_str(), key.run.as_str()])
 }
 
-/// Returns the key that counts the instances of one task, over all runs and map indices.
+/// Returns the key that counts the instances of one task, across all runs and map indices.
 ///
 /// # Errors
 ///
@@ -91,7 +92,7 @@ pub fn task_in_run(key: &TaskKey) -> Result<LimitKey, Invalid> {
     named("task_in_run", &parts)
 }
 
-/// What a limit key counts, if a function of this module made it.
+/// What a limit key counts, if a function of this module built it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     /// [`workflow`].
@@ -105,7 +106,7 @@ pub(super) enum Scope {
 }
 
 impl Scope {
-    /// Returns what this key counts; `None` for a key that the host made itself.
+    /// Returns what this key counts; `None` for a key of the host's own.
     pub(super) fn of(key: &LimitKey) -> Option<Self> {
         match key.as_str().split_once(':')?.0 {
             "workflow" => Some(Self::Workflow),
@@ -117,7 +118,7 @@ impl Scope {
     }
 }
 
-/// Prefixes each part by its length, so that no two lists of parts make the same key.
+/// Prefixes each part with its length, so that different lists of parts never produce the same key.
 fn named(scope: &str, parts: &[&str]) -> Result<LimitKey, Invalid> {
     let mut text = format!("{scope}:");
     for part in parts {
@@ -128,14 +129,15 @@ fn named(scope: &str, parts: &[&str]) -> Result<LimitKey, Invalid> {
     LimitKey::new(text)
 }
 
-/// The definition of a limit by a host: of one key, or of a family of keys.
+/// The host's definition of a limit: on one key, or on a family of keys.
 ///
-/// A *family* is all keys that begin with a text, its prefix, and are longer. Its definition holds for each of them
-/// separately, unless the key itself is defined or a family with a longer prefix matches it. Nothing has to be
-/// defined for each key, and nothing is left behind when the last task that carries one has ended.
+/// A *family* is all keys that begin with a given prefix and are longer than it. Its definition applies to
+/// each of these keys separately. It does not apply to a key that has its own definition, or that a family
+/// with a longer prefix matches. Keys need no definitions of their own, and nothing remains when the last
+/// task that carries a key has ended.
 ///
 /// A definition of the key itself replaces its family's completely. If it sets only a weight, the family's
-/// maximum, rate and cap no longer apply to that key: repeat those that should.
+/// maximum, rate and cap no longer apply to that key. Repeat the ones that should.
 ///
 /// # Examples
 ///
@@ -155,16 +157,16 @@ pub struct LimitSpec {
     /// Whether it defines a family.
     #[serde(default, rename = "family", skip_serializing_if = "std::ops::Not::not")]
     pub is_family: bool,
-    /// The most tasks at once: 0 to [`MAX_SLOTS`], and at least 1 for a family. `None` for any number.
+    /// The most tasks at once: 0 to [`MAX_SLOTS`], and at least 1 for a family. `None` means any number.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "max_tasks")]
     pub max: Option<u32>,
-    /// The most starts per period; `None` for any number.
+    /// The most starts per period; `None` means any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// How large the part of a share with this key is, relative to others: 1 to 1,000,000. `None` counts as 1.
+    /// The weight of a share with this key, relative to other shares: 1 to 1,000,000. `None` counts as 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// The most of its tasks that wait; `None` for any number.
+    /// The most of its tasks that may wait; `None` means any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitingCap>,
 }
@@ -180,7 +182,7 @@ fn max_tasks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, 
 }
 
 impl LimitSpec {
-    /// Creates a limit of at most `max` tasks at once that carry this key.
+    /// Creates a limit of at most `max` tasks at once with this key.
     ///
     /// # Errors
     ///
@@ -191,12 +193,12 @@ impl LimitSpec {
         Ok(spec)
     }
 
-    /// Creates a definition of this key that limits nothing yet.
+    /// Creates a definition of this key that does not limit anything yet.
     pub fn of(key: LimitKey) -> Self {
         Self { key, is_family: false, max: None, rate: None, weight: None, waiting: None }
     }
 
-    /// Makes it the definition of the family of all keys that begin with its key.
+    /// Makes this the definition of the family of all keys that begin with its key.
     #[must_use]
     pub fn family(mut self) -> Self {
         self.is_family = true;
@@ -206,19 +208,19 @@ impl LimitSpec {
     setters! {
         /// Sets the most starts per period.
         rate: Some(Rate);
-        /// Sets how large the part of a share with this key is, relative to others: 1 to 1,000,000. It is checked
-        /// when it is defined. See [`NewTask::share`](crate::NewTask::share).
+        /// Sets the weight of a share with this key, relative to other shares: 1 to 1,000,000. The range is
+        /// checked when the limit is defined. See [`NewTask::share`](crate::NewTask::share).
         weight: Some(u32);
-        /// Sets the most of its tasks that wait.
+        /// Sets the most of its tasks that may wait.
         waiting: Some(WaitingCap);
     }
 
-    /// Returns what it defines.
+    /// Returns the subject that it defines.
     pub fn subject(&self) -> Subject {
         if self.is_family { Subject::Family(self.key.clone()) } else { Subject::Key(self.key.clone()) }
     }
 
-    /// Refuses what is out of range.
+    /// Checks that the values are in range.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         self.waiting.as_ref().map_or(Ok(()), WaitingCap::check)?;
         let bytes = self.key.as_str().len();
@@ -232,7 +234,7 @@ impl LimitSpec {
         match self.max {
             Some(0) if self.is_family => Err(Invalid::Zero { what: "the maximum of a family" }),
             Some(max) if max > MAX_SLOTS => Err(Invalid::TooLarge { what: "a limit", value: max.into() }),
-            // A key of it is longer.
+            // Every key of the family is longer than its prefix.
             _ if self.is_family && bytes >= MAX_BYTES => {
                 Err(Invalid::LongName { what: "the prefix of a family", bytes: bytes + 1 })
             }
@@ -241,36 +243,37 @@ impl LimitSpec {
     }
 }
 
-/// A limit key as it is stored.
+/// A limit key as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LimitRecord {
     /// The key whose tasks it counts.
     pub key: LimitKey,
-    /// The most tasks at once, by its own definition or that of its family; `None` for any number.
+    /// The most tasks at once, from the key's own definition or its family's; `None` means any number.
     pub max: Option<u32>,
-    /// The most starts per period, by the same definition.
+    /// The most starts per period, from the same definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// The weight of a share with this key, by the same definition; `None` counts as 1.
+    /// The weight of a share with this key, from the same definition; `None` counts as 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// The most of its tasks that wait, by the same definition.
+    /// The most of its tasks that may wait, from the same definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<WaitingCap>,
-    /// Whether the key itself is defined. Otherwise tasks carry it, and a family's definition may apply.
+    /// Whether the key itself is defined. If not, tasks carry it, and a family's definition may apply.
     #[serde(default)]
     pub is_defined: bool,
-    /// The number of tasks with a lease that carry the key.
+    /// The number of leased tasks that carry the key.
     pub used: i64,
-    /// When its rate has a token, unless another start takes it; this may be in the past. `None` without a rate, and if
-    /// nothing is owed. Stores leave it out; [`ReadTx::limits`](crate::store::ReadTx::limits) sets it.
+    /// When its rate next has a token, unless another start takes it. This may be in the past. `None` if it
+    /// has no rate or owes nothing. Stores leave it out; [`ReadTx::limits`](crate::store::ReadTx::limits)
+    /// sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_at: Option<Timestamp>,
 }
 
 impl LimitRecord {
-    /// Creates the record of a key that has a maximum, or that tasks only carry. For stores.
+    /// Creates the record of a key that has a maximum or is only carried by tasks. For stores.
     pub fn new(key: LimitKey, max: Option<u32>, used: i64) -> Self {
         Self {
             key,
@@ -284,31 +287,31 @@ impl LimitRecord {
         }
     }
 
-    /// Creates the record of a key with its own definition, if it has one. For stores.
+    /// Creates the record of a key with its own definition, if any. For stores.
     pub fn defined(key: LimitKey, spec: Option<LimitSpec>, used: i64) -> Self {
         let is_defined = spec.is_some();
         let (max, rate, weight) = spec.map_or((None, None, None), |spec| (spec.max, spec.rate, spec.weight));
         Self { key, max, rate, weight, cap: None, is_defined, used, token_at: None }
     }
 
-    /// Returns the definition that holds for the key, if one does, without its cap.
+    /// Returns the definition that applies to the key, without its cap.
     pub(crate) fn spec(self) -> LimitSpec {
         let Self { key, max, rate, weight, .. } = self;
         LimitSpec { max, rate, weight, ..LimitSpec::of(key) }
     }
 
-    /// Returns how many more tasks its maximum admits. Negative after the limit was lowered; `None` without a
-    /// maximum.
+    /// Returns how many more tasks its maximum admits; `None` if it has no maximum. The number is negative
+    /// after the maximum was lowered below the current use.
     pub fn open(&self) -> Option<i64> {
         self.max.map(|max| i64::from(max).saturating_sub(self.used))
     }
 }
 
-/// The families of a store, for looking up which one holds for a key.
+/// The families of a store, for finding the one that applies to a key.
 #[derive(Debug, Default)]
 pub(crate) struct Families<'a> {
     specs: BTreeMap<&'a str, &'a LimitSpec>,
-    /// The lengths of their prefixes.
+    /// The lengths of the prefixes.
     lengths: BTreeSet<usize>,
 }
 
@@ -319,14 +322,14 @@ impl<'a> Families<'a> {
         Self { specs, lengths }
     }
 
-    /// Returns the family with the longest prefix of this key.
+    /// Returns the family with the longest prefix that matches this key.
     pub(super) fn of(&self, key: &LimitKey) -> Option<&'a LimitSpec> {
         let key = key.as_str();
         let lengths = self.lengths.range(..key.len()).rev();
         lengths.filter_map(|length| key.get(..*length)).find_map(|prefix| self.specs.get(prefix).copied())
     }
 
-    /// Gives a key that is not defined itself the definition of its family.
+    /// Applies its family's definition to a key that has none of its own.
     pub(crate) fn apply(&self, limit: &mut LimitRecord) {
         if !limit.is_defined
             && let Some(spec) = self.of(&limit.key)

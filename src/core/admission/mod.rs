@@ -1,24 +1,26 @@
 //! Admission: which ready tasks may run now, and why the others may not.
 //!
-//! The order is total: rank, logical date, map index, arrival. The rank is made from the priority and
-//! optionally the waiting time ([`Ageing`]). Tasks of shares take turns instead, among those of equal priority. The
-//! plan of a tick equals a walk over *all* ready tasks in that order. The walk admits each task that fits into what
-//! its predecessors left, and ends when the tick's budget is spent. The host chooses what happens to a task that
-//! does not fit: a [`Policy`].
+//! The order is total: rank, logical date, map index, arrival. The rank is computed from the priority and,
+//! optionally, the waiting time ([`Ageing`]). Among tasks of equal priority, those of shares take turns
+//! instead. The plan of a tick equals a walk over *all* ready tasks in that order. The walk admits each task
+//! that fits into the capacity left by its predecessors, and ends when the tick's budget is spent. The host
+//! chooses what happens to a task that does not fit: a [`Policy`].
 //!
-//! That walk would cost as much as there are waiting tasks. The planner gets the same result from *lanes*. A
-//! lane is all tasks of one queue that need the same slots of the same pools and count the same against the same
-//! limits. During one tick capacity only shrinks, so if the head of a lane is refused, so is the rest of the
-//! lane. The planner merges the heads of all lanes in a heap. It reads from a lane only as far as it admits
-//! from it (with [`Policy::Reserve`], one head more).
+//! The cost of that walk would grow with the number of waiting tasks. The planner gets the same result from
+//! *lanes*. A lane is all tasks of one queue that need the same slots of the same pools and count the same
+//! against the same limits. Capacity only shrinks during a tick, so if the head of a lane is refused, so is
+//! the rest of the lane. The planner merges the heads of all lanes in a heap. It reads from a lane only as
+//! far as it admits from it (one head more with [`Policy::Reserve`]).
 //!
-//! A task is in a queue, and a tick serves some queues or all. It admits nothing from other queues. But what
-//! they hold counts, and under [`Policy::Reserve`] their tasks keep their place in a full pool.
+//! Each task is in a queue, and a tick serves some queues or all. It admits nothing from the other queues.
+//! But capacity held by their tasks still counts, and under [`Policy::Reserve`] their tasks keep their place
+//! in a full pool.
 //!
-//! A [`WaitingCap`] bounds how many tasks wait in a queue or with a limit key. Beyond it an enqueue is refused.
+//! A [`WaitingCap`] limits how many tasks wait in a queue or with a limit key. An enqueue that exceeds it is
+//! refused.
 //!
-//! The tasks that a tick leaves waiting have one [`Reason`] per lane. It is the reason of the lane's first
-//! waiting task, computed from what the tick leaves open.
+//! Tasks that a tick leaves waiting get one [`Reason`] per lane: the reason of the lane's first waiting task,
+//! computed from the capacity left after the tick.
 
 mod ageing;
 pub(crate) mod cap;

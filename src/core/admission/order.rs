@@ -1,8 +1,8 @@
 //! The fair order of admission, within a lane and across lanes.
 //!
-//! A task's rank comes from its priority and, if the host wishes, from its waiting time: see
-//! [`Ageing`](crate::admission::Ageing). It is computed when the task is enqueued and never changes, so stores
-//! keep tasks in this order by an index.
+//! A task's rank comes from its priority and, optionally, from its waiting time: see
+//! [`Ageing`](crate::admission::Ageing). The rank is computed when the task is enqueued and never changes, so
+//! stores keep tasks in this order in an index.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub struct OrderKey {
 }
 
 impl OrderKey {
-    /// Before every task.
+    /// Comes before every task.
     pub(crate) const FIRST: Self =
         Self { rank: i64::MIN, logical_date: Timestamp::MIN, map_index: None, id: TaskId(i64::MIN) };
 

@@ -13,24 +13,24 @@ use crate::time::Timestamp;
 /// What a [`super::Planner`] must be fed next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// The state of the pools and limits that its lanes name, and in a window of every pool:
-    /// [`super::Planner::feed_capacity`]. What does not exist is left out of the input.
+    /// The state of the pools and limits that its lanes name, or of every pool if the policy is a window:
+    /// [`super::Planner::feed_capacity`]. Pools and limits that do not exist are left out of the input.
     Capacity,
     /// Ready tasks of these lanes: [`super::Planner::feed_candidates`].
     Candidates(Vec<LanePage>),
-    /// At most this many lanes that do not sleep: [`super::Planner::feed_lanes`]. The marks made so far are
-    /// recorded first.
+    /// At most this many lanes that do not sleep: [`super::Planner::feed_lanes`]. The caller records `marks`
+    /// first.
     Lanes { of: Behind, limit: usize, marks: Vec<Mark> },
     /// Nothing more: [`super::Planner::finish`].
     Nothing,
 }
 
-/// Which of the lanes that were not read a planner requests.
+/// Which unread lanes a planner requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Behind {
-    /// Those without a share whose first tasks are behind this place.
+    /// Lanes without a share whose first tasks are behind this place.
     Place(OrderKey),
-    /// The first lanes of shares that have their turns behind this one.
+    /// The first lanes of shares whose turns are behind this one.
     Turn(Turn),
     /// Other lanes of one share.
     Of(UnreadOf),
@@ -41,20 +41,20 @@ pub(crate) enum Behind {
 pub(crate) struct Plan {
     /// The tasks to admit, in order.
     pub(crate) admit: Vec<Candidate>,
-    /// The ready tasks left waiting, by lane, of the lanes that are named.
+    /// The ready tasks left waiting, by lane, for the lanes that the tick names.
     pub(crate) refusals: Vec<Refusal>,
-    /// Whether there were more lanes than are named.
+    /// Whether there were more lanes than the tick names.
     pub(crate) more_lanes: bool,
-    /// Whether it ended before lanes that it did not read: another tick may admit from them.
+    /// Whether the tick ended without reading some lanes: another tick may admit from them.
     pub(crate) is_cut: bool,
-    /// The marks that are still to be made.
+    /// The marks that still have to be recorded.
     pub(crate) marks: Vec<Mark>,
-    /// Those of [`super::AirflowWindow::missing`] that the tick met, in order of the keys.
+    /// The workflows of [`super::AirflowWindow::missing`] that the tick encountered, in key order.
     pub(crate) missing: Vec<LimitKey>,
-    /// What the keys that have a rate owe after these starts.
+    /// What each key with a rate owes after these starts.
     pub(crate) rates: Vec<RateUse>,
-    /// What the shares whose tasks start hold after these starts.
+    /// The use of each share whose tasks start, after these starts.
     pub(crate) shares: Vec<ShareUse>,
-    /// When the first token comes that one of the refused tasks waits for.
+    /// The earliest instant at which a refused task gets a token that it waits for.
     pub(crate) next_token: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! The planner: a state machine that requests what it needs and ends with a plan.
+//! The planner: a state machine that requests its input and returns a plan.
 
 mod pages;
 mod paging;
@@ -25,7 +25,8 @@ use crate::time;
 use crate::time::Timestamp;
 use paging::Paging;
 
-/// Plans one tick. It reads nothing itself: call [`Self::need`], feed it, repeat, then call [`Self::finish`].
+/// Plans one tick. Performs no reads itself: call [`Self::need`], feed it, repeat, then call
+/// [`Self::finish`].
 #[derive(Debug)]
 pub(crate) struct Planner {
     budget: usize,
@@ -43,9 +44,9 @@ pub(crate) struct Planner {
     contenders: Contenders,
     /// The lanes whose tasks kept their slots.
     keeping: Vec<usize>,
-    /// How many tasks were admitted from these.
+    /// The number of tasks admitted from these lanes.
     resumed: usize,
-    /// Lanes whose next head is not known.
+    /// Lanes whose next head has not been read.
     hungry: Vec<usize>,
     /// The number of requests for candidates.
     requests: u32,
@@ -64,35 +65,36 @@ enum Rule {
 #[derive(Debug)]
 pub(super) struct LaneWork {
     pub(super) lane: Lane,
-    /// The pools in which slots are missing, with how many each task needs of each. Its own pool is the first. None
-    /// if the tasks kept their slots.
+    /// The pools in which each task still needs slots, with how many it needs of each. Its own pool comes
+    /// first. Empty if the tasks kept their slots.
     pools: Vec<(usize, u32)>,
-    /// The limits, with how much each task counts against each, in order of the keys.
+    /// The limits in key order, with how much each task counts against each.
     pub(super) limits: Vec<(usize, u32)>,
     pub(super) barred: Bar,
     buffer: VecDeque<Candidate>,
     last: Option<OrderKey>,
-    /// The number of its tasks that were read.
+    /// The number of its tasks read so far.
     read: u64,
     admitted: u64,
-    /// All its ready tasks were read.
+    /// Whether all its ready tasks have been read.
     is_drained: bool,
-    /// Its head was refused: this tick admits nothing more from it.
+    /// Whether its head was refused: this tick admits nothing more from it.
     is_left: bool,
-    /// Whether only others serve its queue. Its first task may reserve its pool, and none is admitted.
+    /// Whether only other admitters serve its queue. Its first task may reserve its pool, but none is
+    /// admitted.
     is_foreign: bool,
-    /// What of it is paused.
+    /// The paused subjects of its tasks.
     paused: Vec<Subject>,
-    /// How many tasks wait in its queue, if that is known to be served by no one.
+    /// How many tasks wait in its queue, if no admitter is known to serve it.
     unserved: Option<u64>,
-    /// Whose turns its tasks take, if they are of a share.
+    /// The contender whose turns its tasks use; `None` if they have no share.
     contender: Option<usize>,
-    /// The slots that each of its tasks takes, by pool and share.
+    /// The slots that each of its tasks takes, per pair of pool and share.
     share_takes: Vec<(usize, u32)>,
 }
 
 impl Rule {
-    /// Returns when a task without a share is considered.
+    /// Returns the turn of a task without a share.
     fn turn(&self, lane: &Lane, head: OrderKey) -> Turn {
         let is_last = matches!(self, Self::Window(_)) && !lane.keeps_slots;
         Turn { is_last, ..Turn::alone(head) }
@@ -100,24 +102,24 @@ impl Rule {
 }
 
 impl LaneWork {
-    /// Returns whether nothing more can be admitted of it.
+    /// Returns true if the tick can admit nothing more from it.
     fn is_over(&self) -> bool {
         self.is_left || (self.is_drained && self.buffer.is_empty())
     }
 
-    /// Returns its own pool, unless its tasks miss no slots.
+    /// Returns its own pool; `None` if its tasks need no more slots.
     pub(super) fn main_pool(&self) -> Option<usize> {
         self.pools.first().map(|(pool, _)| *pool)
     }
 
-    /// Returns the limits, in order of the keys.
+    /// Returns the limits in key order.
     pub(super) fn keys(&self) -> impl Iterator<Item = usize> {
         self.limits.iter().map(|(limit, _)| *limit)
     }
 }
 
 impl Planner {
-    /// Creates a planner that admits at most `budget` tasks from these lanes, by [`Policy::Backfill`].
+    /// Creates a planner that admits at most `budget` tasks from these lanes, with [`Policy::Backfill`].
     pub(crate) fn new(budget: usize, lanes: Vec<Lane>) -> Self {
         let mut planner = Self {
             budget,
@@ -144,7 +146,7 @@ impl Planner {
         planner
     }
 
-    /// Adds lanes, whose heads are not known.
+    /// Adds lanes whose heads have not been read.
     fn add(&mut self, lanes: Vec<Lane>) {
         for lane in lanes {
             let at = self.lanes.len();
@@ -178,7 +180,8 @@ impl Planner {
         }
     }
 
-    /// Admits only from lanes of these queues. The other lanes take part as those that others serve.
+    /// Admits only from lanes of these queues. Other admitters serve the other lanes, which still take part
+    /// in the plan.
     #[must_use]
     pub(crate) fn serving(mut self, queues: Option<&BTreeSet<QueueName>>) -> Self {
         self.queues = queues.cloned();
@@ -188,7 +191,7 @@ impl Planner {
         self
     }
 
-    /// Admits nothing of what is paused.
+    /// Admits no task of a paused subject.
     #[must_use]
     pub(crate) fn paused(mut self, paused: &[Subject]) -> Self {
         self.paused = Paused::new(paused);
@@ -198,7 +201,8 @@ impl Planner {
         self
     }
 
-    /// Refuses the tasks of these queues, which no one serves. With how many tasks wait in each.
+    /// Refuses the tasks of these queues, which no admitter serves. Each queue comes with its number of
+    /// waiting tasks.
     #[must_use]
     pub(crate) fn unserved(mut self, waiting: &BTreeMap<QueueName, u64>) -> Self {
         for work in &mut self.lanes {
@@ -215,7 +219,7 @@ impl Planner {
         self
     }
 
-    /// Plans by this policy, in a tick at this instant. Must be called before the first [`Self::need`].
+    /// Plans with this policy, for a tick at this instant. Must be called before the first [`Self::need`].
     #[must_use]
     pub(crate) fn policy(mut self, policy: &Policy, now: Timestamp) -> Self {
         self.rule = match policy {
@@ -226,7 +230,7 @@ impl Planner {
         self
     }
 
-    /// Returns what must be fed next. Admits as far as it can with what it was fed before.
+    /// Admits as many tasks as its input allows, then returns what to feed it next.
     pub(crate) fn need(&mut self) -> Need {
         if self.lanes.is_empty() {
             return Need::Nothing;
@@ -250,8 +254,8 @@ impl Planner {
         Need::Nothing
     }
 
-    /// Takes the lane whose first task is considered next. Returns `None` if there is none, or if the first
-    /// task of a lane that was not read may come before.
+    /// Takes the lane whose first task is considered next. Returns `None` if there is no lane, or if the
+    /// first task of an unread lane may come first.
     fn next_lane(&mut self) -> Option<usize> {
         self.contenders.push_changed(&mut self.heap);
         loop {
@@ -269,7 +273,7 @@ impl Planner {
         }
     }
 
-    /// Files a lane by its first task.
+    /// Pushes a lane onto the heap, ordered by its first task.
     fn push(&mut self, at: usize) {
         let work = &self.lanes[at];
         let Some(head) = work.buffer.front().map(|head| head.order) else { return };
@@ -281,7 +285,7 @@ impl Planner {
         self.heap.push(Reverse((turn, Next::Lane(at))));
     }
 
-    /// Returns whether the tick may admit or consider another task.
+    /// Returns true if the tick may admit or consider another task.
     fn goes_on(&mut self) -> bool {
         match &mut self.rule {
             Rule::Window(window) => {
@@ -296,7 +300,7 @@ impl Planner {
 
     /// Supplies what [`Need::Capacity`] requests.
     ///
-    /// `rates` is what keys owe, and `clock` the instant of the store's clock.
+    /// `rates` is what each key owes, and `clock` is the time of the store's clock.
     pub(crate) fn feed_capacity(
         &mut self,
         pools: &[PoolRecord],
@@ -327,7 +331,8 @@ impl Planner {
         self.has_capacity = true;
     }
 
-    /// Supplies what [`Need::Candidates`] requests: the tasks of each page in order, the pages in any order.
+    /// Supplies what [`Need::Candidates`] requests. The tasks of a page must be in order; the pages may be in
+    /// any order.
     pub(crate) fn feed_candidates(&mut self, pages: &[LanePage], candidates: &[Candidate]) {
         let had = pages.iter().filter_map(|page| self.by_no.get(&page.lane).map(|at| (*at, page.limit)));
         let had: Vec<_> = had.map(|(at, limit)| (at, limit, self.lanes[at].buffer.len())).collect();
@@ -344,15 +349,15 @@ impl Planner {
             if got < limit || work.read >= work.lane.ready {
                 work.is_drained = true;
             }
-            // A lane that had candidates left is already in the heap, by its head. It must not be there twice
-            // after it was filled up.
+            // A lane that still had candidates is already in the heap, by its head. Refilling it must not add
+            // a second entry.
             if had == 0 {
                 self.push(at);
             }
         }
     }
 
-    /// Returns the plan. The planner is over.
+    /// Returns the plan and ends the planner's work.
     pub(crate) fn finish(&mut self) -> Plan {
         let mut plan = Plan { next_token: self.paging.next_token, ..Plan::default() };
         let last_named = self.last_named();
@@ -384,7 +389,7 @@ impl Planner {
         self.lanes.into_iter().map(|work| work.lane).collect()
     }
 
-    /// Admits the head of a lane, or leaves the lane. A window counts what it refuses and continues in the
+    /// Admits the head of a lane, or leaves the lane. A window counts a refused task and continues in the
     /// lane.
     fn visit(&mut self, at: usize) {
         let keeps_slots = self.lanes[at].lane.keeps_slots;
@@ -429,9 +434,10 @@ impl Planner {
         }
     }
 
-    /// Returns whether the walk admits the head of a lane. If the head waits only for its pools, and has been
-    /// ready for long enough, the open slots of all of them are reserved for it: what some have open would be
-    /// used up while the others gather. If it fits, and another holder is to admit it, its slots are kept.
+    /// Returns true if the walk admits the head of a lane. If the head waits only for its pools and has been
+    /// ready for long enough, the open slots of all its pools are reserved for it. Otherwise other tasks
+    /// would use the slots of one pool while the head waits for another. If the head fits but another holder
+    /// is to admit it, its slots are kept.
     fn walk_admits(&mut self, at: usize) -> bool {
         let refusal = self.refusal(at);
         let work = &self.lanes[at];
@@ -462,7 +468,7 @@ impl Planner {
     }
 }
 
-/// Returns the slots that each task of a lane still has to be given.
+/// Returns the slots that each task of a lane still needs.
 fn missing_slots(lane: &Lane) -> impl Iterator<Item = (&PoolName, u32)> {
     lane.key.pools().filter(|_| !lane.keeps_slots)
 }

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::setters;
 use crate::id::LimitKey;
 
-/// What a tick does with a task that does not fit. This is the one choice that the order of admission leaves
-/// open.
+/// What a tick does with a task that does not fit. The order of admission leaves only this choice open.
 ///
 /// # Examples
 ///
@@ -32,22 +31,22 @@ pub enum Policy {
     /// Works like [`Self::Backfill`] until the task has waited long enough. Then the open slots of its pools
     /// are reserved for it.
     ///
-    /// In each lane this concerns the first task that the walk does not admit. The walk closes that task's
-    /// pools, for this tick, to every task behind it in the order if the task
+    /// In each lane, this concerns the first task that the walk does not admit. For this tick, the walk
+    /// closes that task's pools to every task behind it in the order if the task
     ///
-    /// * waits only for open slots of its pools ([`crate::admission::Reason::PoolFull`], all its limits open), none
-    ///   of which is reserved for another, and
+    /// * waits only for open slots of its pools ([`crate::admission::Reason::PoolFull`], all its limits
+    ///   open), while no other task has a reservation there, and
     /// * has been ready for `after` or longer ([`crate::TaskRecord::ready_at`]).
     ///
     /// Tasks before it still go first, so a higher priority is not held up. Tasks that are passed over get
     /// the reason [`crate::admission::Reason::Reserved`]. The next tick decides again, so a reservation ends
     /// when the task is admitted or otherwise stops waiting.
     ///
-    /// A task that never fits, or that waits for a limit, reserves nothing. A task that waits behind another
-    /// one of the same needs eventually becomes the first of them.
+    /// A task that never fits or that waits for a limit reserves nothing. A task that waits behind another
+    /// with the same needs eventually becomes the first of them.
     Reserve {
-        /// The minimum time that it has been ready, in whole microseconds. Zero is strict order within each
-        /// pool, where tasks need one pool each.
+        /// The minimum time that the task has been ready, in whole microseconds. Zero means strict order
+        /// within each pool, if tasks need one pool each.
         #[serde(rename = "after_s", with = "crate::seconds")]
         after: Duration,
     },
@@ -66,7 +65,7 @@ pub enum Policy {
 /// 1. `max_tis` is at most the sum of the open slots of all pools. A pool with a negative number counts as
 ///    zero. (This compares tasks with slots, as Airflow does.) If the result is zero, no task is considered.
 /// 2. Pools without open slots are excluded from the start.
-/// 3. Each task of a window is refused for the first of these reasons that holds:
+/// 3. Each task of a window is refused for the first of these reasons that applies:
 ///    * The pool is unknown or has no open slots. This excludes the pool.
 ///    * The task needs more slots than the pool has, or than it has open. This excludes the task: all its
 ///      instances, in every run and pool.
@@ -75,7 +74,7 @@ pub enum Policy {
 ///    * The limit of the task is reached, or that of the task in its run. This excludes the task, or the task
 ///      in that run.
 ///    * The budget is spent. This excludes the task.
-/// 4. What a round excludes is left out from the next round on, not before.
+/// 4. Exclusions of a round take effect from the next round on, not before.
 ///
 /// Tasks must carry the keys [`crate::admission::limits::workflow`], [`crate::admission::limits::task`] and
 /// [`crate::admission::limits::task_in_run`], whether or not limits are defined for them. The keys say what
@@ -83,8 +82,8 @@ pub enum Policy {
 /// key excludes the tasks that carry that key. Each task of each run therefore has its own lane, and the cost
 /// of a tick grows with the number of these lanes.
 ///
-/// Three things are not reproduced: several executors, row locks of concurrent schedulers, and the order of
-/// tasks that Airflow considers equal. Here they go by arrival.
+/// Three things are not reproduced: multiple executors, row locks of concurrent schedulers, and the order of
+/// tasks that Airflow considers equal. Here such tasks go by arrival.
 ///
 /// # Examples
 ///
@@ -98,7 +97,8 @@ pub enum Policy {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct AirflowWindow {
-    /// The number of tasks that a round considers (Airflow: `max_tis_per_query`, 16). Zero admits nothing.
+    /// The number of tasks that a round considers (Airflow: `max_tis_per_query`, 16). With zero, nothing is
+    /// admitted.
     pub max_tis: usize,
     /// Workflows ([`crate::admission::limits::workflow`]) that have limits on tasks and whose definition is
     /// missing. The tick admits none of their tasks. Those that it encountered are in
@@ -109,13 +109,13 @@ pub struct AirflowWindow {
 }
 
 impl AirflowWindow {
-    /// Creates a window of this many tasks at a time. No definition is missing.
+    /// Creates a window of this many tasks, with no missing definitions.
     pub fn new(max_tis: usize) -> Self {
         Self { max_tis, missing: Vec::new() }
     }
 
     setters! {
-        /// Sets the workflows whose definition is missing.
+        /// Sets the workflows whose definitions are missing.
         missing: Vec<LimitKey>;
     }
 }

@@ -1,4 +1,4 @@
-//! Queues: which tasks a worker may take, and who takes them.
+//! Queues: which tasks a worker may take, and who serves them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use super::lane::Lane;
 use crate::id::{Holder, QueueName};
 use crate::time::{Timestamp, duration_micros};
 
-/// What a holder announced about the queues that it serves.
+/// A holder's announcement of the queues that it serves.
 ///
-/// It counts for twice the length of the holder's leases. Until then the queues are served, whether or not the
-/// holder still lives.
+/// It is valid for twice the length of the holder's leases. Until then the queues count as served, whether or
+/// not the holder is still alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Serving {
     /// The holder.
     pub holder: Holder,
-    /// The queues; `None` for all.
+    /// The queues; `None` means all.
     pub queues: Option<BTreeSet<QueueName>>,
     /// When it announced them.
     pub announced_at: Timestamp,
@@ -28,19 +28,19 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Creates what a holder announces at this instant.
+    /// Creates an announcement that a holder makes at this instant.
     pub fn new(
         holder: Holder,
         queues: Option<BTreeSet<QueueName>>,
         announced_at: Timestamp,
         lease: Duration,
     ) -> Self {
-        // In whole microseconds, as it is stored.
+        // Truncated to whole microseconds, as stored.
         let lease = Duration::from_micros(duration_micros(lease).unsigned_abs());
         Self { holder, queues, announced_at, lease }
     }
 
-    /// Returns when it stops counting.
+    /// Returns when it expires.
     pub fn until(&self) -> Timestamp {
         self.announced_at + self.lease.saturating_mul(2)
     }
@@ -50,30 +50,30 @@ impl Serving {
         self.queues.as_ref().is_none_or(|queues| queues.contains(queue))
     }
 
-    /// Returns when the holder has to announce it again.
+    /// Returns when the holder must announce it again.
     pub(crate) fn due(&self) -> Timestamp {
         self.announced_at + self.lease
     }
 
-    /// Returns true if the holder has to announce `new` in place of this: it is due, or counts for longer than the
-    /// holder's leases and clock say by now.
+    /// Returns true if the holder must replace this announcement with `new`: it is due, or it is valid for
+    /// longer than the holder's current lease length and clock imply.
     pub(crate) fn is_outdated_by(&self, new: &Self) -> bool {
         new.announced_at >= self.due() || self.until() > new.until()
     }
 
-    /// Returns true if `new` takes its place: a holder may announce several sets of queues.
+    /// Returns true if `new` replaces this announcement. A holder may announce several sets of queues.
     pub(crate) fn is_replaced_by(&self, new: &Self) -> bool {
         (&self.holder, &self.queues) == (&new.holder, &new.queues)
     }
 }
 
-/// Returns until when a queue is served, as far as holders have announced it; `None` if none of them serves it.
+/// Returns until when a queue is served, according to the announcements; `None` if no holder serves it.
 pub(crate) fn served_until(told: &[Serving], queue: &QueueName) -> Option<Timestamp> {
     told.iter().filter(|serving| serving.includes(queue)).map(Serving::until).max()
 }
 
-/// Leaves the lanes that take part in a tick that serves these queues: its own, and those of others that are
-/// served. What waits in a queue that no one serves must not keep slots from the others.
+/// Keeps only the lanes that take part in a tick that serves these queues: its own, and others' lanes that
+/// are served. Tasks in a queue that no holder serves must not keep slots from the others.
 pub(crate) fn leave_unserved(
     lanes: &mut Vec<Lane>,
     queues: &BTreeSet<QueueName>,
@@ -86,30 +86,31 @@ pub(crate) fn leave_unserved(
     });
 }
 
-/// What waits and runs in one queue, and until when it is served.
+/// The tasks that wait and run in one queue, and until when the queue is served.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct QueueRecord {
     /// The queue.
     pub name: QueueName,
-    /// How many tasks wait for admission: those that are ready.
+    /// The number of ready tasks, which wait for admission.
     pub ready: u64,
-    /// How many tasks wait: the ready ones, and those that are not due yet or between two attempts.
+    /// The number of waiting tasks: ready, not yet due, or between two attempts.
     pub waiting: u64,
-    /// How many tasks have a lease.
+    /// The number of leased tasks.
     pub leased: u64,
-    /// How many tasks wait as sensors.
+    /// The number of tasks that wait as sensors.
     pub sensing: u64,
-    /// Until when admitters serve it, as far as they have announced. An admitter announces it once per lease
-    /// length, and it then counts for two. If this instant has passed, or is `None`, no one serves the queue.
+    /// Until when admitters serve it, according to their announcements. An admitter announces it once per
+    /// lease length, and the announcement is valid for two. If this instant has passed or is `None`, no
+    /// admitter serves the queue.
     pub served_until: Option<Timestamp>,
-    /// How many tasks may wait; `None` for any number.
+    /// How many tasks may wait; `None` means any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<WaitingCap>,
 }
 
 impl QueueRecord {
-    /// Creates the record of a queue as a store counted it. Who serves it, and its cap, are filled in by the caller.
+    /// Creates the record of a queue from a store's counts. The caller fills in who serves it and its cap.
     pub fn new(name: QueueName, ready: u64, waiting: u64, leased: u64, sensing: u64) -> Self {
         Self { name, ready, waiting, leased, sensing, served_until: None, cap: None }
     }

@@ -7,7 +7,8 @@ use siphasher::sip::SipHasher24;
 
 use crate::id::QueueName;
 
-/// A superset of some queues: a queue is one bit of 32, the same in every process, and shares it with others.
+/// A superset of some queues. Each queue maps to one of 32 bits, the same in every process; several queues
+/// share a bit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct QueueMask(pub(crate) u32);
 
@@ -16,7 +17,7 @@ impl QueueMask {
     pub(crate) const ALL: Self = Self(u32::MAX);
 
     pub(crate) fn of(queue: &QueueName) -> Self {
-        // Processes of several builds compare masks, so the hash has no seed.
+        // The hash has no seed, because processes of different builds compare masks.
         let mut hasher = SipHasher24::new();
         hasher.write(queue.as_str().as_bytes());
         Self(1 << (hasher.finish() % 32))
@@ -36,7 +37,7 @@ impl QueueMask {
         Self(self.0 & !other.0)
     }
 
-    /// Returns true if a queue may be in both.
+    /// Returns true if the two sets may have a queue in common.
     #[cfg(feature = "postgres")]
     pub(crate) const fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0

@@ -1,4 +1,4 @@
-//! Rates: how many starts a limit key allows in a period.
+//! Rates: how many starts a limit key allows per period.
 
 use std::time::Duration;
 
@@ -12,20 +12,22 @@ use crate::time::{Timestamp, duration_micros};
 /// The longest period of a rate, in microseconds: 366 days.
 const MAX_PERIOD: i64 = 366 * 24 * 3_600 * 1_000_000;
 
-/// The most that a key may owe, in units of one token divided by the period: it fits 64 bits with room to add.
+/// The most that a key may owe, in units of one token divided by the period. It fits into 64 bits with room
+/// to add.
 const MOST_OWED: i128 = 1 << 61;
 
 /// Limits how often tasks that carry a key start: `starts` per `period`, and up to `burst` at once.
 ///
-/// Each grant takes one token of each rate that the task's keys have. A retry is another grant, and no token
-/// is given back. A full burst is there at first. In each `period`, `starts` tokens come back, evenly.
+/// Each grant takes one token from each rate of the task's keys. A retry is another grant, and no token is
+/// given back. The burst is full at first. In each `period`, `starts` tokens come back, evenly spread.
 ///
-/// **In any window of length t there are at most `burst + starts * t / period` grants.** For never more than N
-/// in any minute, choose `burst = b` and `starts = N - b` per minute, for any b from 1 to N - 1. With `b = 1` the
-/// starts are spread evenly; with a larger b more of them may come at once.
+/// **In any window of length t there are at most `burst + starts * t / period` grants.** For never more than
+/// N in any minute, choose `burst = b` and `starts = N - b` per minute, for any b from 1 to N - 1. With
+/// `b = 1` the starts are spread evenly. With a larger b, more of them may come at once.
 ///
-/// Time is the latest instant that a tick of the store received. So a clock that steps back creates no token,
-/// and one that steps forward creates at most one burst, once. A rate is exact across processes and restarts.
+/// Time is the latest instant that a tick of the store received. A clock that steps back therefore creates no
+/// token, and one that steps forward creates at most one burst, once. A rate is exact across processes and
+/// restarts.
 ///
 /// # Examples
 ///
@@ -70,13 +72,13 @@ impl<'de> Deserialize<'de> for Rate {
 }
 
 impl Rate {
-    /// Creates a rate of `starts` starts in each period, and a burst of one. The period is truncated to whole
+    /// Creates a rate of `starts` starts per period, with a burst of one. The period is truncated to whole
     /// microseconds.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Zero`] for no starts, [`Invalid::TooLarge`] above [`MAX_SLOTS`], and [`Invalid::Duration`] for
-    /// a period that is not between a microsecond and 366 days.
+    /// Returns [`Invalid::Zero`] for no starts, [`Invalid::TooLarge`] above [`MAX_SLOTS`], and
+    /// [`Invalid::Duration`] for a period that is not between a microsecond and 366 days.
     pub fn new(starts: u32, period: Duration) -> Result<Self, Invalid> {
         counted("the starts of a rate", starts)?;
         let micros = duration_micros(period);
@@ -86,12 +88,12 @@ impl Rate {
         Ok(Self { starts, period: Duration::from_micros(micros.unsigned_abs()), burst: 1 })
     }
 
-    /// Sets how many starts there may be at once.
+    /// Sets how many starts may happen at once.
     ///
     /// # Errors
     ///
-    /// [`Invalid::Zero`] for 0. [`Invalid::TooLarge`] above [`MAX_SLOTS`], or if the burst takes longer than 73,000
-    /// years of periods.
+    /// Returns [`Invalid::Zero`] for 0. Returns [`Invalid::TooLarge`] above [`MAX_SLOTS`], or if the burst
+    /// takes longer than 73,000 years of periods.
     pub fn burst(mut self, burst: u32) -> Result<Self, Invalid> {
         counted("the burst of a rate", burst)?;
         if i128::from(burst) * i128::from(self.micros()) > MOST_OWED {
@@ -104,7 +106,7 @@ impl Rate {
         Ok(self)
     }
 
-    /// Returns how many tokens come back in a period.
+    /// Returns how many tokens come back per period.
     pub fn starts(&self) -> u32 {
         self.starts
     }
@@ -114,7 +116,7 @@ impl Rate {
         self.period
     }
 
-    /// Returns how many starts there may be at once, see [`Self::burst`].
+    /// Returns how many starts may happen at once: see [`Self::burst`].
     pub fn most_at_once(&self) -> u32 {
         self.burst
     }
@@ -132,47 +134,47 @@ fn counted(what: &'static str, value: u32) -> Result<(), Invalid> {
     }
 }
 
-/// What the starts of a key owe to its rate: what is missing from a full burst.
+/// What the starts of a key owe to its rate: the tokens missing from a full burst.
 ///
-/// The unit is a token divided by the period in microseconds. So a token is as many units as the period has
-/// microseconds, and in each microsecond as many units come back as the rate has starts. Nothing is rounded, unless
-/// the rate was changed: then what is owed is rounded up.
+/// The unit is one token divided by the period in microseconds. A token is therefore as many units as the
+/// period has microseconds, and each microsecond gives back as many units as the rate has starts. Nothing is
+/// rounded, unless the rate was changed. Then the amount owed is rounded up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RateUse {
     /// The key.
     pub key: LimitKey,
-    /// What was owed at that instant.
+    /// The amount owed at `at`.
     pub owed: i64,
-    /// When that was.
+    /// When this amount was owed.
     pub at: Timestamp,
-    /// The starts of the rate under which it was written.
+    /// The starts of the rate in effect when it was written.
     pub starts: u32,
     /// The period of that rate.
     pub period: Duration,
 }
 
 impl RateUse {
-    /// Creates what a key owes, as a store read it.
+    /// Creates what a key owes, from a store's data.
     pub fn new(key: LimitKey, owed: i64, at: Timestamp, starts: u32, period: Duration) -> Self {
         Self { key, owed, at, starts, period }
     }
 
-    /// Returns when nothing is owed any more.
+    /// Returns when nothing is owed any longer.
     pub fn full_at(&self) -> Timestamp {
         let micros = div_ceil(self.owed.max(0).into(), self.starts.max(1).into());
         instant(i128::from(self.at.as_micros()) + micros)
     }
 
-    /// Returns what is owed at this instant to `rate`. It is repaid at the rate under which it was owed, until
-    /// the next start. What is left counts as the same part of a token of `rate`.
+    /// Returns what is owed at this instant to `rate`. Until the next start, it is repaid at the rate under
+    /// which it was owed. The rest is converted to the same fraction of a token of `rate`.
     fn owed_at(&self, now: Timestamp, rate: Rate) -> i128 {
         let passed = i128::from(now.as_micros()) - i128::from(self.at.as_micros());
         let owed = (i128::from(self.owed) - i128::from(self.starts) * passed.max(0)).max(0);
         div_ceil(owed * i128::from(rate.micros()), self.token())
     }
 
-    /// Returns the first instant at which there is a token for `rate`, if no other start takes it.
+    /// Returns the first instant at which `rate` has a token, if no other start takes it.
     pub(crate) fn next(&self, rate: Rate) -> Timestamp {
         let missing = i128::from(self.owed) - (i128::from(rate.burst) - 1) * self.token();
         instant(i128::from(self.at.as_micros()) + div_ceil(missing.max(0), self.starts.max(1).into()))
@@ -189,12 +191,12 @@ pub(super) struct Bucket {
     pub(super) rate: Rate,
     now: Timestamp,
     owed: i128,
-    /// When there is a token, if there is none now and the tick takes none.
+    /// When the next token comes, if there is none now and the tick takes none.
     next: Timestamp,
 }
 
 impl Bucket {
-    /// Finds out what is there at this instant.
+    /// Computes the tokens available at this instant.
     pub(super) fn new(rate: Rate, used: Option<&RateUse>, now: Timestamp) -> Self {
         let owed = used.map_or(0, |used| used.owed_at(now, rate));
         Self { rate, now, owed, next: used.map_or(now, |used| used.next(rate)) }
@@ -204,7 +206,7 @@ impl Bucket {
         self.rate.micros().into()
     }
 
-    /// Returns how many tokens are left after this many were taken; may be negative.
+    /// Returns how many tokens are left after this many were taken. May be negative.
     pub(super) fn left(&self, taken: u64) -> i64 {
         let most = i128::from(self.rate.burst) * self.token();
         let left = (most - self.owed).div_euclid(self.token()) - i128::from(taken);
@@ -221,7 +223,7 @@ impl Bucket {
         instant(i128::from(self.now.as_micros()) + div_ceil(missing.max(0), self.rate.starts.into()))
     }
 
-    /// Returns what is owed after this many were taken.
+    /// Returns what is owed after this many tokens were taken.
     pub(super) fn after(&self, key: &LimitKey, taken: u64) -> RateUse {
         let owed = self.owed + i128::from(taken) * self.token();
         let owed = i64::try_from(owed).unwrap_or(i64::MAX);
@@ -234,7 +236,7 @@ pub(crate) fn has_token(rate: Rate, used: Option<&RateUse>, now: Timestamp) -> b
     Bucket::new(rate, used, now).left(0) > 0
 }
 
-/// Divides numbers that are not negative, and rounds up.
+/// Divides non-negative numbers and rounds up.
 fn div_ceil(number: i128, by: i128) -> i128 {
     (number + by - 1).div_euclid(by)
 }
@@ -251,7 +253,7 @@ mod tests {
         Timestamp::from_micros(micros)
     }
 
-    /// Takes a token as soon as there is one, and waits in between as long as a generator says.
+    /// Takes a token as soon as one is available, and waits in between for random lengths of time.
     #[test]
     fn no_window_has_more_starts_than_the_formula_says() {
         let mut seed = 7_u64;
@@ -266,7 +268,7 @@ mod tests {
             let rate = Rate::new(starts, Duration::from_micros(period)).unwrap().burst(burst).unwrap();
             let (mut now, mut used, mut granted) = (0_i64, None::<RateUse>, Vec::new());
             for _ in 0..60 {
-                // Clocks that step back do not move the store's.
+                // A clock that steps back does not move the store's clock.
                 let bucket = Bucket::new(rate, used.as_ref(), at(now));
                 let left = bucket.left(0);
                 if left > 0 {
@@ -301,7 +303,7 @@ mod tests {
         assert_eq!((used.owed, used.full_at()), (200, at(200)));
         let fast = Rate::new(10, Duration::from_micros(100)).unwrap().burst(2).unwrap();
         assert_eq!(Bucket::new(fast, Some(&used), at(0)).left(0), 0);
-        // What was owed to the slow one comes back as slowly, until the next start.
+        // What is owed to the slow rate comes back at the slow rate, until the next start.
         let waits = Bucket::new(fast, Some(&used), at(99));
         assert_eq!((waits.left(0), waits.next(0)), (0, at(100)));
         let has = Bucket::new(fast, Some(&used), at(100));

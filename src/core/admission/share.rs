@@ -1,4 +1,4 @@
-//! Shares: what each holds of a pool, and whose turn is next.
+//! Shares: what each share holds of a pool, and which has the next turn.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +7,12 @@ use crate::id::{LimitKey, PoolName};
 /// The largest weight of a share.
 pub(crate) const MAX_WEIGHT: u32 = 1_000_000;
 
-/// A dither is a part of a slot: this many are one.
+/// The units of a dither in one slot: a dither is a fraction of a slot.
 const SLOT: i64 = 1 << 20;
 /// 2^20 divided by the golden ratio: consecutive dithers are spread evenly over one slot.
 const STEP: i64 = 648_056;
 
-/// What the tasks of a share hold of a pool, and when it had its turns there.
+/// What the tasks of a share hold of a pool, and when the share last had a turn there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShareUse {
@@ -20,16 +20,17 @@ pub struct ShareUse {
     pub pool: PoolName,
     /// The key of the share.
     pub share: LimitKey,
-    /// The slots of the pool that its tasks hold, including while they sense.
+    /// The slots of the pool that its tasks hold, including slots held while sensing.
     pub held: i64,
-    /// Twice the number of the grant that stamped it last, and one more if it gave back its last slot since then.
+    /// Twice the number of the grant that last stamped it, plus one if it has given back its last slot since
+    /// then.
     pub stamp: i64,
-    /// The part of a slot, of 2^20, that is added to what it holds.
+    /// The fraction of a slot, in units of 2^-20, that is added to what it holds.
     pub dither: i64,
-    /// Its weight. Stores leave it 1; [`ReadTx::shares`](crate::store::ReadTx::shares) sets it.
+    /// Its weight. Stores leave it at 1; [`ReadTx::shares`](crate::store::ReadTx::shares) sets it.
     #[serde(default = "one")]
     pub weight: u32,
-    /// How many of its ready tasks have the pool as their own. Stores leave it 0; `shares` sets it too.
+    /// The number of its ready tasks whose own pool is this one. Stores leave it at 0; `shares` sets it too.
     #[serde(default)]
     pub waiting: u64,
 }
@@ -39,7 +40,7 @@ fn one() -> u32 {
 }
 
 impl ShareUse {
-    /// Creates what a store keeps of a share.
+    /// Creates the entry of a share from a store's data.
     pub fn new(pool: PoolName, share: LimitKey, held: i64, stamp: i64, dither: i64) -> Self {
         Self { pool, share, held, stamp, dither, weight: 1, waiting: 0 }
     }
@@ -49,8 +50,9 @@ impl ShareUse {
         Self::new(pool, share, 0, grants.saturating_mul(2), 0)
     }
 
-    /// Returns how many slots of its pool the share should hold: its part, by weight, of all that the
-    /// `shares` with ready tasks hold there. Priorities are ignored. Returns `None` if it has no ready task.
+    /// Returns how many slots of its pool the share should hold: its part, by weight, of all slots that the
+    /// `shares` with ready tasks hold there. Priorities are ignored. Returns `None` if the share has no ready
+    /// task.
     ///
     /// # Examples
     ///
@@ -71,7 +73,7 @@ impl ShareUse {
         (self.waiting > 0).then(|| held * f64::from(self.weight) / weight.max(1.0))
     }
 
-    /// Counts slots that its tasks took or gave back, after this many grants. If none are left, it goes
+    /// Adds slots that its tasks took or gave back, after this many grants. A share that has none left goes
     /// behind those that have waited since then.
     pub(crate) fn hold(&mut self, more: i64, grants: i64) {
         let held = self.held.saturating_add(more);
@@ -81,18 +83,18 @@ impl ShareUse {
         self.held = held;
     }
 
-    /// Stamps it with this grant of one of its tasks.
+    /// Stamps it with this grant to one of its tasks.
     pub(crate) fn start(&mut self, grant: i64) {
         self.stamp = grant.saturating_mul(2);
         self.dither = (self.dither + STEP) % SLOT;
     }
 
-    /// Returns the number of the grant that stamped it last.
+    /// Returns the number of the grant that last stamped it.
     pub(crate) fn grant(&self) -> i64 {
         self.stamp / 2
     }
 
-    /// Returns its turn: the least is next.
+    /// Returns its turn; the smallest is next.
     pub(crate) fn turn(&self, weight: u32) -> ShareTurn {
         let holds = self.held > 0;
         let parts = self.held.saturating_mul(SLOT).saturating_add(self.dither) / i64::from(weight.max(1));
@@ -100,11 +102,11 @@ impl ShareUse {
     }
 }
 
-/// Whose turn is next among those of one pool and level: first those that hold nothing.
+/// A share's turn among those of one pool and level. Shares that hold nothing go first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ShareTurn {
     pub(crate) holds: bool,
-    /// What it holds, in parts of a slot for each unit of its weight.
+    /// What it holds, in fractions of a slot per unit of weight.
     pub(crate) parts: i64,
     pub(crate) stamp: i64,
 }

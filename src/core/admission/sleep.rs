@@ -1,4 +1,4 @@
-//! What keeps lanes asleep: marks, which a tick with many lanes makes of what it refuses.
+//! What keeps lanes asleep: the marks that a tick with many lanes makes for its refusals.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,35 +8,36 @@ use super::verdict::Reason;
 use crate::id::LimitKey;
 use crate::time::Timestamp;
 
-/// At most this many lanes with ready tasks are read by a tick as a whole, and named by its refusals.
+/// The most lanes with ready tasks that a tick reads completely and names in its refusals.
 pub(crate) const NAMED: usize = 256;
 
 /// The most marks that one tick makes.
 pub(crate) const MARKS: usize = 10_000;
 
-/// A refusal that holds for all lanes that have something in common. It is made of the first task of one of them.
+/// A refusal that applies to all lanes with something in common. It is derived from the first task of one of
+/// them.
 ///
-/// **A mark is exact in each committed state:** what it names refuses as counted. Removing a mark is always safe: it costs
-/// a look, after which the mark is made again.
+/// **A mark is exact in each committed state:** by the committed counts, what it names refuses. Removing a
+/// mark is always safe: it costs one look at the lane, which makes the mark again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mark {
-    /// Refuses all lanes with the queue and the pools of this one.
+    /// Refuses all lanes with the same queue and pools as this one.
     Class {
         /// One of the lanes.
         lane: LaneId,
-        /// The queue, which is paused, or the pool that refuses.
+        /// The paused queue, or the pool that refuses.
         by: Subject,
         /// True if the pool has too few open slots; false if it is paused, unknown or too small.
         is_full: bool,
     },
-    /// Refuses this lane, and those with the same queue, pools and cause: a *group*.
+    /// Refuses this lane and all lanes with the same queue, pools and cause: a *group*.
     Group {
-        /// The lane. It is in the group of this cause from now on.
+        /// The lane. It belongs to the group of this cause from now on.
         lane: LaneId,
         /// What refuses it.
         cause: Cause,
-        /// When that ends on its own.
+        /// When the refusal ends on its own.
         next: Option<Timestamp>,
     },
 }
@@ -48,14 +49,14 @@ pub enum Mark {
 pub enum Cause {
     /// A pause of the key or of a family.
     Paused(Subject),
-    /// A maximum that has no room for so much.
+    /// A maximum without room for this count.
     Reached(LimitKey, u32),
     /// A rate without a token.
     Spent(LimitKey),
 }
 
 impl Cause {
-    /// Returns the key whose counts or tokens end it; `None` if a resume does.
+    /// Returns the key whose counts or tokens end the refusal; `None` if a resume ends it.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn key(&self) -> Option<&LimitKey> {
         match self {
@@ -66,7 +67,7 @@ impl Cause {
 }
 
 impl Mark {
-    /// Returns the mark that a refusal is worth; `None` if it ends with the tick.
+    /// Returns the mark for a refusal; `None` if the refusal ends with the tick.
     pub(super) fn of(lane: LaneId, reason: Reason) -> Option<Self> {
         Some(match reason {
             Reason::Paused { subject: subject @ (Subject::Key(_) | Subject::Family(_)) } => {

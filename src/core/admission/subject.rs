@@ -1,4 +1,4 @@
-//! What can be paused.
+//! What a host can define or pause.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -45,7 +45,7 @@ impl fmt::Display for Subject {
 }
 
 impl Subject {
-    /// Returns its kind as stores number it, and its name.
+    /// Returns its kind, as stores number it, and its name.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn parts(&self) -> (i64, &str) {
         match self {
@@ -72,11 +72,11 @@ pub(crate) fn is_of_family(key: &LimitKey, prefix: &LimitKey) -> bool {
     key.as_str().len() > prefix.as_str().len() && key.as_str().starts_with(prefix.as_str())
 }
 
-/// What is paused, for looking up.
+/// The paused subjects, for lookups.
 #[derive(Debug, Default)]
 pub(crate) struct Paused {
     subjects: BTreeSet<Subject>,
-    /// Those of families, the shortest first.
+    /// The prefixes of paused families, shortest first.
     families: Vec<LimitKey>,
 }
 
@@ -91,8 +91,8 @@ impl Paused {
         Self { subjects: paused.iter().cloned().collect(), families }
     }
 
-    /// Returns the paused subjects of tasks with these needs, each once: their queue, their pools, then for each key,
-    /// in the order of their bytes, the key itself and its families, the shortest first.
+    /// Returns the paused subjects of tasks with these needs, each once. The order is the queue, the pools,
+    /// then for each key in byte order the key itself and its families, shortest first.
     pub(crate) fn of(&self, lane: &LaneKey) -> Vec<Subject> {
         let mut found = Vec::new();
         if self.subjects.is_empty() {
@@ -128,11 +128,11 @@ impl Paused {
 pub enum Drain {
     /// It is not paused.
     Open,
-    /// It is paused, and tasks of it hold leases.
+    /// It is paused, and some of its tasks still hold leases.
     Draining {
         /// The number of these leases.
         leases: u64,
     },
-    /// It is paused, and no task of it holds a lease. It stays drained until it is resumed.
+    /// It is paused, and none of its tasks holds a lease. It stays drained until it is resumed.
     Drained,
 }

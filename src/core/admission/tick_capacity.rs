@@ -1,4 +1,4 @@
-//! The pools and limits of one tick: what is open, minus what the tick has used.
+//! The pools and limits of one tick: the open capacity, minus what the tick has used.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(super) struct PoolWork {
     pub(super) slots: Option<Slots>,
     used: i64,
     pub(super) taken: u64,
-    /// The task that its open slots are reserved for.
+    /// The task for which its open slots are reserved.
     pub(super) reserved: Option<TaskId>,
     /// Open slots that are kept for tasks of queues that others serve, and the first of these tasks.
     kept: i64,
@@ -32,7 +32,7 @@ pub(super) struct LimitWork {
     used: i64,
     bucket: Option<Bucket>,
     pub(super) weight: u32,
-    /// What the tasks that this tick admits count against it.
+    /// How much the tasks that this tick admits count against it.
     taken: u64,
     /// The number of these tasks.
     starts: u64,
@@ -74,31 +74,31 @@ impl PoolWork {
         self.used = pool.used;
     }
 
-    /// Returns the slots left by this tick; `None` if unlimited or unknown.
+    /// Returns the slots that this tick leaves open; `None` if the pool is unlimited or unknown.
     pub(super) fn open(&self) -> Option<i64> {
         self.slots
             .and_then(|slots| slots.open(self.used))
             .map(|open| open.saturating_sub_unsigned(self.taken))
     }
 
-    /// Returns the refusal of any task by a pool that does not exist.
+    /// Returns the refusal that any task gets from a pool that does not exist.
     pub(super) fn unknown_to(&self) -> Option<Reason> {
         self.slots.is_none().then(|| Reason::PoolUnknown { pool: self.name.clone() })
     }
 
-    /// Returns the refusal of a task that is larger than the pool.
+    /// Returns the refusal of a task that needs more slots than the pool has.
     pub(super) fn too_small(&self, needs: u32) -> Option<Reason> {
         let total = self.slots?.total()?;
         (needs > total).then(|| Reason::NeverFits { pool: self.name.clone(), total, needs })
     }
 
-    /// Returns the refusal by what is open.
+    /// Returns the refusal of a task that needs more slots than are open.
     pub(super) fn full(&self, needs: u32) -> Option<Reason> {
         let (total, open) = (self.slots?.total()?, self.open()?);
         (i64::from(needs) > open).then(|| Reason::PoolFull { pool: self.name.clone(), open, total, needs })
     }
 
-    /// Reserves its open slots for a task. Slots without limit need no reservation.
+    /// Reserves its open slots for a task. Unlimited slots need no reservation.
     pub(super) fn reserve(&mut self, task: TaskId) {
         self.reserved = self.open().map(|_| task);
     }
@@ -123,7 +123,7 @@ impl LimitWork {
         Self { key, max: None, used: 0, bucket: None, weight: 1, taken: 0, starts: 0, barred: Bar::default() }
     }
 
-    /// Takes over what is counted. `owed`: what its starts owe to a rate.
+    /// Sets its counts. `owed` is what its starts owe to a rate.
     pub(super) fn known(&mut self, limit: &LimitRecord, owed: Option<&RateUse>, clock: Timestamp) {
         self.max = limit.max;
         self.used = limit.used;
@@ -131,13 +131,13 @@ impl LimitWork {
         self.bucket = limit.rate.map(|rate| Bucket::new(rate, owed, clock));
     }
 
-    /// Counts one more start of a task that counts so much.
+    /// Counts one more start, of a task that counts this much.
     pub(super) fn take(&mut self, count: u32) {
         self.taken += u64::from(count);
         self.starts += 1;
     }
 
-    /// Returns how many more tasks that count so much it admits in this tick; `None` for any number.
+    /// Returns how many more tasks of this count it admits in this tick; `None` means any number.
     pub(super) fn open(&self, count: u32) -> Option<i64> {
         let by_rate = self.bucket.map(|bucket| bucket.left(self.starts));
         let by_max = self.open_of_max().map(|open| open.div_euclid(i64::from(count.max(1))));
@@ -153,7 +153,7 @@ impl LimitWork {
         self.bucket.filter(|_| self.starts > 0).map(|bucket| bucket.after(&self.key, self.starts))
     }
 
-    /// Returns true if it has no room for a task that counts so much.
+    /// Returns true if it has no room for a task of this count.
     pub(super) fn is_reached(&self, count: u32) -> bool {
         self.open(count).is_some_and(|open| open < 1)
     }
@@ -165,7 +165,7 @@ impl LimitWork {
         (open < i64::from(needs)).then(reached)
     }
 
-    /// Returns the refusal by its rate, which comes after those by the maxima of all keys.
+    /// Returns the refusal by its rate. It comes after the refusals by the maxima of all keys.
     pub(super) fn spent(&self) -> Option<Reason> {
         let bucket = self.bucket.filter(|bucket| bucket.left(self.starts) < 1)?;
         let (limit, rate, next) = (self.key.clone(), bucket.rate, bucket.next(self.starts));

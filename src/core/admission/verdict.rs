@@ -11,8 +11,8 @@ use crate::id::{LimitKey, PoolName, QueueName};
 use crate::lease::TaskId;
 use crate::time::Timestamp;
 
-/// Why a task was not admitted: the first reason that holds, in the order below, at the end of the tick. Its
-/// numbers are those that the store has after the tick.
+/// Why a task was not admitted: the first reason that applies at the end of the tick, in the order below. Its
+/// numbers are those in the store after the tick.
 ///
 /// # Examples
 ///
@@ -26,17 +26,18 @@ use crate::time::Timestamp;
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// One of its subjects is paused. The task waits until that one is resumed.
+    /// One of its subjects is paused. The task waits until that subject is resumed.
     Paused {
-        /// The first paused one: its queue, its pools, then its keys in byte order, each before its families.
+        /// The first paused subject: its queue, its pools, then its keys in byte order, each before its
+        /// families.
         subject: Subject,
     },
-    /// Admitters serve other queues, and none serves this one. The task waits until one does. Only
-    /// [`explain`](crate::store::ReadTx::explain) returns it.
+    /// Admitters serve other queues, but none serves this one. The task waits until an admitter does. Only
+    /// [`explain`](crate::store::ReadTx::explain) returns this reason.
     Unserved {
         /// The queue.
         queue: QueueName,
-        /// The number of tasks that wait in it.
+        /// The number of tasks waiting in it.
         waiting: u64,
     },
     /// The pool does not exist. The task waits until the pool is created.
@@ -44,69 +45,70 @@ pub enum Reason {
         /// The pool that the task names.
         pool: PoolName,
     },
-    /// The pool is smaller than what the task needs. It waits until the pool is enlarged.
+    /// The pool is smaller than what the task needs. The task waits until the pool is enlarged.
     NeverFits {
         /// The pool.
         pool: PoolName,
         /// The total slots of the pool.
         total: u32,
-        /// Slots the task needs.
+        /// The slots that the task needs.
         needs: u32,
     },
     /// The pool has too few open slots.
     PoolFull {
         /// The pool.
         pool: PoolName,
-        /// Open slots; negative after a busy pool was shrunk.
+        /// The open slots; negative after a busy pool was shrunk.
         open: i64,
         /// The total slots of the pool.
         total: u32,
-        /// Slots the task needs.
+        /// The slots that the task needs.
         needs: u32,
     },
     /// A limit has no room for it.
     LimitReached {
-        /// The limit: the first in byte order if several have none.
+        /// The limit: the first in byte order if several have no room.
         limit: LimitKey,
-        /// What the tasks with a lease count against it: 1 each, unless they say more.
+        /// What the leased tasks count against it: 1 each, unless they set another count.
         used: i64,
         /// The most that may count against it at once.
         max: u32,
-        /// What the task counts.
+        /// How much the task counts.
         #[serde(default = "one", skip_serializing_if = "is_one")]
         needs: u32,
     },
     /// The rate of a limit has no token left.
     RateSpent {
-        /// The limit: the first in byte order if several have none.
+        /// The limit: the first in byte order if several have no token.
         limit: LimitKey,
-        /// The rate that holds for it.
+        /// The rate that applies to it.
         rate: Rate,
-        /// When there will be one, unless another start takes it.
+        /// When there will be a token, unless another start takes it.
         next: Timestamp,
     },
-    /// The definition of its workflow is missing. Only with [`super::AirflowWindow`].
+    /// The definition of the task's workflow is missing. Only with [`super::AirflowWindow`].
     WorkflowMissing {
         /// The workflow.
         workflow: LimitKey,
     },
-    /// It would fit, but the open slots of one of its pools are reserved for a task before it. Only with
+    /// The task would fit, but open slots of one of its pools are reserved for an earlier task. Only with
     /// [`super::Policy::Reserve`].
     Reserved {
         /// The pool.
         pool: PoolName,
-        /// Its open slots.
+        /// The number of its open slots.
         open: i64,
-        /// The task that they are reserved for.
+        /// The task for which they are reserved.
         task: TaskId,
     },
-    /// It would fit, but the window did not reach it, or it was excluded along with another task. Only with
-    /// [`super::AirflowWindow`].
+    /// The task would fit, but the window did not reach it, or it was excluded along with another task. Only
+    /// with [`super::AirflowWindow`].
     OutsideWindow {
         /// The number of tasks that each round considered.
         size: usize,
     },
-    /// It would fit, but other transactions are changing it. A tick waits for none of them. Only on PostgreSQL.
+    /// The task would fit, but another transaction is changing it. A tick does not wait for other
+    /// transactions. Only on PostgreSQL.
     Busy,
     /// The tick admitted as many tasks as it was allowed to.
     BudgetSpent {
@@ -174,8 +176,8 @@ impl Reason {
         "budget_spent",
     ];
 
-    /// Returns the name in JSON, which is also used as a label of metrics. It is the reason without its
-    /// numbers, for counting.
+    /// Returns the name used in JSON and as a metrics label. It is the reason without its numbers, for
+    /// counting.
     ///
     /// # Examples
     ///
@@ -200,8 +202,8 @@ impl Reason {
         }
     }
 
-    /// Returns the earliest instant at which the reason may change on its own; `None` if that depends on what
-    /// others do.
+    /// Returns the earliest instant at which the reason may change on its own; `None` if that depends on
+    /// others.
     ///
     /// # Examples
     ///
@@ -223,12 +225,12 @@ impl Reason {
 pub struct Refusal {
     /// The needs of the tasks.
     pub lane: LaneKey,
-    /// True if these tasks still hold the slots of their pools, which they kept while they sensed.
+    /// True if these tasks still hold the slots of their pools, which they kept while sensing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_slots: bool,
     /// The number of tasks.
     pub tasks: u64,
-    /// Why the first of them was not admitted. It holds for all.
+    /// Why the first of them was not admitted. It applies to all of them.
     pub reason: Reason,
 }
 

@@ -11,9 +11,9 @@ use crate::pool::{PoolRecord, Slots};
 
 /// The position of a tick in its rounds.
 ///
-/// A round that is followed by another one admitted nothing. Each task that it considered is excluded by what
-/// it was refused for. So the next round considers the tasks that follow, and the merge of the lanes
-/// continues where it is.
+/// A round is followed by another only if it admitted nothing. Each task that it considered is then excluded
+/// by the reason of its refusal. So the next round considers the tasks that follow, and the merge of the
+/// lanes continues where it stopped.
 #[derive(Debug)]
 pub(super) struct Window {
     /// The number of tasks that a round considers.
@@ -25,7 +25,7 @@ pub(super) struct Window {
     /// Whether this round excluded something that was not excluded before.
     learned: bool,
     missing: BTreeSet<LimitKey>,
-    /// Those of them that were met.
+    /// The missing workflows that were encountered.
     pub(super) met: BTreeSet<LimitKey>,
 }
 
@@ -62,10 +62,10 @@ impl Window {
         self.size - self.seen
     }
 
-    /// Moves on to the next round after a full window. Returns false if there is none.
+    /// Moves on to the next round after a full window. Returns false if there is no next round.
     pub(super) fn next_round(&mut self, admitted: usize) -> bool {
-        // Airflow queries its database again only if a full window gave nothing to run and it found something
-        // to leave out. Otherwise the same query would return the same rows.
+        // Airflow queries its database again only if a full window yielded nothing to run and found something
+        // to exclude. Otherwise the same query would return the same rows.
         if self.size == 0 || admitted > 0 || !self.learned {
             return false;
         }
@@ -86,8 +86,8 @@ impl Window {
         }
     }
 
-    /// Considers the first task of a lane that is not excluded. Returns whether it is admitted. If not,
-    /// excludes what prevented it.
+    /// Considers the first task of a lane that is not excluded. Returns true if the task is admitted.
+    /// Otherwise excludes whatever prevented it.
     pub(super) fn look(
         &mut self,
         lane: &mut LaneWork,
@@ -95,8 +95,9 @@ impl Window {
         limits: &mut [LimitWork],
         budget_left: usize,
     ) -> bool {
-        // The order of these tests is Airflow's: the pool, the task's slots of it, workflow, task, task in
-        // the run. It decides what is excluded, and so which tasks the next round considers.
+        // These checks follow Airflow's order: the pool, the task's slots of it, the workflow, the task, the
+        // task in the run. The order decides what is excluded, and therefore which tasks the next round
+        // considers.
         self.seen += 1;
         let Some(pool) = lane.main_pool() else { return true };
         let (pool, needs) = (&mut pools[pool], i64::from(lane.lane.key.slots));
@@ -115,7 +116,7 @@ impl Window {
                 limits[at].barred.put(self.round);
                 false
             } else {
-                // The key of a task sorts before that of the task in a run, which is the order of the tests.
+                // The key of a task sorts before that of the task in a run, which is the order of the checks.
                 let reached = lane.keys().find(|at| limits[*at].is_reached(1));
                 match reached {
                     Some(at) => limits[at].barred.put(self.round),
@@ -129,12 +130,12 @@ impl Window {
     }
 }
 
-/// Returns the key of this scope that the tasks of a lane carry.
+/// Returns the key with this scope that the tasks of a lane carry.
 fn key_of(lane: &LaneWork, limits: &[LimitWork], scope: Scope) -> Option<usize> {
     lane.keys().find(|at| Scope::of(&limits[*at].key) == Some(scope))
 }
 
-/// Excludes all instances of a task: everything that carries its key, or the lane if it carries none.
+/// Excludes all instances of a task: everything that carries its key, or the lane if its tasks carry none.
 fn bar_task(lane: &mut LaneWork, limits: &mut [LimitWork], round: u32) -> bool {
     match key_of(lane, limits, Scope::Task) {
         Some(at) => limits[at].barred.put(round),

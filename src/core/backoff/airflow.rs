@@ -10,13 +10,13 @@
 //! ```
 //!
 //! Without exponential backoff the wait is D, whatever the cap and the maximum are. Past the cap or the
-//! maximum, all tasks wait the same time. That is Airflow's behaviour and is kept. The hash without run id
-//! and map index is kept too: the instances of a mapped task retry in step. For a policy without these two
-//! properties, see [`Jitter::Hashed`](super::Jitter::Hashed).
+//! maximum, all tasks wait the same time, as in Airflow. As in Airflow, the hash also lacks the run id and
+//! the map index, so the instances of a mapped task retry in step. For a policy without these two properties,
+//! see [`Jitter::Hashed`](super::Jitter::Hashed).
 //!
-//! Where Airflow raises `OverflowError` (from about try number 1024, up to 3.0), the wait is the cap and then
-//! the maximum, as in Airflow 3.1 and later. If the sum exceeds the last instant that Python can represent,
-//! see [`AirflowRetry::next_retry`].
+//! Up to version 3.0, Airflow raises `OverflowError` from about try number 1024. Here the wait is then the
+//! smaller of the cap and the maximum, as in Airflow 3.1 and later. If the sum exceeds the last instant that
+//! Python can represent, see [`AirflowRetry::next_retry`].
 //!
 //! Read from the code of Airflow 2.3.4, 2.5.3, 2.6.0, 2.9.3, 2.10.0, 2.11.2, 3.0.0, 3.1.0 and 3.2.0. Checked
 //! against 2,172 recorded results of 2.11.2.
@@ -45,7 +45,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum AirflowVersion {
-    /// Airflow 2.3 to 2.5: no cap of a day.
+    /// Airflow 2.3 to 2.5: no cap of one day.
     #[serde(rename = "2.5")]
     V2_5,
     /// Airflow 2.6 to 2.9.
@@ -60,8 +60,8 @@ pub enum AirflowVersion {
 }
 
 impl AirflowVersion {
-    /// Returns the cap per delay if none is configured. It is one day; before 2.6 it is 86,399,999,999,999 s
-    /// (2.7 million years).
+    /// Returns the default cap per delay. It is one day; before 2.6 it is 86,399,999,999,999 s (2.7 million
+    /// years).
     pub const fn default_cap(self) -> Duration {
         match self {
             Self::V2_5 => Duration::from_secs(86_399_999_999_999),
@@ -87,8 +87,8 @@ impl AirflowVersion {
 enum HashedDate<'a> {
     /// The exact text that Airflow put into its hash.
     Text(&'a str),
-    /// A date, hashed as Python prints it, with its offset. For a run that was read from Airflow's database
-    /// the offset is always zero.
+    /// A date, hashed as Python prints it, with its offset. For a run read from Airflow's database, the
+    /// offset is always zero.
     At(DateTime<FixedOffset>),
     /// A run without a date (3.x), hashed as `None`.
     Unset,
@@ -122,8 +122,8 @@ impl fmt::Display for HashedDate<'_> {
 
 /// One failed try, as Airflow sees it.
 ///
-/// For a policy that hosts store, use [`RetryPolicy::airflow`](super::RetryPolicy::airflow). This type does
-/// its computation, with inputs that only Airflow has.
+/// For a policy to store, use [`RetryPolicy::airflow`](super::RetryPolicy::airflow). This type does the same
+/// computation, with inputs that only Airflow has.
 ///
 /// # Examples
 ///
@@ -151,8 +151,8 @@ pub struct AirflowRetry<'a> {
 }
 
 impl<'a> AirflowRetry<'a> {
-    /// Creates the first try of a task with Airflow's defaults and exponential backoff by 2: a delay of 300
-    /// s, no maximum of its own, the version's cap. The run has no date (3.x), which is hashed as `None`.
+    /// Creates the first try of a task with Airflow's defaults: exponential backoff by 2, a delay of 300 s,
+    /// no maximum of its own, and the version's cap. The run has no date (3.x), which is hashed as `None`.
     pub fn new(version: AirflowVersion, dag_id: &'a str, task_id: &'a str) -> Self {
         Self {
             version,
@@ -168,13 +168,13 @@ impl<'a> AirflowRetry<'a> {
     }
 
     setters! {
-        /// Sets the date of the run. It is hashed as Python prints it, with its offset. For a run that was
-        /// read from Airflow's database the offset is always zero.
+        /// Sets the date of the run. It is hashed as Python prints it, with its offset. For a run read from
+        /// Airflow's database, the offset is always zero.
         logical_date(at: DateTime<FixedOffset>) { date = HashedDate::At(at) }
         /// Sets the exact text of the date that Airflow put into its hash.
         hashed_date(text: &'a str) { date = HashedDate::Text(text) }
         /// Sets the number of the failed try, as in Airflow's database: 1 for the first, 0 for a task that
-        /// never ran (its delay is halved).
+        /// never ran (which halves its delay).
         try_number: u32;
         /// Sets `retry_delay`, rounded down to microseconds.
         retry_delay: Duration;

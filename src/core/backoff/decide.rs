@@ -47,7 +47,7 @@ pub struct History {
 }
 
 impl History {
-    /// Creates the history of a failure without hint and override.
+    /// Creates the history of a failure without a hint or an override.
     pub fn new(
         attempt: u32,
         first_started_at: impl Into<Timestamp>,
@@ -58,7 +58,7 @@ impl History {
     }
 
     setters! {
-        /// Sets how long the server asked to wait at least.
+        /// Sets the minimum wait that the server asked for.
         hint: Some(Duration);
         /// Sets the exact delay after this failure (Airflow 3.3: `retry_delay_override`).
         override_delay: Some(Duration);
@@ -81,7 +81,7 @@ pub enum Decision {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum GiveUp {
-    /// All attempts were made.
+    /// All allowed attempts were made.
     RetryLimit {
         /// The attempt that failed.
         attempt: u32,
@@ -125,12 +125,12 @@ impl fmt::Display for GiveUp {
 
 /// Decides what follows a failed attempt.
 ///
-/// A stored policy that cannot be read retries nothing. Otherwise the limit of attempts is checked first,
-/// then the delay is computed, then the budget is checked. The delay is the override if set, otherwise the
-/// larger of [`delay`]'s result and the hint. A hint may exceed the task's own maximum but not the cap, so a
-/// server that asks for a year gets a day. An override is used unchanged. The budget counts from the start of
-/// the first attempt to the start of the next one. An attempt that starts exactly when the budget ends is
-/// still made.
+/// A stored policy that cannot be read never retries. Otherwise the limit of attempts is checked first, then
+/// the delay is computed, then the budget is checked. The delay is the override if set, otherwise the larger
+/// of [`delay`]'s result and the hint. A hint may exceed the task's own maximum but not the cap, so a server
+/// that asks for a year gets a day. An override is used unchanged. The budget counts from the start of the
+/// first attempt to the start of the next one. An attempt that starts exactly when the budget ends is still
+/// made.
 ///
 /// Instants saturate at [`Timestamp::MAX`].
 ///

@@ -48,9 +48,9 @@ pub enum Jitter {
     Equal,
     /// The range follows the previous delay: with a multiplier of 2, `[base, 3 * previous)`.
     ///
-    /// The previous delays are computed again rather than stored: all of them for the first 256 attempts. For
-    /// later attempts at least the last 128 are computed, as if the one before them had been the maximum. The
-    /// work is bounded by 256 multiplications.
+    /// The previous delays are recomputed rather than stored: all of them for the first 256 attempts. For
+    /// later attempts at least the last 128 are computed, as if the one before them had been the maximum.
+    /// This takes at most 256 multiplications.
     Decorrelated,
     /// From the delay to its double.
     Hashed,
@@ -90,14 +90,14 @@ pub(super) fn scale(random: u64, span: u64) -> u64 {
     ((u128::from(random) * u128::from(span)) >> 64) as u64
 }
 
-/// The number of attempts in one chain. Within it, the previous delay sets the range of each delay.
+/// The number of attempts in one chain. Within a chain, each delay's range depends on the previous delay.
 const CHAIN: u32 = 128;
 
 /// Returns the decorrelated delay, in microseconds, below `max`.
 pub(super) fn decorrelated(task: &TaskKey, base: u64, multiplier: f64, attempt: u32, max: u64) -> u64 {
-    // The previous delay sets the range of each delay, and nothing is stored, so the n-th takes n draws.
-    // Chains bound that by two chains of draws. A late attempt begins with the chain before its own, from the
-    // maximum, which is where delays are by then. Over a whole chain the effect of that assumption
+    // The range of each delay depends on the previous delay, and nothing is stored, so the n-th delay takes n
+    // draws. Chains limit this to two chains of draws. A late attempt begins with the chain before its own,
+    // at the maximum, which delays have reached by then. Over a whole chain the effect of that assumption
     // disappears.
     let low = base.min(max / 2);
     let factor = 2.0f64.mul_add(multiplier, -1.0);

@@ -9,8 +9,8 @@
 //! | [`preview`] | what the next retries would be |
 //!
 //! All are pure: the same policy, task and attempt give the same result on every machine, in every process,
-//! at any time. They use no state between attempts, no random numbers and no clock. None of them allocates.
-//! None of them fails, overflows or panics, whatever attempt and duration it is given.
+//! at any time. They keep no state between attempts and use no random numbers and no clock. They do not
+//! allocate, and they never fail, overflow or panic, whatever the attempt and the durations.
 //!
 //! [`RetryPolicy::airflow`] follows a version of Apache Airflow to the microsecond.
 
@@ -33,7 +33,7 @@ pub use decide::{Decision, GiveUp, History, PlannedRetry, decide, preview};
 pub use jitter::{JITTER_KEY, Jitter};
 pub use policy::{DEFAULT_CAP, RetryPolicy, RetryPolicyBuilder};
 
-/// The identity of a retry: what the jitter depends on, besides the attempt.
+/// The identity of a retry: what the jitter depends on besides the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryKey<'a> {
@@ -44,7 +44,7 @@ pub struct RetryKey<'a> {
 }
 
 impl<'a> RetryKey<'a> {
-    /// Creates the key of a task whose run has no logical date, or of a policy that does not use it.
+    /// Creates the key of a task whose run has no logical date, or for a policy that does not use it.
     pub fn new(task: &'a TaskKey) -> Self {
         Self { task, logical_date: None }
     }
@@ -61,7 +61,7 @@ impl<'a> RetryKey<'a> {
 /// where it means a task that never ran. The delay is in whole microseconds and never exceeds the policy's
 /// cap and its maximum, whatever the jitter.
 ///
-/// The hints and overrides of a failure are not considered here: see [`decide`].
+/// This function ignores hints and overrides of a failure: see [`decide`].
 ///
 /// # Examples
 ///

@@ -59,7 +59,7 @@ pub struct RetryPolicy {
     pub(super) max_attempts: Option<NonZeroU32>,
     pub(super) budget: Option<Duration>,
     pub(super) airflow: Option<AirflowVersion>,
-    /// False if it replaces a stored text that is not a policy of this version.
+    /// False if this policy replaces stored text that is not a policy of this version.
     pub(super) readable: bool,
 }
 
@@ -154,13 +154,13 @@ impl RetryPolicy {
         self.budget
     }
 
-    /// Returns the version of Airflow that is followed; `None` if the policy is the crate's own.
+    /// Returns the version of Airflow that the policy follows; `None` if the policy is the crate's own.
     pub fn airflow_version(&self) -> Option<AirflowVersion> {
         self.airflow
     }
 }
 
-/// [`RetryPolicy::none`].
+/// The default is [`RetryPolicy::none`].
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self::none()
@@ -178,7 +178,8 @@ impl RetryPolicyBuilder {
         /// Sets the factor by which the delay grows with each attempt: finite and at least 1. A factor of 1
         /// is a fixed delay.
         ///
-        /// It is kept to 15 significant digits and up to 10^15, so that it survives every JSON parser.
+        /// It is rounded to 15 significant digits and limited to 10^15, so that it survives every JSON
+        /// parser.
         multiplier(multiplier: f64) { 0.multiplier = Some(multiplier) }
         /// Sets how retries are spread.
         jitter(jitter: Jitter) { 0.jitter = Some(jitter) }
@@ -197,7 +198,7 @@ impl RetryPolicyBuilder {
     ///
     /// # Errors
     ///
-    /// Returns the [`Invalid`] that names the part out of range.
+    /// Returns an [`Invalid`] error that names the part out of range.
     pub fn build(self) -> Result<RetryPolicy, Invalid> {
         RetryPolicy::try_from(self.0)
     }

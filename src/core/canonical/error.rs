@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// A document was refused.
+/// Why a document was refused.
 ///
 /// Paths begin at the document, `$`. A member is `.key`, or `["key"]` if the key is not a plain identifier.
 /// An element is `[0]`.
@@ -27,12 +27,12 @@ pub enum CanonicalError {
         /// Its text.
         text: String,
     },
-    /// A number that neither a 64-bit integer nor a double represents exactly as it is written.
+    /// A number that neither a 64-bit integer nor a double represents exactly as written.
     #[error("{path} is {text}, which does not survive as a number: use a string")]
     Number {
         /// Where it is.
         path: String,
-        /// Its text (only the beginning, if it is long).
+        /// Its text, or only the beginning if it is long.
         text: String,
     },
     /// An object has a key more than once.

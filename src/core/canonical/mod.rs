@@ -13,10 +13,10 @@
 //!   `1e-7` stays.
 //!
 //! The following are refused, with their path: duplicate keys, NaN and infinities, numbers that neither a
-//! 64-bit integer nor a double represents exactly as they are written, lone surrogates, more than
-//! [`MAX_DEPTH`] levels, and more than [`MAX_BYTES`] bytes.
+//! 64-bit integer nor a double represents exactly as written, lone surrogates, more than [`MAX_DEPTH`]
+//! levels, and more than [`MAX_BYTES`] bytes.
 //!
-//! [`PokeContext::from_json`] sees all of that. A [`serde_json::Value`] has already lost some of it.
+//! [`PokeContext::from_json`] detects all of these. A [`serde_json::Value`] has already lost some of them.
 //! `serde_json` keeps the last of duplicate keys and turns a long number into the nearest double. By default
 //! it sometimes misses that double by a unit in the last place. If you have the text, pass the text.
 
@@ -42,9 +42,9 @@ pub const MAX_BYTES: usize = 64 * 1024;
 
 /// What a sensor waits for: a JSON object in its canonical form.
 ///
-/// Two contexts are equal if their bytes are. They are also sorted by their bytes, and a clone copies
-/// nothing. In serde, a context is a string that contains the canonical text, because embedded JSON would go
-/// through number parsers that are not exact. Text that is read is made canonical or refused.
+/// Two contexts are equal if their bytes are equal. They are also ordered by their bytes, and cloning one
+/// copies no data. In serde, a context is a string that contains the canonical text, because embedded JSON
+/// would go through number parsers that are not exact. Text read from serde is made canonical or refused.
 ///
 /// # Examples
 ///
@@ -66,7 +66,7 @@ pub const MAX_BYTES: usize = 64 * 1024;
 pub struct PokeContext(Arc<str>);
 
 impl PokeContext {
-    /// Creates the context of this JSON object.
+    /// Creates a context from this JSON object.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl PokeContext {
         write::value(value).map(|text| Self(text.into()))
     }
 
-    /// Creates the context of this text, which must contain one JSON object.
+    /// Creates a context from this text, which must contain one JSON object.
     ///
     /// # Errors
     ///
@@ -101,14 +101,14 @@ impl PokeContext {
         write::node(&node).map(|text| Self(text.into()))
     }
 
-    /// Returns the context that was stored as this text, if `vouch` returns that it is unchanged. For stores.
+    /// Returns the context stored as this text, if `vouch` confirms that it is unchanged. For stores.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn vouched(text: &str, vouch: impl FnOnce(&Self) -> bool) -> Option<Self> {
         let context = Self(text.into());
         vouch(&context).then_some(context)
     }
 
-    /// Creates the context of a value that serialises to a JSON object.
+    /// Creates a context from a value that serialises to a JSON object.
     ///
     /// # Errors
     ///
@@ -141,13 +141,13 @@ impl PokeContext {
         &self.0
     }
 
-    /// Returns the JSON object, with every number exactly as it was.
+    /// Returns the JSON object, with every number unchanged.
     pub fn to_value(&self) -> Value {
-        // This module wrote what this type contains, so it parses.
+        // This type contains only text that this module wrote, so it parses.
         parse::document(&self.0).map_or(Value::Null, parse::Node::into_value)
     }
 
-    /// Reads the fields back into a type of the host. A poke function does this first.
+    /// Reads the fields back into one of the host's types. A poke function does this first.
     ///
     /// # Errors
     ///

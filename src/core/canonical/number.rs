@@ -1,4 +1,4 @@
-//! Numbers: which of them survive, and how they are written.
+//! Numbers: which ones survive, and how they are written.
 
 use std::fmt::{self, Write as _};
 
@@ -12,11 +12,11 @@ pub(super) enum Number {
 }
 
 impl Number {
-    /// Returns the number of this JSON literal; `None` if it would come back as a different one.
+    /// Returns the number of this JSON literal; `None` if it would be read back as a different number.
     ///
-    /// A literal without fraction and exponent is a 64-bit integer if it fits one. Otherwise it must be the
-    /// shortest decimal of a double. With fraction or exponent it is the nearest double. It survives if it
-    /// differs from that double by at most half a unit of its last digit that is not zero.
+    /// A literal without a fraction or an exponent is a 64-bit integer if it fits into one. Otherwise it must
+    /// be the shortest decimal of a double. A literal with a fraction or an exponent is the nearest double.
+    /// It survives if it differs from that double by at most half a unit of its last nonzero digit.
     pub(super) fn from_literal(literal: &str) -> Option<Self> {
         let integer = !literal.contains(['.', 'e', 'E']);
         if integer {
@@ -56,8 +56,8 @@ impl Number {
     }
 }
 
-/// Writes integers unchanged and doubles as `Number::toString` of ECMAScript does. That is the shortest
-/// digits that represent the double, positional from 1e-6 up to below 1e21, otherwise with an exponent.
+/// Writes integers unchanged, and doubles like ECMAScript's `Number::toString`: the shortest digits that
+/// represent the double, in positional notation from 1e-6 to below 1e21, otherwise with an exponent.
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let double = match self {
@@ -108,16 +108,16 @@ impl<'a> Decimal<'a> {
         Some(Self { negative, digits, point: point.checked_add(exponent)? })
     }
 
-    /// Returns true if it is the double rounded to as many digits. In the middle, rounding to either side
-    /// counts.
+    /// Returns true if it is the double rounded to the same number of digits. If the double is exactly
+    /// halfway, rounding to either side counts.
     fn is_rounded(&self, double: f64) -> Option<bool> {
         let count = self.digits().count();
         if *self == Decimal::of(&format!("{double:.*e}", count.saturating_sub(1)))? {
             return Some(true);
         }
-        // Halfway between two decimals, rounding to even gave one. The other has the double's digits without
-        // the last one, a 5, or ends in the next digit, which needs no carry. No double has more than 767
-        // digits.
+        // Halfway between two decimals, formatting rounded to the even one. The other decimal has the
+        // double's digits without the last one, a 5, or ends in the next digit, which needs no carry. No
+        // double has more than 767 digits.
         let exact = format!("{double:.766e}");
         let exact = Decimal::of(&exact)?;
         let (digits, own): (Vec<u8>, Vec<u8>) = (exact.digits().collect(), self.digits().collect());
@@ -175,7 +175,7 @@ impl PartialEq for Decimal<'_> {
     }
 }
 
-/// Returns the number of leading zeros, on both sides of the point, and what follows them.
+/// Returns the number of leading zeros, on both sides of the point, and the rest.
 fn trimmed(mantissa: &str) -> (i64, &str) {
     let significant = mantissa.find(|c| c != '0' && c != '.').unwrap_or(mantissa.len());
     let (leading, rest) = mantissa.split_at(significant);
@@ -183,7 +183,7 @@ fn trimmed(mantissa: &str) -> (i64, &str) {
     (zeros as i64, rest)
 }
 
-/// Returns an exponent; far beyond any double if it has too many digits.
+/// Returns an exponent. If it has too many digits, returns one far beyond any double.
 fn exponent(text: &str) -> Option<i64> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -251,7 +251,8 @@ mod tests {
     fn a_double_is_named_by_its_shortest_decimal() {
         assert_eq!(Number::Double(2f64.powi(63)).to_string(), "9223372036854776000");
         assert_eq!(written("9.223372036854776e+18").as_deref(), Some("9223372036854776000"));
-        // Two decimals of 17 digits are as near to this one: the even one is written, both are read.
+        // Two decimals of 17 digits are equally near to this double. The even one is written, and both are
+        // read.
         for literal in
             ["2240086318049079.2", "2240086318049079.3", "2240086318049079.25", "2240086318049079.250"]
         {

@@ -1,5 +1,4 @@
-//! A strict reader of RFC 8259 that keeps what other readers lose: literals of numbers, duplicate keys,
-//! paths.
+//! A strict reader of RFC 8259 that keeps what other readers lose: number literals, duplicate keys and paths.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -10,7 +9,7 @@ use super::error::{CanonicalError, Path, shown};
 use super::number::Number;
 use super::{MAX_BYTES, MAX_DEPTH};
 
-/// The longest text that is read. White space and escapes may take some space, but not an unlimited amount.
+/// The longest text accepted. White space and escapes may take some space, but not an unlimited amount.
 const MAX_TEXT_BYTES: usize = 16 * MAX_BYTES;
 
 /// A value whose objects are sorted and have no duplicate keys.
@@ -237,7 +236,7 @@ impl<'a> Reader<'a> {
         Ok(escaped)
     }
 
-    /// Reads `\uXXXX`, or two of them that form a pair.
+    /// Reads `\uXXXX`, or two of them that form a surrogate pair.
     fn unicode(&mut self, path: Path<'_>) -> Result<char, CanonicalError> {
         let start = self.at;
         let first = self.unit().ok_or_else(|| self.syntax(path, "expected four hexadecimal digits"))?;
@@ -273,7 +272,7 @@ fn is_not_finite(literal: &str) -> bool {
     ["nan", "inf", "infinity"].iter().any(|word| unsigned.eq_ignore_ascii_case(word))
 }
 
-/// Returns whether the literal matches the grammar of RFC 8259, section 6.
+/// Returns true if the literal matches the grammar of RFC 8259, section 6.
 fn is_number(literal: &[u8]) -> bool {
     fn digits(text: &[u8]) -> (usize, &[u8]) {
         let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -9,15 +9,15 @@ use crate::time::Timestamp;
 /// Whether a reader has the turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It has; this is the consumer from now on.
+    /// This reader has it. Contains the consumer as it is from now on.
     Mine(Consumer),
     /// Another reader has it until this instant, unless it renews its turn.
     Others(Timestamp),
 }
 
-/// Returns until when another reader has the turn. A turn that would end more than two turns from now was taken by a
-/// clock that has since been set back, and counts as over. One that ends within them may be that of a reader whose clock
-/// is ahead, or whose turn is longer.
+/// Returns until when another reader has the turn; `None` if no other reader has it. A turn that would end
+/// more than two turns from now counts as over: the clock that took it has since been set back. A turn that
+/// ends sooner may belong to a reader whose clock is ahead or whose turn is longer.
 pub(crate) fn others_until(
     was: &Consumer,
     reader: i64,
@@ -43,13 +43,14 @@ pub(crate) fn take(
     Turn::Mine(Consumer { name: name.clone(), cursor, seen_at, lost, dropped: false, reader, until })
 }
 
-/// Returns how many events were between the cursor and the next one. Numbers have no gaps, so these are gone.
+/// Returns how many events are missing between the cursor and the next event. Numbers have no gaps, so these
+/// events were deleted.
 pub(crate) fn lost_before(cursor: u64, next: &TaskEvent) -> u64 {
     next.seq.saturating_sub(cursor).saturating_sub(1)
 }
 
-/// Returns the number up to which events may be deleted as accepted: no event without consumers, all events
-/// if every consumer was dropped.
+/// Returns the number up to which events are accepted and may be deleted: 0 if there are no consumers, and
+/// the maximum if every consumer was dropped.
 pub(crate) fn accepted(consumers: &[Consumer]) -> u64 {
     match consumers {
         [] => 0,
@@ -59,7 +60,8 @@ pub(crate) fn accepted(consumers: &[Consumer]) -> u64 {
     }
 }
 
-/// Returns true if this consumer was not seen for so long that it no longer holds back deletion.
+/// Returns true if this consumer must be dropped, because it was not seen for too long. It then no longer
+/// holds back deletion.
 pub(crate) fn is_gone(consumer: &Consumer, now: Timestamp, after: Duration) -> bool {
     !consumer.dropped && consumer.seen_at < now - after
 }
@@ -95,7 +97,7 @@ mod tests {
         assert_eq!((second.reader, second.cursor), (2, 7));
     }
 
-    /// Two readers come at once. One read its clock first, and yet comes second.
+    /// Two readers come at once. The one that read its clock first comes second.
     #[test]
     fn a_clock_that_is_behind_takes_no_turn_that_was_just_taken() {
         let first = mine(None, 1, 100);

@@ -1,12 +1,11 @@
-//! When upkeep that was delayed may end leases again.
+//! When delayed upkeep may end leases again.
 //!
-//! Whatever delays upkeep may also delay the holders whose leases it would end: a machine that was suspended,
-//! a clock that was set forward, a database that was unreachable, a writer that kept the lock. So upkeep that
-//! just started, or finds that it was delayed, first gives them one *grace* in which to renew.
+//! Whatever delays upkeep may also delay the holders whose leases it would end: a suspended machine, a clock
+//! set forward, an unreachable database, a writer that kept the lock. So upkeep that has just started, or
+//! that detects a delay, first gives the holders one *grace* in which to renew.
 //!
-//! It knows only the instants at which it was called and at which the store admitted it. In between it may
-//! have slept because nothing was due. So it asks to be called once per grace, and a longer silence counts as
-//! a delay.
+//! Upkeep knows only when it was called and when the store admitted it. In between it may have slept because
+//! nothing was due. So it asks to be called once per grace, and treats a longer silence as a delay.
 //!
 //! A lease that had expired when a wait began is ended at the first tick after that wait, however late that
 //! tick is. Otherwise a loop that ticks less often than once per grace would never end a lease.
@@ -18,40 +17,40 @@ use crate::time::Timestamp;
 /// A delay shorter than the grace divided by this is not noticed: 1 s with the default grace.
 const TOLERANCE: u32 = 20;
 
-/// The state that one upkeep keeps about its own ticks.
+/// What upkeep remembers about its own ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grace {
     length: Duration,
-    /// `None` before the first tick that got through.
+    /// `None` until the store has admitted a tick.
     watch: Option<Watch>,
     /// When the first of the latest consecutive failed ticks was called.
     failing_since: Option<Timestamp>,
 }
 
-/// A time in which upkeep was not delayed, as far as it knows.
+/// A period in which upkeep was not delayed, as far as it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Watch {
     since: Timestamp,
     /// When the store admitted the latest tick.
     last: Timestamp,
-    /// Leases that expired then or earlier were allowed to be ended. Those left over because a tick reached
-    /// its limit had their chance to be renewed, so ending them needs no further wait.
+    /// Leases that expired at or before this instant were allowed to be ended. Leases left over because a
+    /// tick reached its limit had their chance to be renewed, so ending them needs no further wait.
     allowed: Option<Timestamp>,
 }
 
 impl Grace {
-    /// Creates the state of upkeep that never ticked. A length of zero turns the rule off.
+    /// Creates the state of upkeep that has never ticked. A length of zero disables the grace.
     pub(crate) fn new(length: Duration) -> Self {
         Self { length, watch: None, failing_since: None }
     }
 
-    /// Records that a tick called at `now` failed. Renewals must then be assumed to fail too.
+    /// Records that a tick called at `now` failed. Renewals are then assumed to fail too.
     pub(crate) fn failed(&mut self, now: Timestamp) {
         self.failing_since.get_or_insert(now);
     }
 
-    /// Records that a tick called at `now` was let into the store after waiting for `waited`. Leases that
-    /// expired at or before the returned instant may be ended; `None` if no lease may.
+    /// Records that the store admitted a tick called at `now`, after a wait of `waited`. Leases that expired
+    /// at or before the returned instant may be ended; `None` means that no lease may be.
     pub(crate) fn enter(
         &mut self,
         now: Timestamp,
@@ -63,7 +62,7 @@ impl Grace {
         }
         let tolerance = self.length / TOLERANCE;
         let asked = self.failing_since.take().map_or(now, |since| since.min(now));
-        // A short wait is not counted: instants stay those of the caller's clock, which may be virtual.
+        // A short wait is ignored, so that instants stay those of the caller's clock, which may be virtual.
         let entered = if waited > tolerance { now + waited } else { now };
         let Some(watch) = self.watch else {
             self.watch = Some(Watch { since: entered, last: entered, allowed: None });
@@ -96,15 +95,14 @@ impl Grace {
         Some(expired_by)
     }
 
-    /// Returns until when no lease is ended, if the latest tick waited or began to.
+    /// Returns until when no lease is ended, if the latest tick waited or started a wait.
     pub(crate) fn waits_until(&self) -> Option<Timestamp> {
         let watch = self.watch?;
         Some(watch.since + self.length).filter(|ends| watch.last < *ends)
     }
 
-    /// Returns when the next tick is due, if this is the earliest expiry of the leases that are left. It is
-    /// within one grace even if there are none, because one may be granted and expire before a longer sleep
-    /// ends.
+    /// Returns when the next tick is due, given the earliest expiry of the remaining leases. It is within one
+    /// grace even without leases, because one may be granted and expire before a longer sleep ends.
     pub(crate) fn next_due(&self, first_expiry: Option<Timestamp>) -> Option<Timestamp> {
         let Some(watch) = self.watch else { return first_expiry };
         let within = watch.last + self.length;
@@ -120,12 +118,12 @@ mod tests {
         Timestamp::from_micros(seconds * 1_000_000)
     }
 
-    /// A tick that waits for nothing. The first of its leases expires at this second.
+    /// Ticks without waiting for the store. The first lease expires at second `first`.
     fn tick(grace: &mut Grace, now: i64, first: i64) -> Option<Timestamp> {
         grace.enter(at(now), Duration::ZERO, Some(at(first)))
     }
 
-    /// Upkeep with a grace of 20 s that was called at 0 and 20.
+    /// Returns upkeep with a grace of 20 s that was called at 0 and 20.
     fn awake() -> Grace {
         let mut grace = Grace::new(Duration::from_secs(20));
         assert_eq!(tick(&mut grace, 0, 99), None);
@@ -165,7 +163,7 @@ mod tests {
     #[test]
     fn a_suspended_machine_is_noticed_before_anything_expires() {
         let mut grace = awake();
-        // Woken by another thread at 79, one second before the lease of a holder that slept, too.
+        // Woken by another thread at 79, one second before the lease of a holder that also slept expires.
         assert_eq!(tick(&mut grace, 79, 80), Some(at(0)));
         assert_eq!((grace.waits_until(), tick(&mut grace, 80, 80)), (Some(at(99)), None));
         assert_eq!(tick(&mut grace, 99, 80), Some(at(99)));
@@ -194,10 +192,10 @@ mod tests {
             grace.failed(at(now));
         }
         assert_eq!(tick(&mut grace, 28, 28), Some(at(0)));
-        // In a wait, the time in which the store admits no one does not count.
+        // During a wait, time in which the store admits no caller does not count.
         grace.failed(at(40));
         assert_eq!((tick(&mut grace, 45, 28), grace.waits_until()), (None, Some(at(53))));
-        // One failure after the wait is over delays nothing that had its time.
+        // One failure after the wait is over does not delay leases that had their time.
         grace.failed(at(53));
         assert_eq!(tick(&mut grace, 55, 28), Some(at(33)));
     }
@@ -237,7 +235,7 @@ mod tests {
     fn what_a_limit_left_over_is_no_hold_up() {
         let mut grace = awake();
         assert_eq!(tick(&mut grace, 33, 33), Some(at(33)));
-        // More had expired at 33 than one tick may end, and the host took 3 s over those.
+        // More leases had expired at 33 than one tick may end, and the host took 3 s over those.
         assert_eq!(
             tick(&mut grace, 36, 33),
             Some(at(33)),

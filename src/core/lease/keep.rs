@@ -11,13 +11,14 @@
 //! | someone may have cancelled one of the tasks | at once, for all leases; again after a 64th of the length at the soonest |
 //! | the same, after the grant and before the lease was in the set | at once |
 //!
-//! With the second rule two calls are at least a sixth of the length apart while the store confirms and no one
-//! cancels, however many leases there are and whenever they were granted.
+//! Because of the second rule, two calls are at least a sixth of the length apart while the store confirms
+//! and no one cancels. This holds for any number of leases, whenever they were granted.
 //!
-//! A lease that expires after a failed attempt to renew it is *in doubt*: another holder may be given its
-//! task at any time. Its holder learns of it once, at the expiry. The keeper still tries to renew it, because
-//! perhaps the task was not given to another holder. A lease that expired before the first attempt is not in
-//! doubt yet: then it was the keeper that was delayed, and the store knows better than the clock.
+//! A lease that expires after a failed attempt to renew it is *in doubt*: its task may be given to another
+//! holder at any time. Its holder is notified once, at the expiry. The keeper still tries to renew the lease,
+//! because the task may not have been given to another holder. A lease that expired before the first attempt
+//! is not yet in doubt. In that case the keeper itself was delayed, and the store knows better than the
+//! clock.
 
 use std::collections::BTreeMap;
 use std::iter::repeat;
@@ -26,12 +27,12 @@ use std::time::Duration;
 use super::{LeaseRef, Renewal};
 use crate::time::Timestamp;
 
-/// What the store's results mean for holders.
+/// What the store's results mean for the holders.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// The leases that were lost, which leave the set.
+    /// The lost leases, which leave the set.
     pub(crate) lost: Vec<LeaseRef>,
-    /// Those whose tasks were cancelled, each time that the store says so, with their deadlines.
+    /// Leases whose tasks were cancelled, with their deadlines, each time that the store reports it.
     pub(crate) cancelled: Vec<(LeaseRef, Timestamp)>,
 }
 
@@ -40,18 +41,18 @@ pub(crate) struct Told {
 pub(crate) struct LeaseSet {
     length: Duration,
     leases: BTreeMap<LeaseRef, Held>,
-    /// When the store was, or will be, asked for all leases because of a cancel.
+    /// When the store was, or will be, asked about all leases because of a cancel.
     all_asked_at: Option<Timestamp>,
 }
 
 /// What is known about one lease.
 #[derive(Debug, Clone, Copy)]
 struct Held {
-    /// The first instant at which it is expired, as far as was confirmed.
+    /// The first instant at which it is expired, by the last confirmation.
     expires_at: Timestamp,
     /// When to ask the store next.
     ask_at: Timestamp,
-    /// How many times asking the store has failed since the last confirmation.
+    /// The number of failed attempts to renew it since the last confirmation.
     failures: u32,
     is_in_doubt: bool,
 }
@@ -62,7 +63,7 @@ impl LeaseSet {
         Self { length, leases: BTreeMap::new(), all_asked_at: None }
     }
 
-    /// Adds a lease that holds until this instant. Returns when to ask the store.
+    /// Adds a lease that is valid until this instant. Returns when to ask the store.
     pub(crate) fn insert(&mut self, lease: LeaseRef, expires_at: Timestamp) -> Timestamp {
         let held = self.confirmed(expires_at);
         self.leases.insert(lease, held);
@@ -94,8 +95,8 @@ impl LeaseSet {
         Held { expires_at, ask_at, failures: 0, is_in_doubt: false }
     }
 
-    /// Schedules the renewal of all leases soon, because someone may have cancelled one of the tasks. Many cancels in a
-    /// row share a call. Leases for which the store failed are retried soon anyway.
+    /// Schedules an early renewal of all leases, because someone may have cancelled one of the tasks. Several
+    /// cancels in a row share one call. Leases for which the store failed are retried soon anyway.
     pub(crate) fn ask_all(&mut self, now: Timestamp) {
         let pause = self.first_pause();
         let next = |last: Timestamp| if last > now { last.min(now + pause) } else { now.max(last + pause) };
@@ -108,7 +109,7 @@ impl LeaseSet {
 
     /// Returns the leases to renew now, in one call.
     pub(crate) fn due(&self, now: Timestamp) -> Vec<LeaseRef> {
-        // With more than its length left, it was confirmed under a clock that has been set back since.
+        // A lease with more than its length left was confirmed by a clock that has since been set back.
         let is_due = |held: &Held| held.ask_at <= now || now + self.length < held.expires_at;
         if !self.leases.values().any(is_due) {
             return Vec::new();
@@ -118,11 +119,11 @@ impl LeaseSet {
         self.leases.iter().filter(|(_, held)| goes_along(held)).map(|(lease, _)| *lease).collect()
     }
 
-    /// Notes the store's results at `now`.
+    /// Records the store's results at `now`.
     pub(crate) fn answered(&mut self, now: Timestamp, asked: &[LeaseRef], renewals: &[Renewal]) -> Told {
         let renewed = self.confirmed(now + self.length);
         let mut told = Told::default();
-        // A store that returns too few results has renewed no more than these.
+        // If a store returns too few results, the remaining leases count as not renewed.
         for (lease, renewal) in asked.iter().zip(renewals.iter().copied().chain(repeat(Renewal::Busy))) {
             match renewal {
                 Renewal::Renewed => {
@@ -140,8 +141,8 @@ impl LeaseSet {
                         let ask_at = renewed.ask_at.min(deadline);
                         *held = Held { expires_at: held.expires_at, ask_at, ..renewed };
                     } else {
-                        // Upkeep may end it at any time, so its holder must know. The keeper asks for the lease until its
-                        // end is known.
+                        // Upkeep may end it at any time, so its holder must be notified. The keeper keeps
+                        // asking about the lease until its end is known.
                         self.failed(now, std::slice::from_ref(lease));
                     }
                 }
@@ -150,7 +151,7 @@ impl LeaseSet {
         told
     }
 
-    /// Notes that asking the store at `now` failed.
+    /// Records that a call to the store at `now` failed.
     pub(crate) fn failed(&mut self, now: Timestamp, asked: &[LeaseRef]) {
         for lease in asked {
             let Some(mut held) = self.leases.get(lease).copied() else { continue };
@@ -160,8 +161,8 @@ impl LeaseSet {
         }
     }
 
-    /// Returns when to ask again. Before the expiry the pause is at most half of the remaining time, so that a store
-    /// that comes back at the last moment is still asked in time.
+    /// Returns when to ask again. Before the expiry, the pause is at most half of the remaining time, so that
+    /// a store that recovers at the last moment is still asked in time.
     fn retry_at(&self, now: Timestamp, held: &Held) -> Timestamp {
         let first = self.first_pause();
         let doubled = first.saturating_mul(1 << (held.failures - 1).min(20));
@@ -170,7 +171,7 @@ impl LeaseSet {
         if left.is_zero() {
             return now + pause;
         }
-        // Its loss must be reported at the expiry, so do not skip it.
+        // The loss must be reported at the expiry, so do not skip that instant.
         (now + pause.min((left / 2).max(first))).min(held.expires_at)
     }
 
@@ -178,7 +179,7 @@ impl LeaseSet {
         (self.length / 64).clamp(Duration::from_millis(1), Duration::from_secs(1))
     }
 
-    /// Returns the leases that came into doubt since the last call.
+    /// Returns the leases that fell into doubt since the last call.
     pub(crate) fn fallen_into_doubt(&mut self, now: Timestamp) -> Vec<LeaseRef> {
         let mut fallen = Vec::new();
         for (lease, held) in &mut self.leases {
@@ -190,12 +191,12 @@ impl LeaseSet {
         fallen
     }
 
-    /// Returns until when the lease holds, as far as was confirmed.
+    /// Returns until when the lease is valid, by the last confirmation.
     pub(crate) fn expires_at(&self, lease: LeaseRef) -> Option<Timestamp> {
         self.leases.get(&lease).map(|held| held.expires_at)
     }
 
-    /// Returns when to ask the store next, or when to tell a holder that its lease expired.
+    /// Returns when to ask the store next, or to notify a holder that its lease expired.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.leases.values().map(|held| held.ask_at).min()
     }
@@ -221,7 +222,7 @@ mod tests {
         LeaseRef::new(TaskId(id), 1)
     }
 
-    /// Leases of 60 s that were granted at these seconds, numbered from 0.
+    /// Returns leases of 60 s that were granted at these seconds, numbered from 0.
     fn granted(seconds: &[i64]) -> LeaseSet {
         let mut set = LeaseSet::new(LENGTH);
         for (id, granted) in (0..).zip(seconds) {
@@ -250,7 +251,7 @@ mod tests {
             set.failed(now, &[lease(0)]);
             asked.push((now.as_micros() + 500) / 1_000);
         }
-        // First after 60 s / 64, at most after 60 s / 8, and in the end after half of what is left.
+        // First after 60 s / 64, then after at most 60 s / 8, and finally after half of the remaining time.
         let tried = [20_000, 20_938, 22_813, 26_563, 34_063, 41_563, 49_063, 54_531, 57_266, 58_633, 59_570];
         assert_eq!((asked, set.next_due()), (tried.to_vec(), Some(at(60))));
         assert!(set.fallen_into_doubt(at(60)).is_empty(), "told once");
@@ -339,7 +340,7 @@ mod tests {
         set.answered(millis(6_938), &[lease(0), lease(1)], &[Renewal::Renewed; 2]);
         set.ask_all(at(20));
         assert_eq!(set.due(at(20)), [lease(0), lease(1)], "long after: at once");
-        // A clock that is set back keeps no one waiting.
+        // A clock that is set back must not delay renewals.
         set.answered(at(20), &[lease(0), lease(1)], &[Renewal::Renewed; 2]);
         set.ask_all(at(-100));
         assert!(set.next_due().is_some_and(|next| next <= at(-99)));
@@ -365,7 +366,7 @@ mod tests {
         }
     }
 
-    /// What one call of the store comes to, for each of four leases.
+    /// The outcome of one call to the store, for each of four leases.
     #[derive(Debug, Clone)]
     enum Call {
         Fails,
@@ -376,19 +377,20 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Between {
         Nothing,
-        /// The keeper comes this much later than it is due, in microseconds.
+        /// The keeper runs this much later than it is due, in microseconds.
         Late(u64),
         Keeps(i64),
         Drops(i64),
     }
 
-    /// Everything that happened to a lease since it was kept, from which the model computes its state again.
+    /// Everything that happened to a lease since it was added. The model recomputes the lease's state from
+    /// this.
     #[derive(Debug, Clone)]
     struct Log {
         expires_at: Timestamp,
         in_vain: Vec<Timestamp>,
         told: bool,
-        /// When to ask next, of a lease whose task was cancelled.
+        /// When to ask next about a lease whose task was cancelled.
         cut: Option<Timestamp>,
     }
 
@@ -397,7 +399,7 @@ mod tests {
             Self { expires_at, in_vain: Vec::new(), told: false, cut: None }
         }
 
-        /// Returns true, once, if its lease has expired and a renewal was in vain: the holder must be told.
+        /// Returns true, once, if its lease has expired after a failed renewal: the holder must be notified.
         fn falls_into_doubt(&mut self, now: Timestamp) -> bool {
             let falls = self.expires_at <= now && !self.in_vain.is_empty() && !self.told;
             self.told |= falls;
@@ -429,8 +431,8 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the keeper with a log of each lease: which is renewed and when, which holder is notified
-        /// and when, and that nothing is renewed too often or too late.
+        /// Compares the keeper with a log of each lease: which leases are renewed and when, which holders are
+        /// notified and when, and that no lease is renewed too often or too late.
         #[test]
         fn leases_are_asked_for_in_time_and_holders_told_in_time(
             length_us in 1_000_u64..120_000_000,
@@ -444,7 +446,7 @@ mod tests {
             let mut set = LeaseSet::new(length);
             let mut logs: BTreeMap<LeaseRef, Log> = BTreeMap::new();
             let mut now = Timestamp::UNIX_EPOCH;
-            // When the last call was, and whether all leases were confirmed after it.
+            // When the last call was made, and whether all leases were confirmed after it.
             let mut last_call = None;
             for (between, call) in steps {
                 let due = set.next_due();
@@ -503,7 +505,7 @@ mod tests {
                     continue;
                 }
                 let all_are_confirmed = |logs: &BTreeMap<_, Log>| {
-                    // Where there is a deadline, the store is asked for it however short a time it is.
+                    // At a deadline the store is asked, however soon that is after the last call.
                     logs.values().all(|log| log.in_vain.is_empty() && log.cut.is_none())
                 };
                 if let Some((before, true)) = last_call.filter(|_| all_are_confirmed(&logs)) {

@@ -1,8 +1,8 @@
 //! Leases: a timed grant of slots to one holder, fenced by an epoch.
 //!
-//! An admitted task holds a lease. Its holder renews it (that is its heartbeat) before it expires, and names
-//! its epoch in every call. Each grant of a task raises its epoch. So a holder that was considered dead and
-//! comes back changes nothing: its calls return that they are stale.
+//! An admitted task holds a lease. Its holder renews the lease before it expires (the heartbeat) and passes
+//! its epoch in every call. Each grant of a task raises the task's epoch. So a holder that was considered
+//! dead and comes back changes nothing: its calls return that they are stale.
 
 mod fencing;
 pub(crate) mod grace;
@@ -18,7 +18,7 @@ use crate::time::Timestamp;
 #[serde(transparent)]
 pub struct TaskId(pub i64);
 
-/// Names one grant of one task.
+/// Identifies one grant of one task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LeaseRef {
@@ -39,10 +39,10 @@ impl LeaseRef {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Renewal {
-    /// The lease holds until the requested instant at least.
+    /// The lease is valid until at least the requested instant.
     Renewed,
     /// Another transaction holds the lease right now, for example to end it. Continue the work, and renew
-    /// again soon. Only a store in which several transactions write at once returns this.
+    /// again soon. Only a store with concurrent write transactions returns this.
     Busy,
     /// The lease was lost: stop the work. Another holder may be doing it.
     Lost,
@@ -70,10 +70,10 @@ pub struct Lease {
     /// the task. `None` if it was not cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_at: Option<Timestamp>,
-    /// What the holder last [said](crate::store::Tx::note) about its work. `None` if it said nothing.
+    /// The holder's last [note](crate::store::Tx::note) about its work. `None` if it left no note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// When it said that.
+    /// When it left that note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noted_at: Option<Timestamp>,
 }

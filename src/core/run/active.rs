@@ -3,10 +3,10 @@
 use super::index::{Point, forks, level, node};
 use super::sorted::Sorted;
 
-/// The stop of an open run, after that of every closed one.
+/// The stop of an open run. It comes after the stop of every closed run.
 const OPEN: Point = Point::MAX;
 
-/// Spans of time with a key each, open-ended or not, and which of them are active in a window.
+/// Spans of time with a key each, open-ended or closed, and a search for the ones active in a window.
 ///
 /// Inserts, closes and deletes may come in any order and take time logarithmic in the number of spans. A
 /// window costs at most [`MOST_SEEKS`](super::index::MOST_SEEKS) searches plus its result.
@@ -25,7 +25,7 @@ pub(crate) struct ActiveIndex<K> {
     levels: Levels,
 }
 
-/// The number of closed runs filed at each level, and the levels that have some.
+/// The number of closed runs filed at each level, and the levels that have any.
 #[derive(Debug, Clone, PartialEq)]
 struct Levels {
     counts: [usize; 65],
@@ -40,7 +40,7 @@ impl Levels {
         self.used = if *count > 0 { self.used | bit } else { self.used & !bit };
     }
 
-    /// Returns whether runs may be filed under it.
+    /// Returns true if runs may be filed under this node.
     fn has(&self, node: Point) -> bool {
         self.used & level(node) != 0 || (node == 0 && self.counts[64] > 0)
     }
@@ -59,7 +59,7 @@ impl<K> Default for ActiveIndex<K> {
 }
 
 impl<K: Ord + Clone> ActiveIndex<K> {
-    /// Returns the bytes that it takes, not counting what keys hold elsewhere.
+    /// Returns the bytes that it occupies, not counting memory that keys own elsewhere.
     #[cfg(feature = "testing")]
     pub(crate) fn bytes(&self) -> usize {
         self.starts.bytes() + self.open.bytes() + self.by_start.bytes() + self.by_stop.bytes()
@@ -80,7 +80,7 @@ impl<K: Ord + Clone> ActiveIndex<K> {
         self.starts.insert((start, key, end));
     }
 
-    /// Removes a span that was filed with exactly these values. Returns whether it was present.
+    /// Removes a span that was filed with exactly these values. Returns true if it was present.
     pub(crate) fn remove(&mut self, start: Point, stop: Option<Point>, key: &K) -> bool {
         let end = stop.unwrap_or(OPEN);
         let there = self.starts.remove(&(start, key.clone(), end));
@@ -98,8 +98,9 @@ impl<K: Ord + Clone> ActiveIndex<K> {
         true
     }
 
-    /// Returns the keys of the spans active in `[begin, end)`. Those that [surround](Self::surrounding) its
-    /// first instant come first, in no order. Those that start in it follow, by start and key.
+    /// Returns the keys of the spans active in `[begin, end)`. The spans that [surround](Self::surrounding)
+    /// its first instant come first, in no particular order. The spans that start in it follow, by start and
+    /// key.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn active(&self, begin: Point, end: Point) -> impl Iterator<Item = &K> {
         let (begin, end) = if begin < end { (begin, end) } else { (0, 0) };
@@ -124,7 +125,8 @@ impl<K: Ord + Clone> ActiveIndex<K> {
         rest.map(|(start, key, stop)| (*start, key, (*stop != OPEN).then_some(*stop)))
     }
 
-    /// Returns the keys of the spans that started before `begin` and have not stopped before it, in no order.
+    /// Returns the keys of the spans that started before `begin` and have not stopped before it, in no
+    /// particular order.
     pub(crate) fn surrounding(&self, begin: Point) -> impl Iterator<Item = &K> {
         let open = self.open.from(|_| false).take_while(move |(start, _)| *start < begin).map(|(_, key)| key);
         let forks = forks(begin);
@@ -139,14 +141,14 @@ impl<K: Ord + Clone> ActiveIndex<K> {
         open.chain(left.chain(right).map(|(.., key)| key))
     }
 
-    /// Returns how many searches [`Self::active`] makes for a window that begins there.
+    /// Returns how many searches [`Self::active`] makes for a window that begins at this point.
     pub(crate) fn seeks(&self, begin: Point) -> usize {
         let forks = forks(begin);
         2 + forks.left.iter().chain(&forks.right).filter(|at| self.levels.has(**at)).count()
     }
 
-    /// Returns the keys of at most `limit` closed spans that both start and stop before this. If there are
-    /// more, which ones are returned is unspecified.
+    /// Returns the keys of at most `limit` closed spans that both start and stop before this point. If there
+    /// are more, it is unspecified which ones are returned.
     pub(crate) fn stopped_before(&self, before: Point, limit: usize) -> Vec<K> {
         let mut found = Vec::new();
         let mut high = before;

@@ -1,29 +1,29 @@
 //! The fork-node index: where a run is filed, and which ranges hold the result of a window.
 //!
 //! 1. Instants are mapped to unsigned numbers in order ([`Point`]). A closed run covers the numbers
-//!    `start..=stop`. It is filed under the *roundest* of them, the one with most trailing zero bits: its
+//!    `start..=stop`. It is filed under the *roundest* of them, the one with the most trailing zero bits: its
 //!    [`node`].
 //! 2. Four orders are kept: all runs by `start`; the open ones by `start`; the closed ones by `(node, start)`
 //!    and by `(node, stop)`.
 //! 3. The result for the window `[begin, end)` has two parts. A run that *starts in it* is a hit: one range
 //!    of the starts.
-//! 4. A run that *surrounds its first instant* started before `begin` and has not stopped before it. For the
-//!    open runs these are the ones with `start < begin`: one range.
-//! 5. For the closed runs with their node below `begin`, only some nodes matter: `begin` with its lowest set
-//!    bits cleared one by one. At those nodes, the runs with `stop >= begin` are hits.
+//! 4. A run that *surrounds its first instant* started before `begin` and has not stopped before it. Among
+//!    the open runs, these are the ones with `start < begin`: one range.
+//! 5. For the closed runs with a node below `begin`, only some nodes matter: `begin` with its lowest set bits
+//!    cleared one by one. At those nodes, the runs with `stop >= begin` are hits.
 //! 6. For the nodes from `begin` on, only `((last >> j) | 1) << j` matters for each zero bit `j` of
 //!    `last = begin - 1`. At those nodes, the runs with `start < begin` are hits.
 //! 7. On each [`level`] an instant has at most one fork. The fork is skipped if no run is filed on that
-//!    level, or none that reaches from before the instant to after it.
+//!    level, or if no run filed there reaches from before the instant to after it.
 //!
-//! Why step 5 loses nothing: let `w < begin <= stop` be the node of a run, with `j` trailing zeros. No other
+//! Step 5 misses no run: let `w < begin <= stop` be the node of a run, with `j` trailing zeros. No other
 //! number of the run has that many, so `begin < w + 2^j`. Hence `begin` and `w` agree from bit `j` up, and
 //! `w` is `begin` with its low `j` bits cleared. Step 6 is the mirror image. A set bit of `begin` makes a
 //! fork of step 5, and a zero bit of `begin - 1` makes one of step 6. The two numbers differ only in the
 //! lowest set bit of `begin` and below. So there are at most 65 forks, and with steps 3 and 4 at most
-//! [`MOST_SEEKS`] ranges. Every row in them is a hit: age, length of runs and storms of equal starts change
-//! nothing. Source: the RI-tree (Kriegel, Poetke, Seidl, VLDB 2000) in its static form. The two-part lookup
-//! and the skipped levels are added here.
+//! [`MOST_SEEKS`] ranges. Every row in them is a hit, whatever the age and length of the runs and however
+//! many start at once. Source: the RI-tree (Kriegel, Poetke, Seidl, VLDB 2000) in its static form. The
+//! two-part lookup and the skipped levels are additions.
 //!
 //! A run whose stop is before its start is filed under its start. Such a run can be a false hit only in the
 //! range of step 3, so the rule is checked again on every row of that range.
@@ -36,13 +36,13 @@ pub(crate) type Point = u64;
 /// The most ranges that one window reads in one namespace: the bits of an instant, plus three.
 pub const MOST_SEEKS: usize = 67;
 
-/// Returns the number of an instant.
+/// Returns an instant as a number.
 pub(crate) fn point(at: Timestamp) -> Point {
     at.as_micros().cast_unsigned() ^ (1 << 63)
 }
 
-/// Returns where a run from `start` to `stop` is filed: the number in `start..=stop` with most trailing zero
-/// bits.
+/// Returns the number under which a run from `start` to `stop` is filed: the one in `start..=stop` with the
+/// most trailing zero bits.
 pub(crate) fn node(start: Point, stop: Point) -> Point {
     if stop <= start {
         return start;
@@ -59,7 +59,7 @@ pub(crate) fn level(node: Point) -> u64 {
     node & node.wrapping_neg()
 }
 
-/// The nodes under which closed runs can be filed that surround an instant.
+/// The nodes under which closed runs that surround an instant can be filed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Forks {
     /// Nodes before the instant, the latest first. There, the runs with `stop >= begin` are hits.
@@ -68,7 +68,8 @@ pub(crate) struct Forks {
     pub(crate) right: Vec<Point>,
 }
 
-/// Returns the forks of the runs with `start < begin <= stop`. Every such run is under exactly one of them.
+/// Returns the forks of the runs with `start < begin <= stop`. Every such run is filed under exactly one of
+/// them.
 pub(crate) fn forks(begin: Point) -> Forks {
     let (mut left, mut right) = (Vec::new(), Vec::new());
     let mut below = begin;

@@ -5,7 +5,8 @@
 //!
 //! * [`RunRecord`] is what is stored and [`ActiveQuery`] is the query.
 //!   [`ReadTx::active_runs`](crate::store::ReadTx::active_runs) runs it.
-//! * [`Tx::run_series`](crate::store::ReadTx::run_series) folds runs into buckets of time: active runs, starts, stops and time at work.
+//! * [`ReadTx::run_series`](crate::store::ReadTx::run_series) folds runs into buckets of time: active runs,
+//!   starts, stops and time at work.
 //! * [`Tx::record_runs`](crate::store::Tx::record_runs) and [`stop_runs`](crate::store::Tx::stop_runs) check
 //!   records before they are stored. [`close_silent_runs`](crate::store::Tx::close_silent_runs) closes runs
 //!   whose heartbeats stopped.

@@ -9,7 +9,8 @@ use crate::time::Timestamp;
 
 /// The position of a run in a result: by start, then namespace, then id.
 ///
-/// The next page continues after the position of a page's last run, even if that run no longer exists.
+/// The next page continues after the position of the previous page's last run, even if that run no longer
+/// exists.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunPlace {
@@ -28,7 +29,8 @@ impl RunPlace {
 
 /// A query for the runs active in `[begin, end)`.
 ///
-/// Default: all namespaces, statuses, workflows, start methods and users, from the first run, on one page.
+/// By default it includes all namespaces, statuses, workflows, start methods and users, and returns all runs
+/// on one page.
 ///
 /// # Examples
 ///
@@ -44,25 +46,25 @@ impl RunPlace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ActiveQuery {
-    /// The tenants to query; if empty, all of them. Repetitions and unknown names are harmless.
+    /// The tenants to query; if empty, all of them. Duplicates and unknown names are harmless.
     pub namespaces: Vec<Namespace>,
     /// The window's first instant.
     pub begin: Timestamp,
     /// The first instant after the window.
     pub end: Timestamp,
-    /// The statuses that the runs have now; if empty, any status.
+    /// The current statuses of the runs; if empty, any status.
     #[serde(default)]
     pub statuses: Vec<RunStatus>,
-    /// The workflows whose executions they are. If empty, runs of any workflow and of no workflow.
+    /// The workflows that the runs execute. If empty, runs of any workflow and runs without a workflow.
     #[serde(default)]
     pub workflows: Vec<WorkflowId>,
-    /// Who started the runs; if empty, any start method.
+    /// How the runs were started; if empty, any start method.
     #[serde(default)]
     pub methods: Vec<StartMethod>,
-    /// The users on whose behalf they run. If empty, runs of any user and of no user.
+    /// The users on whose behalf the runs execute. If empty, runs of any user and runs without a user.
     #[serde(default)]
     pub users: Vec<String>,
-    /// Only runs after this position.
+    /// Only runs after this position. `None` starts at the first run.
     #[serde(default)]
     pub after: Option<RunPlace>,
     /// The most runs to return; `None` means no limit.
@@ -131,8 +133,8 @@ impl ActiveQuery {
             && (self.users.is_empty() || user.is_some_and(|name| self.users.iter().any(|user| user == name)))
     }
 
-    /// Returns true if the run is in the unpaged result: by the window, its namespace and the other filters.
-    /// [`Self::after`] and [`Self::limit`] are ignored.
+    /// Returns true if the run is in the unpaged result: it matches the window, the namespaces and the other
+    /// filters. [`Self::after`] and [`Self::limit`] are ignored.
     pub fn wants(&self, run: &RunRecord) -> bool {
         run.is_active(self.begin, self.end)
             && (self.namespaces.is_empty() || self.namespaces.contains(&run.key.namespace))

@@ -11,13 +11,13 @@ use crate::error::Invalid;
 use crate::id::{Namespace, RunId, WorkflowId};
 use crate::time::Timestamp;
 
-/// A span of time in which a run was suspended, half-open.
+/// A half-open span of time in which a run was suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Suspension {
     /// Its first instant.
     pub from: Timestamp,
-    /// The first instant after it. `None` while the suspension lasts, or if it lasted until the run's stop.
+    /// The first instant after it. `None` while the suspension lasts, or if it lasted until the run stopped.
     pub to: Option<Timestamp>,
 }
 
@@ -76,7 +76,7 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
-    /// Returns the name in JSON, which is also used in logs and as a label of metrics.
+    /// Returns the name used in JSON, in logs and as a metrics label.
     ///
     /// # Examples
     ///
@@ -147,8 +147,8 @@ pub struct RunRecord {
     pub user: Option<String>,
     /// When it began to count as active.
     pub start: Timestamp,
-    /// Since when it has been at work. `None` means since its start, or not yet if it is pending, starting or
-    /// rejected.
+    /// Since when it has been at work. `None` means since its start; if it is pending, starting or rejected,
+    /// `None` means not yet.
     #[serde(default)]
     pub running: Option<Timestamp>,
     /// When it ended; `None` while it is open.
@@ -157,14 +157,14 @@ pub struct RunRecord {
     /// [`RunTx::silent_runs`](crate::store::contract::RunTx::silent_runs).
     #[serde(default)]
     pub heartbeat: Option<Timestamp>,
-    /// When it was suspended, in order of time. While suspended it counts as active, but not as at work.
+    /// When it was suspended, in chronological order. A suspended run counts as active, but not as at work.
     #[serde(default)]
     pub suspended: Vec<Suspension>,
-    /// How many nodes it has, by the instant from which it has them. Before the first of these instants it
-    /// has one node, as does a run without any.
+    /// How many nodes it has, keyed by the instant from which it has them. Before the first of these instants
+    /// it has one node, as does a run without any entries.
     #[serde(default)]
     pub nodes: BTreeMap<Timestamp, u32>,
-    /// The host's own text, by convention a JSON object; kept byte for byte.
+    /// The host's own text, by convention a JSON object. It is kept byte for byte.
     pub attributes: Option<String>,
 }
 
@@ -258,7 +258,7 @@ impl RunRecord {
         self
     }
 
-    /// Sets how many nodes it has from this instant on, until the next instant that names another number.
+    /// Sets how many nodes the run has from this instant on, until the next instant with another number.
     ///
     /// # Examples
     ///
@@ -296,7 +296,7 @@ impl RunRecord {
         attributes(attributes: impl Into<String>) { attributes = Some(attributes.into()) }
     }
 
-    /// Returns its position in the order of results.
+    /// Returns its position in a result.
     pub fn place(&self) -> RunPlace {
         RunPlace { start: self.start, key: self.key.clone() }
     }
@@ -313,11 +313,11 @@ impl RunRecord {
         begin < end && self.start < end && self.stop.is_none_or(|stop| stop >= begin)
     }
 
-    /// Refuses a stop before the start.
+    /// Checks that the run does not stop before it starts.
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::StopBeforeStart`].
+    /// Returns [`Invalid::StopBeforeStart`] if it does.
     pub fn check(&self) -> Result<(), Invalid> {
         match self.stop {
             Some(stop) if stop < self.start => Err(Invalid::StopBeforeStart {
@@ -337,7 +337,7 @@ pub struct RunClose {
     pub key: RunKey,
     /// When it ended. A stop before the run's start is stored as the start.
     pub stop: Timestamp,
-    /// The status that it ended with.
+    /// The status with which it ended.
     pub status: RunStatus,
 }
 
@@ -354,7 +354,7 @@ impl RunClose {
 pub struct RunBeat {
     /// The run.
     pub key: RunKey,
-    /// When it was alive. A heartbeat older than the last known one changes nothing.
+    /// When the run was alive. A heartbeat older than the last known one changes nothing.
     pub at: Timestamp,
 }
 

@@ -1,4 +1,4 @@
-//! A sorted sequence in blocks: a two-level B-tree with entries side by side.
+//! A sorted sequence in blocks: a two-level B-tree with contiguous entries.
 
 /// The most entries of a block.
 const BLOCK: usize = 256;
@@ -6,12 +6,12 @@ const BLOCK: usize = 256;
 /// The number of entries by which a block's capacity grows.
 const STEP: usize = 16;
 
-/// Entries in order, without duplicates.
+/// Sorted entries without duplicates.
 #[derive(Debug, Clone)]
 pub(super) struct Sorted<T> {
     /// The first entry of each block.
     firsts: Vec<T>,
-    /// Never empty.
+    /// Each block has at least one entry.
     blocks: Vec<Vec<T>>,
 }
 
@@ -21,7 +21,7 @@ impl<T> Default for Sorted<T> {
     }
 }
 
-/// The layout of the blocks depends on how the entries came, not on what they are.
+/// Compares only the entries, because the layout of the blocks depends on how the entries arrived.
 impl<T: PartialEq> PartialEq for Sorted<T> {
     fn eq(&self, other: &Self) -> bool {
         self.blocks.iter().flatten().eq(other.blocks.iter().flatten())
@@ -29,7 +29,7 @@ impl<T: PartialEq> PartialEq for Sorted<T> {
 }
 
 impl<T: Ord + Clone> Sorted<T> {
-    /// Returns the block that an entry belongs to.
+    /// Returns the block to which an entry belongs.
     fn block_of(&self, entry: &T) -> usize {
         self.firsts.partition_point(|first| first <= entry).saturating_sub(1)
     }
@@ -66,7 +66,7 @@ impl<T: Ord + Clone> Sorted<T> {
         }
     }
 
-    /// Removes an entry. Returns whether it was present.
+    /// Removes an entry. Returns true if it was present.
     pub(super) fn remove(&mut self, entry: &T) -> bool {
         let at = self.block_of(entry);
         let Some(block) = self.blocks.get_mut(at) else { return false };
@@ -87,7 +87,7 @@ impl<T: Ord + Clone> Sorted<T> {
         true
     }
 
-    /// Joins a block with the one before it if both are small.
+    /// Joins a block with the previous one if both are small.
     fn join(&mut self, at: usize) {
         let Some(before) = at.checked_sub(1) else { return };
         if self.blocks[before].len() + self.blocks[at].len() <= BLOCK / 2 {
@@ -97,8 +97,8 @@ impl<T: Ord + Clone> Sorted<T> {
         }
     }
 
-    /// Returns the entries from the first one that is not `before` the requested position. `before` must hold
-    /// for a prefix of the sequence.
+    /// Returns the entries from the first one that is not `before` the requested position. `before` must be
+    /// true for a prefix of the sequence.
     pub(super) fn from(&self, before: impl Fn(&T) -> bool) -> impl Iterator<Item = &T> + Clone {
         let at = self.firsts.partition_point(&before).saturating_sub(1);
         let place = self.blocks.get(at).map_or(0, |block| block.partition_point(&before));
@@ -112,7 +112,7 @@ impl<T: Ord + Clone> Sorted<T> {
         self.blocks.iter().map(Vec::len).sum()
     }
 
-    /// Returns the bytes that the entries take, including spare capacity.
+    /// Returns the bytes that the entries occupy, including spare capacity.
     #[cfg(feature = "testing")]
     pub(super) fn bytes(&self) -> usize {
         let entries: usize = self.blocks.iter().map(Vec::capacity).sum::<usize>() + self.firsts.capacity();

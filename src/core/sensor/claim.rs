@@ -1,14 +1,15 @@
 //! Which shards a worker should hold.
 //!
 //! The shard codes are split evenly into a fixed number of shards. Each shard is leased by one worker at a
-//! time. All workers compute who should hold what from the leases, and from the load in each of them (see
-//! `shard::balance`). Each then releases what others should have, and takes its free shards. No worker takes
-//! a shard from a live holder: a shard is poked by one worker at a time as long as leases hold.
+//! time. All workers compute who should hold what from the leases and the load recorded in each (see
+//! `shard::balance`). Each then releases the shards that others should have, and takes its own free shards.
+//! No worker takes a shard from a live holder, so a shard is poked by one worker at a time as long as leases
+//! are valid.
 //!
 //! If no worker could renew for longer than a lease, all workers look dead to the first one that comes back.
-//! For a third of a lease it takes only what it held itself and leaves the others what they held (see
+//! For a third of a lease it takes only the shards that it held itself, and leaves the others theirs (see
 //! `Comeback`). Any worker still missing after that is dead. A worker that renewed in time does not wait: it
-//! takes what a dead worker held when the lease ends.
+//! takes a dead worker's shards when their leases end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -27,8 +28,8 @@ use crate::time::Timestamp;
 pub struct PokerRow {
     /// Its name.
     pub name: Holder,
-    /// A random number that distinguishes it from others with its name: one that runs beside it, or that it
-    /// replaced.
+    /// A random number that distinguishes it from others of the same name: one that runs beside it, or one
+    /// that it replaced.
     #[serde(default)]
     pub incarnation: u64,
     /// The number of shard codes that it uses.
@@ -46,14 +47,14 @@ pub struct PokerRow {
 }
 
 impl PokerRow {
-    /// Creates a worker that splits `codes` into `shards` and counts as alive until this instant. It pokes all
-    /// kinds, and its incarnation is 0.
+    /// Creates a worker that splits `codes` into `shards` and counts as alive until this instant. It pokes
+    /// all kinds, and its incarnation is 0.
     pub fn new(name: Holder, codes: NonZeroU32, shards: NonZeroU32, expires_at: Timestamp) -> Self {
         Self { name, incarnation: 0, codes, shards, expires_at, kinds: None, most_shards: None }
     }
 
     setters! {
-        /// Sets the number that distinguishes it from others with its name.
+        /// Sets the number that distinguishes it from others of the same name.
         incarnation: u64;
         /// Sets the only kinds that it pokes.
         kinds: Some(BTreeSet<SensorKind>);
@@ -66,38 +67,38 @@ impl PokerRow {
         self.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind))
     }
 
-    /// Returns until when another incarnation of its name counts as alive. Returns `None` if these workers
-    /// include no such incarnation.
+    /// Returns until when another incarnation of its name counts as alive; `None` if `live` contains no such
+    /// incarnation.
     pub(crate) fn twin(&self, live: &[Self]) -> Option<Timestamp> {
         let twin = |other: &&Self| other.name == self.name && other.incarnation != self.incarnation;
         live.iter().find(twin).map(|twin| twin.expires_at)
     }
 }
 
-/// The lease of one shard: which worker pokes its sensors. Or a loan: the lease of one kind of a shard whose
-/// holder does not serve that kind.
+/// The lease of one shard, which says which worker pokes its sensors. Or a loan: the lease of one kind of a
+/// shard whose holder does not serve that kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShardLease {
     /// The shard: the index of its range in the even split of all codes.
     pub shard: u32,
-    /// Its worker; `None` if it was released.
+    /// The worker that holds it; `None` if it was released.
     pub holder: Option<Holder>,
-    /// The number of changes of holder.
+    /// The number of times that its holder changed.
     pub epoch: i64,
     /// When the lease expires.
     pub expires_at: Timestamp,
     /// The kind, if it is a loan; `None` if it is the lease of the shard, for all kinds that are not lent.
     #[serde(default)]
     pub kind: Option<SensorKind>,
-    /// What its pokes cost, in microseconds per second, as its last holder measured it. 0 if that is unknown,
-    /// and for a loan.
+    /// The cost of its pokes, in microseconds per second, as its last holder measured it. 0 if the cost is
+    /// unknown, and for a loan.
     #[serde(default)]
     pub load: u64,
 }
 
 impl ShardLease {
-    /// Creates the lease of a shard as a store read it.
+    /// Creates the lease of a shard from a store's data.
     pub fn new(shard: u32, holder: Option<Holder>, epoch: i64, expires_at: Timestamp) -> Self {
         Self { shard, holder, epoch, expires_at, kind: None, load: 0 }
     }
@@ -105,7 +106,7 @@ impl ShardLease {
     setters! {
         /// Sets the kind that is lent.
         kind: Some(SensorKind);
-        /// Sets what its pokes cost.
+        /// Sets the cost of its pokes.
         load: u64;
     }
 
@@ -115,17 +116,19 @@ impl ShardLease {
     }
 }
 
-/// A write that replaces a lease, if the lease still has the epoch and the end that it was read with. So if a renewal
-/// and a takeover were decided from the same lease, only the first takes effect. A loan without a holder is deleted.
+/// A write that replaces a lease only if the lease still has the epoch and the end that were read. If a
+/// renewal and a takeover were decided from the same lease, only the first therefore takes effect. A loan
+/// without a holder is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShardWrite {
-    /// The epoch it must have; 0 for a shard that was never held, and for a loan that does not exist.
+    /// The epoch that the lease must have; 0 for a shard that was never held, and for a loan that does not
+    /// exist.
     pub was: i64,
-    /// The end it must have; `None` accepts any.
+    /// The end that the lease must have; `None` accepts any.
     #[serde(default)]
     pub ended: Option<Timestamp>,
-    /// The lease to write. A change of holder has a larger epoch; a renewal keeps it.
+    /// The lease to write. A change of holder raises the epoch; a renewal keeps it.
     pub lease: ShardLease,
 }
 
@@ -135,7 +138,7 @@ impl ShardWrite {
         Self { was, ended: None, lease }
     }
 
-    /// Creates a write that replaces this lease, as long as nothing has changed it.
+    /// Creates a write that replaces this lease only if it is unchanged.
     pub(crate) fn replacing(read: &ShardLease, lease: ShardLease) -> Self {
         Self { was: read.epoch, ended: Some(read.expires_at), lease }
     }
@@ -145,14 +148,15 @@ impl ShardWrite {
         ended: Some(Timestamp);
     }
 
-    /// Returns true if this lease may be replaced; `None` if there is none.
+    /// Returns true if this write may replace the known lease; `None` means that there is no lease.
     pub(crate) fn replaces(&self, known: Option<&ShardLease>) -> bool {
         let is_at = |lease: &ShardLease| self.ended.is_none_or(|ended| ended == lease.expires_at);
         known.map_or(0, |lease| lease.epoch) == self.was && known.is_none_or(is_at)
     }
 }
 
-/// A shard that a worker took, or a kind of it: one of the changes of holder that a store remembers.
+/// A takeover of a shard, or of one kind of it, by a worker: one of the changes of holder that a store
+/// remembers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShardTake {
@@ -164,7 +168,7 @@ pub struct ShardTake {
     pub holder: Holder,
     /// When it took the shard.
     pub at: Timestamp,
-    /// Since when no worker had served it: a sensor that registered later had no worker before.
+    /// Since when no worker had served it. A sensor that was registered later had no worker before.
     pub left_at: Timestamp,
     /// The number of shard codes that the worker uses.
     pub codes: NonZeroU32,
@@ -176,7 +180,7 @@ pub struct ShardTake {
 }
 
 impl ShardTake {
-    /// Returns what to remember of this lease, which this worker took at this instant from another one.
+    /// Creates the record of a takeover: this worker took this lease from another one at this instant.
     pub fn new(lease: &ShardLease, worker: &PokerRow, at: Timestamp) -> Self {
         let PokerRow { name: holder, codes, shards, .. } = worker.clone();
         let (shard, epoch, kind) = (lease.shard, lease.epoch, lease.kind.clone());
@@ -189,18 +193,18 @@ impl ShardTake {
     }
 }
 
-/// What a worker measured of a shard's pokes.
+/// A worker's measurement of a shard's pokes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Load {
     /// The cost of the targets that were poked, in microseconds per second.
     pub(crate) known: u64,
-    /// How often these are poked, in a million seconds, and how often those that were not poked yet will be.
+    /// How often these targets are poked per million seconds, and how often those not poked yet will be.
     pub(crate) pokes: (u64, u64),
 }
 
 impl Load {
-    /// Returns the load of a lease that had this one. What was not poked yet counts with its part of that, and the whole a
-    /// quarter, so that a short peak moves nothing.
+    /// Returns the new load of a lease whose load was `before`. Targets not poked yet count with their part
+    /// of `before`. The measurement has a weight of a quarter, so that a short peak does not move shards.
     fn after(self, before: u64) -> u64 {
         let (known, unknown) = (u128::from(self.pokes.0), u128::from(self.pokes.1));
         let rest = u128::from(before) * unknown / (known + unknown).max(1);
@@ -211,30 +215,30 @@ impl Load {
     }
 }
 
-/// What a worker measured, by shard.
+/// A worker's measurements, by shard.
 pub(crate) type Loads = BTreeMap<u32, Load>;
 
-/// Returns a lease that its holder prolongs until this instant.
+/// Returns the write that renews a lease until this instant.
 fn renewed(lease: &ShardLease, until: Timestamp, loads: &Loads) -> ShardWrite {
     let load = loads.get(&lease.shard).map_or(lease.load, |load| load.after(lease.load));
     ShardWrite::replacing(lease, ShardLease { expires_at: until, load, ..lease.clone() })
 }
 
-/// A worker's start, or its return after it did not renew in time.
+/// A worker's start, or its return after it failed to renew in time.
 ///
-/// All others may have been delayed as well, for example because the store could not be reached. So for a
-/// third of a lease it does not take what others may come back for.
+/// All other workers may have been delayed as well, for example because the store was unreachable. So for a
+/// third of a lease this worker does not take shards whose holders may come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Comeback {
     at: Timestamp,
-    /// Holders whose leases had ended by then were gone before this worker was.
+    /// Holders whose leases had ended by this instant were gone before this worker was.
     gone_by: Timestamp,
 }
 
 impl Comeback {
-    /// Returns the comeback of a worker that renews at `now` and counts as alive until `alive_until` by its
-    /// last renewal. Returns `None` if it renews in time: less than two thirds of a lease after the last
-    /// time.
+    /// Returns the comeback of a worker that renews at `now` and, by its last renewal, counts as alive until
+    /// `alive_until`. Returns `None` if it renews in time: less than two thirds of a lease after its last
+    /// renewal.
     pub(crate) fn of(alive_until: Option<Timestamp>, now: Timestamp, ttl: Duration) -> Option<Self> {
         match alive_until {
             None => Some(Self { at: now, gone_by: Timestamp::MIN }),
@@ -243,7 +247,7 @@ impl Comeback {
         }
     }
 
-    /// Returns true until the others have had time to come back.
+    /// Returns true until the other workers have had time to come back.
     pub(crate) fn goes_on(&self, now: Timestamp, ttl: Duration) -> bool {
         self.at <= now && now < self.at + ttl / 3
     }
@@ -261,7 +265,7 @@ pub(crate) struct Claim<'a> {
     pub(crate) ttl: Duration,
     pub(crate) comeback: Option<Comeback>,
     pub(crate) loads: &'a Loads,
-    /// The free shards that it left to others when it last claimed.
+    /// The free shards that it left to others in its last claim.
     pub(crate) left: &'a Left,
 }
 
@@ -269,14 +273,15 @@ pub(crate) struct Claim<'a> {
 pub(crate) type Left = BTreeSet<(u32, i64)>;
 
 impl Claim<'_> {
-    /// Returns the writes, from the leases of all shards that were ever held, and all live workers, this one included, by
-    /// name. Also returns the free shards that it leaves to others.
+    /// Returns what to write, and the free shards that it leaves to others. `leases` are those of all shards
+    /// that were ever held. `live` are all live workers by name, including this one.
     pub(crate) fn writes(&self, leases: &[ShardLease], live: &[PokerRow]) -> (Vec<ShardWrite>, Left) {
         let (now, name) = (self.now, &self.me.name);
         let mut held: BTreeMap<u32, &ShardLease> = BTreeMap::new();
         let (mut writes, mut left) = (Vec::new(), Left::new());
-        // Keeping a shard is cheap, but a worker that takes one reads all its waiting sensors. So it keeps what it held
-        // even if the lease has ended. A shard beyond `shards` was held under another split and is released.
+        // Keeping a shard is cheap, but a worker that takes one must read all its waiting sensors. So the
+        // worker keeps what it held even if the lease has ended. A shard beyond `shards` was held under
+        // another split and is released.
         for lease in leases.iter().filter(|lease| self.is_mine(lease)) {
             match lease.shard < self.me.shards.get() && held.len() < most(self.me) {
                 true => drop(held.insert(lease.shard, lease)),
@@ -292,7 +297,7 @@ impl Claim<'_> {
                 _ => (gains, gives),
             }
         });
-        // Its own free shards come before those that others did not take.
+        // Its own free shards come before free shards that others did not take.
         let mut room = most(self.me).saturating_sub(held.len() - gives + gains);
         for (shard, to) in plan {
             let is_mine = is_me(to);
@@ -303,7 +308,7 @@ impl Claim<'_> {
                     held.remove(&shard);
                 }
             } else if lease.is_none_or(|lease| lease.is_free(now)) {
-                // If a worker has not taken a shard that goes to it, any other takes it.
+                // If a worker has not taken a shard that was left to it, any other worker takes the shard.
                 let of = (shard, lease.map_or(0, |lease| lease.epoch));
                 if is_mine || self.left.contains(&of) && room > 0 {
                     room -= usize::from(!is_mine);
@@ -321,7 +326,7 @@ impl Claim<'_> {
         (writes, left)
     }
 
-    /// Returns who should hold each shard that is free or moves.
+    /// Returns who should hold each shard that is free or that moves.
     fn plan(
         &self,
         leases: &[ShardLease],
@@ -330,7 +335,7 @@ impl Claim<'_> {
     ) -> BTreeMap<u32, usize> {
         let place = |name: &Holder| live.iter().position(|worker| worker.name == *name);
         let me = place(&self.me.name);
-        // A shard whose kinds its new holder does not serve comes back as loans, so its move relieves no one.
+        // A shard whose kinds its new holder does not serve comes back as loans, so moving it would not help.
         let are_alike = live.iter().all(|worker| worker.kinds == self.me.kinds);
         let load = |lease: &ShardLease| if are_alike { lease.load } else { 0 };
         let most: Vec<usize> = live.iter().map(most).collect();
@@ -341,14 +346,14 @@ impl Claim<'_> {
                 Some(_) if held.contains_key(&shard) => me,
                 // It is being released, or its holder may come back.
                 Some(lease) if self.is_mine(lease) || left.contains(&shard) => return None,
-                // Its holder lives, or its lease has yet to end.
+                // It stays with its holder if that worker is alive. Otherwise its lease has yet to end.
                 Some(lease) if !lease.is_free(self.now) => Some(lease.holder.as_ref().and_then(place)?),
                 _ => None,
             };
             Some(Weighed { shard, worker, load: lease.map_or(0, load) })
         };
         let weighed: Vec<Weighed> = (0..self.me.shards.get()).filter_map(weighed).collect();
-        // The last move of a shard counts.
+        // If a shard moves more than once, its last move counts.
         balance(&weighed, &most).into_iter().map(|Move { shard, to, .. }| (shard, to)).collect()
     }
 
@@ -359,7 +364,7 @@ impl Claim<'_> {
     /// Returns the shards that are free but must not be taken yet, because their holders may come back.
     ///
     /// A worker that holds nothing, usually a new one, replaces one of the holders: the one whose lease ended
-    /// first. So it has work at once. A fleet that restarts under other names shares out what the old fleet
+    /// first. So it has work at once. A fleet that restarts under other names divides what the old fleet
     /// held.
     fn left_to_others(&self, leases: &[ShardLease]) -> BTreeSet<u32> {
         let Some(comeback) = self.comeback else { return BTreeSet::new() };

@@ -1,5 +1,4 @@
-//! Whether tasks may wait as sensors, and which kinds: the operator's switches, under the names that Airflow
-//! gave them.
+//! The operator's switches for sensors, for all or by kind, under the names that Airflow gave them.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -12,19 +11,18 @@ use crate::base::setters;
 use crate::id::SensorKind;
 use crate::shard::DEFAULT_CODES;
 
-/// The operator's settings for sensors, under the names of the section `[smart_sensor]` of Airflow 2.0 to
-/// 2.3.
+/// The operator's settings for sensors, named as in the section `[smart_sensor]` of Airflow 2.0 to 2.3.
 ///
-/// They switch sensors on and off, for all or by kind, without a change to any workflow. If a task may not
-/// wait as a sensor, its registration returns that, and its host pokes itself. Unknown fields are refused. A
-/// missing field has its default.
+/// They enable or disable sensors, for all tasks or by kind, without a change to any workflow. If a task may
+/// not wait as a sensor, its registration says so and the host pokes on its own. Unknown fields are rejected.
+/// A missing field takes its default.
 ///
 /// | field | default | Airflow's | |
 /// |---|---|---|---|
-/// | `use_smart_sensor` | `true` | `false` | a host that calls a registration wants sensors; Airflow's workers had no say |
+/// | `use_smart_sensor` | `true` | `false` | hosts opt in by registering; Airflow's workers had no say |
 /// | `shard_code_upper_limit` | 10,000 | 10,000 | the number of shard codes |
-/// | `shards` | 16 | 5 | the most workers that share the work; an idle shard costs one row here, a process there |
-/// | `sensors_enabled` | `"*"` | `["NamedHivePartitionSensor"]` | kinds: a list, a text with commas between them, or `"*"` for all |
+/// | `shards` | 16 | 5 | most workers sharing the work; idle shards cost rows here, processes there |
+/// | `sensors_enabled` | `"*"` | `["NamedHivePartitionSensor"]` | a list, `"a, b"`, or `"*"` for all kinds |
 ///
 /// [`Self::airflow`] returns Airflow's defaults. To create a poker from a config, use
 /// `Poker::config(&config)`.
@@ -51,8 +49,8 @@ pub struct SmartSensorConfig {
     pub shard_code_upper_limit: NonZeroU32,
     /// The number of shards into which the codes are split, at least 1.
     pub shards: NonZeroU32,
-    /// The kinds that may wait as sensors; `None` enables all. In serde, `"*"` is all. Others are a list of
-    /// names, or one text with commas between them.
+    /// The kinds that may wait as sensors; `None` enables all. In serde, `"*"` stands for all; anything else
+    /// is a list of names or one comma-separated string.
     #[serde(with = "kinds")]
     pub sensors_enabled: Option<BTreeSet<SensorKind>>,
 }
@@ -92,7 +90,7 @@ impl SmartSensorConfig {
     }
 
     setters! {
-        /// Switches sensors on or off for all.
+        /// Enables or disables sensors for all tasks.
         use_smart_sensor: bool;
         /// Sets the number of shard codes.
         shard_code_upper_limit: NonZeroU32;
@@ -102,12 +100,12 @@ impl SmartSensorConfig {
         sensors_enabled: Option<BTreeSet<SensorKind>>;
     }
 
-    /// Returns whether sensors of this kind are enabled.
+    /// Returns true if sensors of this kind are enabled.
     pub fn enables(&self, kind: &SensorKind) -> bool {
         self.sensors_enabled.as_ref().is_none_or(|kinds| kinds.contains(kind))
     }
 
-    /// Returns why this task must not wait as a sensor; `None` if it may.
+    /// Returns why this task must not wait as a sensor, or `None` if it may.
     ///
     /// # Examples
     ///
@@ -140,8 +138,8 @@ impl SmartSensorConfig {
     }
 }
 
-/// Reads and writes [`SmartSensorConfig::sensors_enabled`]. `"*"` is all. Others are a list of names, or one
-/// text with commas between them.
+/// Reads and writes [`SmartSensorConfig::sensors_enabled`]. `"*"` stands for all kinds; anything else is a
+/// list of names or one comma-separated string.
 mod kinds {
     use super::*;
 
@@ -173,12 +171,12 @@ mod kinds {
     }
 }
 
-/// Why a task must not wait as a sensor. Its host pokes itself.
+/// The reason why a task must not wait as a sensor. Its host then pokes on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Ineligible {
-    /// Sensors are switched off for all (`use_smart_sensor`).
+    /// Sensors are disabled for all tasks (`use_smart_sensor`).
     SwitchedOff,
     /// Its kind is not one of `sensors_enabled`.
     KindNotEnabled,

@@ -1,6 +1,6 @@
-//! What happens to a sensor between its registration and its end, in words.
+//! Texts for the events between a sensor's registration and its end.
 //!
-//! The log of a machine and the store describe an event in the same words, so a reader of both shows it once.
+//! A machine's log and the store describe an event in the same words, so a reader of both can show it once.
 
 use super::spec::SensorRecord;
 use super::{EndReason, Ending};
@@ -10,19 +10,20 @@ use crate::time::Timestamp;
 /// The beginning of an outage.
 pub(crate) const OUTAGE_BEGAN: &str = "an outage began: the target could not be looked at";
 
-/// The end of a registration that its poker did not decide.
+/// The end of a registration that was not decided by its poker.
 pub(crate) const ENDED_ELSEWHERE: &str =
     "waits no more: its task was cancelled, marked, or registered again, or another worker ended it";
 
-/// Describes a registration, without the context: not everyone who may read a sensor's life may read that.
+/// Describes a registration. The context is left out, because not everyone who may read these events may read
+/// it.
 pub(crate) fn registered(sensor: &SensorRecord) -> String {
     let SensorRecord { kind, fingerprint, times_out_at, .. } = sensor;
     let by = sensor.registered_by.as_ref().map_or_else(String::new, |holder| format!(" by {holder}"));
     format!("registered{by}: {kind}, fingerprint {fingerprint}, until {times_out_at}")
 }
 
-/// Says which worker pokes a sensor from now on, and for how many others as well, where that is known. While a worker
-/// reads what it took over it is not.
+/// Describes which worker pokes a sensor from now on, and with how many others if that is known. It is
+/// unknown while a worker reads the shards that it took over.
 pub(crate) fn poked_by(worker: &Holder, others: Option<u32>) -> String {
     match others {
         None => format!("poked by {worker}"),
@@ -31,7 +32,7 @@ pub(crate) fn poked_by(worker: &Holder, others: Option<u32>) -> String {
     }
 }
 
-/// Says whose pokes are in the log of another machine.
+/// Describes a worker whose pokes are in the log of another machine.
 pub(crate) fn not_here(worker: &Holder) -> String {
     format!("poked by {worker}: the file of its machine has its pokes, which are not in this one")
 }
@@ -42,7 +43,7 @@ pub(crate) fn tells_of(line: &str, worker: &Holder) -> bool {
     line.ends_with(&poked) || line.contains(&(poked + " together with "))
 }
 
-/// Says who took the sensor's shard, and who had it before.
+/// Describes who took the sensor's shard, and who held it before.
 pub(crate) fn taken(by: &Holder, from: Option<&Holder>) -> String {
     match from {
         None => format!("taken by {by}"),
@@ -51,7 +52,7 @@ pub(crate) fn taken(by: &Holder, from: Option<&Holder>) -> String {
     }
 }
 
-/// Says how long an outage was.
+/// Describes the end of an outage, with its length.
 pub(crate) fn outage_ended(since: Timestamp, until: Timestamp) -> String {
     let length = until.saturating_duration_since(since).as_secs_f64();
     format!("the outage ended after {length:.3} s: the target could be looked at")

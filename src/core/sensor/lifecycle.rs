@@ -1,4 +1,4 @@
-//! The result of a poke, and what it does to the sensors that share the poke.
+//! The result of a poke, and its effect on the sensors that share the poke.
 
 use std::fmt;
 
@@ -16,16 +16,16 @@ use crate::time::Timestamp;
 pub enum PokeOutcome {
     /// The awaited condition has not been met yet.
     NotYet,
-    /// The condition has not been met yet, and the text says how far it is: `3 of 5 partitions are there`.
-    /// The text is for the log; otherwise this is like [`NotYet`](Self::NotYet).
+    /// The condition has not been met yet. The text says how far it is, for example
+    /// `3 of 5 partitions are there`. Only the log uses it. Otherwise this is like [`NotYet`](Self::NotYet).
     Progress(String),
-    /// The condition is met. The host's text is passed to each sensor.
+    /// The condition is met. Each sensor receives the host's text.
     Landed(Option<String>),
-    /// The poke could not check its target: network, quota, a panic, a deadline passed. It is retried after
-    /// longer and longer pauses. Finally the sensor is given up
+    /// The poke could not check its target, for example because of the network, a quota, a panic or a passed
+    /// deadline. It is retried after growing pauses. In the end the sensor is given up
     /// ([`Poker::retry_window`](crate::service::Poker::retry_window)).
     Unreachable(String),
-    /// The condition will never be met: waiting longer is pointless.
+    /// The condition will never be met, so there is no point in waiting longer.
     Failed(String),
 }
 
@@ -34,9 +34,9 @@ pub enum PokeOutcome {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SensorState {
-    /// It is poked.
+    /// It waits and is poked.
     Waiting,
-    /// It ended. It is kept for a while so that followers of the change cursor learn of the end.
+    /// It has ended. The row is kept for a while so that followers of the change cursor see the end.
     Ended,
 }
 
@@ -45,7 +45,7 @@ pub enum SensorState {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EndReason {
-    /// What it waited for has come.
+    /// The awaited condition was met.
     Landed,
     /// It waited for as long as it may ([`super::Settings::timeout`]).
     TimedOut,
@@ -53,14 +53,14 @@ pub enum EndReason {
     ExecutionTimedOut,
     /// Its target could not be checked for too long.
     Unreachable,
-    /// Its poke reported that it will never land.
+    /// Its poke reported that the condition will never be met.
     Failed,
-    /// The host took the task away from it.
+    /// The host took the task away from the sensor.
     Cancelled,
 }
 
 impl EndReason {
-    /// Returns the name in JSON, which is also used in logs and as a label of metrics.
+    /// Returns the name as in JSON. Logs and metric labels use the same name.
     ///
     /// # Examples
     ///
@@ -86,7 +86,7 @@ impl fmt::Display for EndReason {
     }
 }
 
-/// What a sensor's end does to its task.
+/// The end of a sensor, and its effect on the task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Ending {
@@ -94,22 +94,22 @@ pub struct Ending {
     pub reason: EndReason,
     /// The task's next state.
     pub to: TaskState,
-    /// The value that it landed with.
+    /// The value with which it landed.
     pub value: Option<String>,
-    /// The message for people.
+    /// The message for humans.
     pub message: Option<String>,
 }
 
 impl Ending {
-    /// Creates an end for this reason that takes the task to this state.
+    /// Creates an end with this reason that moves the task to this state.
     pub fn new(reason: EndReason, to: TaskState) -> Self {
         Self { reason, to, value: None, message: None }
     }
 
     setters! {
-        /// Sets the message for people.
+        /// Sets the message for humans.
         message: Option<String>;
-        /// Sets the value that it landed with.
+        /// Sets the value with which it landed.
         value: Option<String>;
     }
 }
@@ -126,7 +126,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Returns the state of a task whose sensor missed what it waited for.
+    /// Returns the state to which the task moves if the awaited condition is not met.
     pub(crate) fn missed(&self) -> TaskState {
         match self.settings.on_missed {
             OnMissed::Fail => TaskState::Failed,
@@ -150,11 +150,11 @@ impl From<&SensorRecord> for Terms {
     }
 }
 
-/// Returns what a poke's result at `now` does to one of the sensors that share the poke. Returns `None` if
-/// the sensor continues to wait.
+/// Returns how a poke's result at `now` ends one of the sensors that share the poke, or `None` if the sensor
+/// continues to wait.
 ///
 /// A landing takes precedence over a timeout that has passed meanwhile. A poke that could not check its
-/// target never does. [`super::give_up`] decides how long a sensor tolerates such pokes.
+/// target does not. [`super::give_up`] decides how long a sensor tolerates such pokes.
 pub(crate) fn settle(terms: &Terms, poked: &PokeOutcome, now: Timestamp) -> Option<Ending> {
     match poked {
         PokeOutcome::Landed(value) => {

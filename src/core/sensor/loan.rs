@@ -1,12 +1,13 @@
-//! Which kinds of its shards a worker lends to workers that serve them.
+//! The kinds of sensors that a worker lends to other workers.
 //!
-//! The holder of a shard pokes the kinds that it serves. A kind that it does not serve and a live worker serves, it
-//! lends to that worker: it writes a lease on that kind of the shard, the loan. The borrower renews the loan as it
-//! renews its shards, and gives it back once the shard's holder serves the kind.
+//! The holder of a shard pokes the kinds that it serves. If another live worker serves a kind that the holder
+//! does not, the holder lends the kind to that worker. It writes a lease on that kind of the shard: the loan.
+//! The borrower renews the loan as it renews its shards. It returns the loan once the shard's holder serves
+//! the kind.
 //!
-//! Only the holder of a shard makes loans, in the transaction that renews its lease, and it deletes those that expired.
-//! It does not touch a loan that has not expired, even if it serves the kind: it leaves the kind to the borrower. So a
-//! kind of a shard has one worker at a time, as long as leases hold. Between equal workers there are no loans.
+//! Only the holder of a shard makes loans, in the transaction that renews its lease. It also deletes expired
+//! loans. It does not touch a loan that has not expired, even if it serves the kind itself. So a kind of a
+//! shard has one worker at a time, as long as leases hold. Workers that serve the same kinds make no loans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,14 +19,14 @@ use crate::time::Timestamp;
 /// The kinds of a shard that a worker pokes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scope<K> {
-    /// All but those that are lent: it holds the shard.
+    /// All kinds except those that are lent. The worker holds the shard.
     Except(BTreeSet<K>),
-    /// Those that it borrowed.
+    /// Only the borrowed kinds. Another worker holds the shard.
     Only(BTreeSet<K>),
 }
 
 impl<K: Ord> Scope<K> {
-    /// Returns the scope of a worker that holds a shard and lends nothing of it.
+    /// Returns the scope of a worker that holds a shard and lends no kind of it.
     #[cfg(test)]
     pub(crate) fn whole() -> Self {
         Self::Except(BTreeSet::new())
@@ -42,14 +43,14 @@ impl<K: Ord> Scope<K> {
         }
     }
 
-    /// Returns the kinds that it names.
+    /// Returns the kinds that the scope lists, lent or borrowed.
     pub(crate) fn named(&self) -> &BTreeSet<K> {
         match self {
             Self::Except(kinds) | Self::Only(kinds) => kinds,
         }
     }
 
-    /// Returns true if it has a kind that the other one does not have.
+    /// Returns true if this scope has a kind that the other one does not have.
     pub(crate) fn exceeds(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Except(_), Self::Only(_)) => true,
@@ -66,13 +67,13 @@ impl<K: Ord> Scope<K> {
     }
 }
 
-/// The inputs from which one worker decides what it lends, and what it gives back.
+/// The inputs from which one worker decides what it lends and what it returns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lending<'a> {
     pub(crate) me: &'a PokerRow,
     pub(crate) now: Timestamp,
     pub(crate) ttl: Duration,
-    /// The live workers, this one included.
+    /// The live workers, including this one.
     pub(crate) live: &'a [PokerRow],
     /// The leases of shards as they were read.
     pub(crate) leases: &'a [ShardLease],
@@ -82,7 +83,7 @@ pub(crate) struct Lending<'a> {
 }
 
 impl<'a> Lending<'a> {
-    /// Returns the writes. A new loan has the epoch 1.
+    /// Returns the leases to write. A new loan has epoch 1.
     pub(crate) fn writes(&self) -> Vec<ShardWrite> {
         let mut writes = self.of_borrowed();
         let lendable = self.lendable();
@@ -105,7 +106,7 @@ impl<'a> Lending<'a> {
                 let Some(to) = self.borrower(kind, &burden) else { continue };
                 *burden.entry((Some(*kind), to)).or_default() += 1;
                 *burden.entry((None, to)).or_default() += 1;
-                // What the borrower has shown so far: it prolongs the loan when it renews.
+                // The borrower's life is proven only until then. It extends the loan when it renews.
                 let lives =
                     self.live.iter().filter(|worker| &worker.name == to).map(|worker| worker.expires_at);
                 let until = lives.fold(self.now + self.ttl, Timestamp::min);
@@ -120,7 +121,7 @@ impl<'a> Lending<'a> {
         writes
     }
 
-    /// Renews the loans of this worker, and ends those that are of no use or exceed its share.
+    /// Renews this worker's loans. Ends those that are no longer useful or that exceed its share.
     fn of_borrowed(&self) -> Vec<ShardWrite> {
         let live: BTreeMap<&Holder, &PokerRow> =
             self.live.iter().map(|worker| (&worker.name, worker)).collect();
@@ -147,14 +148,14 @@ impl<'a> Lending<'a> {
         writes
     }
 
-    /// Returns the kinds that this worker pokes, by shard, once those of the writes that took effect are known.
+    /// Returns the kinds that this worker pokes, by shard, given which of the writes took effect.
     pub(crate) fn scopes(&self, writes: &[ShardWrite], written: &[bool]) -> BTreeMap<u32, Scope<SensorKind>> {
         let mut lent: BTreeMap<u32, BTreeSet<SensorKind>> = BTreeMap::new();
         for (loan, kind) in self.loans() {
             lent.entry(loan.shard).or_default().insert(kind.clone());
         }
         let mut scopes: BTreeMap<u32, Scope<SensorKind>> = BTreeMap::new();
-        // A loan whose end did not take effect may have been renewed.
+        // If the end of a loan did not take effect, its borrower may have renewed it.
         for (write, written) in writes.iter().zip(written) {
             let Some(kind) = &write.lease.kind else { continue };
             let (shard, is_mine) = (write.lease.shard, self.is_mine(&write.lease));
@@ -183,20 +184,22 @@ impl<'a> Lending<'a> {
         loan.holder.as_ref() == Some(&self.me.name)
     }
 
-    /// Returns the kinds that others serve and this worker does not.
+    /// Returns the kinds that other workers serve and this worker does not.
     fn lendable(&self) -> BTreeSet<&'a SensorKind> {
         let of_others = self.live.iter().filter_map(|worker| worker.kinds.as_ref()).flatten();
         of_others.filter(|kind| !self.me.serves(kind)).collect()
     }
 
-    /// Returns the most loans of a kind that a worker keeps, so that those who serve it share them.
+    /// Returns the most loans of a kind that one worker keeps. The limit spreads the loans over all workers
+    /// that serve the kind.
     fn quota(&self, kind: &SensorKind) -> usize {
         let loans = self.loans().filter(|(loan, of)| *of == kind && !loan.is_free(self.now)).count();
         let workers = self.live.iter().filter(|worker| worker.serves(kind)).count();
         loans.div_ceil(workers.max(1))
     }
 
-    /// Returns how many loans of each kind each worker has, and how many leases and loans in total.
+    /// Returns the number of loans of each kind that each worker has, and its number of leases and loans in
+    /// total.
     fn burden(&self) -> BTreeMap<(Option<&'a SensorKind>, &'a Holder), usize> {
         let mut burden = BTreeMap::new();
         for lease in self.leases.iter().chain(self.loans).filter(|lease| !lease.is_free(self.now)) {
@@ -209,7 +212,8 @@ impl<'a> Lending<'a> {
         burden
     }
 
-    /// Chooses the borrower of a kind: the worker with the fewest loans of it, then with the fewest leases.
+    /// Chooses the borrower of a kind: the worker with the fewest loans of it, then with the fewest leases
+    /// and loans.
     fn borrower(
         &self,
         kind: &SensorKind,
@@ -259,7 +263,7 @@ mod tests {
         }
     }
 
-    /// The leases and the processes, live and dead: of those only the leases are left.
+    /// The leases, and the live processes. Only leases remain of a process that died.
     struct World {
         now: Timestamp,
         state: BTreeMap<(u32, Option<SensorKind>), ShardLease>,
@@ -283,7 +287,7 @@ mod tests {
             true
         }
 
-        /// One transaction, as the poker makes it.
+        /// Runs one transaction, as the poker does.
         fn renew(&mut self, name: u8) {
             let (now, until) = (self.now, self.now + TTL);
             let Some(process) = self.processes.get_mut(&name) else { return };
@@ -311,7 +315,7 @@ mod tests {
             self.check();
         }
 
-        /// No kind of a shard has two workers that poke it.
+        /// Checks that no kind of a shard is poked by two workers.
         fn check(&self) {
             for shard in 0..SHARDS {
                 for kind in (0..KINDS.len()).map(kind) {
@@ -323,7 +327,7 @@ mod tests {
             }
         }
 
-        /// Two renewals of each, a third of a lease apart, in this order.
+        /// Lets each worker renew `rounds` times, a third of a lease apart, in this order.
         fn settle(&mut self, order: &[u8], rounds: usize) {
             for _ in 0..rounds {
                 for name in order {
@@ -336,9 +340,10 @@ mod tests {
     }
 
     proptest! {
-        /// Workers that serve some kinds each come, leave and die in any order. No kind of a shard ever has two
-        /// workers. Two thirds of a lease after the last lease of a dead worker ended, each kind of each shard is poked
-        /// by a worker that serves it, if one lives. After that nothing changes hands. Between equals nothing is lent.
+        /// Workers that serve some of the kinds join, leave and die in any order. No kind of a shard ever has
+        /// two workers. Two thirds of a lease after a dead worker's last lease ended, each kind of each shard
+        /// is poked by a worker that serves it, if one is alive. After that nothing moves. Between equal
+        /// workers nothing is lent.
         #[test]
         fn each_kind_is_poked_by_a_worker_that_serves_it(
             steps in proptest::collection::vec((0_u8..5, 0_u8..4, 0_u8..16, any::<u8>()), 1..25),
@@ -353,12 +358,12 @@ mod tests {
                         let split = NonZeroU32::new(SHARDS).unwrap();
                         let row = PokerRow::new(Holder::new(format!("w{name}")).unwrap(), DEFAULT_CODES, split, world.now);
                         let process = Process { row: row.kinds(kinds), until: world.now, scopes: BTreeMap::new() };
-                        // It waits until its predecessor's lease has ended.
+                        // A restarted worker waits until its predecessor's lease has ended.
                         if !world.processes.contains_key(&name) && world.state.values().all(|lease| lease.holder.as_ref() != Some(&process.row.name) || lease.is_free(world.now)) {
                             world.processes.insert(name, process);
                         }
                     }
-                    // It dies, and its leases are left.
+                    // The worker dies and leaves its leases behind.
                     2 => {
                         world.processes.remove(&name);
                     }
@@ -367,7 +372,7 @@ mod tests {
                 for name in order.iter().filter(|name| some >> *name & 1 == 1) {
                     world.renew(*name);
                 }
-                // All that live renew in time.
+                // All live workers renew in time.
                 let late = |process: &&Process| process.until < world.now + TTL / 3;
                 let late: Vec<u8> = world.processes.iter().filter(|(_, process)| late(process)).map(|(name, _)| *name).collect();
                 late.into_iter().for_each(|name| world.renew(name));
@@ -393,7 +398,7 @@ mod tests {
         }
     }
 
-    /// A borrower that dies has renewed neither.
+    /// A borrower that dies renews neither its lease nor its loan.
     #[test]
     fn a_loan_ends_no_later_than_the_lease_of_its_borrower() {
         let now = Timestamp::from_micros(100);

@@ -1,9 +1,9 @@
-//! Sensors: tasks that wait for something, without a lease or a worker of their own.
+//! Sensors: tasks that wait for something without a lease or a worker of their own.
 //!
-//! A running task *registers*: it names a kind, a poke context (what to check) and how long to wait. In the
-//! same transaction it frees its slots. Sensors of equal kind and equal canonical context form one *poke
-//! group*. A group is poked once per due time for all its members, by the worker whose shard range holds its
-//! fingerprint.
+//! A running task *registers* as a sensor: it names a kind, a poke context (what to check) and how long to
+//! wait. Its slots are freed in the same transaction. Sensors with the same kind and the same canonical
+//! context form one *poke group*. Each time a group is due, it is poked once for all its members. The poke
+//! runs on the worker whose shard range contains the group's fingerprint.
 
 pub(crate) mod claim;
 mod config;

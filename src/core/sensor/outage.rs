@@ -1,4 +1,4 @@
-//! What happens to sensors whose target cannot be checked.
+//! Outages: what happens to sensors whose target cannot be checked.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use super::lifecycle::{EndReason, Ending, PokeOutcome, Terms};
 use crate::fingerprint::Fingerprint;
 use crate::time::Timestamp;
 
-/// An outage of a target that could not be checked. Its effects depend only on its beginning, so a worker
-/// that takes the target over continues where the former one stopped.
+/// A period in which a target cannot be checked. Its effects depend only on its beginning, so a worker that
+/// takes over the target continues where the previous one stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outage {
-    /// When the first such result came.
+    /// When a poke first could not check the target.
     pub(crate) since: Timestamp,
 }
 
@@ -24,19 +24,20 @@ pub struct OutageRow {
     pub fingerprint: Fingerprint,
     /// When a poke first could not check the target.
     pub since: Timestamp,
-    /// When a poke could check it again, or when no sensor waited for the target any more. `None` while it lasts.
+    /// When a poke could check the target again, or when the last sensor stopped waiting for it. `None` while
+    /// the outage lasts.
     pub until: Option<Timestamp>,
 }
 
 impl OutageRow {
-    /// Creates the row of an outage that lasts, or that has ended.
+    /// Creates the row of an outage. It has ended if `until` is set.
     pub fn new(fingerprint: Fingerprint, since: Timestamp, until: Option<Timestamp>) -> Self {
         Self { fingerprint, since, until }
     }
 }
 
 impl Outage {
-    /// Returns the outage after a result at `now`: it begins, continues, or is over.
+    /// Returns the outage after a result at `now`, or `None` if the target is reachable.
     pub(crate) fn after(before: Option<Self>, poked: &PokeOutcome, now: Timestamp) -> Option<Self> {
         match (poked, before) {
             (PokeOutcome::Unreachable(_), None) => Some(Self { since: now }),
@@ -45,36 +46,39 @@ impl Outage {
         }
     }
 
-    /// Returns how long it has lasted.
+    /// Returns how long the outage has lasted.
     pub(crate) fn age(&self, now: Timestamp) -> Duration {
         now.saturating_duration_since(self.since)
     }
 
-    /// Returns when a sensor registered at that instant has tolerated the outage for as long as `window`.
+    /// Returns when a sensor that registered at this instant will have tolerated the outage for `window`.
     pub(crate) fn borne_until(&self, registered_at: Timestamp, window: Duration) -> Timestamp {
         self.since.max(registered_at) + window
     }
 }
 
-/// Returns the poke interval of a target that could not be checked for as long as `age`. It doubles as often as
-/// doubled intervals fit into the age, up to `longest`. It is never less than the interval itself. So the target
-/// is poked about `i`, `3i`, `7i`, `15i` … after the outage began, and no failures are counted.
+/// Returns the poke interval of a target that could not be checked for `age`.
 ///
-/// If `longest` is the interval times a power of two, the due times of the longer interval are due times of
-/// the shorter one.
+/// The interval doubles as the outage ages, up to `longest`, but is never less than `interval`. A target with
+/// interval `i` is poked about `i`, `3i`, `7i`, `15i` … after the outage began. No failures are counted.
+///
+/// If `longest` is the interval times a power of two, the due times of the longer interval are also due times
+/// of the shorter one.
 pub(crate) fn backed_off(interval: Duration, age: Duration, longest: Duration) -> Duration {
     let length = interval.as_micros().max(1);
-    // Rounded: a poke that comes a little before its time, because the one before came late, counts as well.
+    // Rounded to the nearest: a poke may come a little early because the one before came late, and still
+    // counts.
     let doublings = ((2 * age.as_micros() + 3 * length) / (2 * length)).ilog2();
     let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
     interval.saturating_mul(factor).min(longest).max(interval)
 }
 
-/// Returns the end of a sensor whose target could not be checked for as long as `window`. Returns `None` if
-/// the sensor continues to wait.
+/// Returns the end of a sensor whose target could not be checked for as long as `window`, or `None` if the
+/// sensor continues to wait.
 ///
-/// The time runs from the first such result, or from the registration if that came later. The attempt fails
-/// and the task's retry policy decides, or the task is skipped, as the sensor's settings say.
+/// The time runs from the first such result, or from the registration if that came later. The sensor's
+/// settings decide whether the task is skipped or the attempt fails. If it fails, the task's retry policy
+/// applies.
 pub(crate) fn give_up(
     terms: &Terms,
     outage: &Outage,

@@ -9,10 +9,10 @@ use crate::time::Timestamp;
 
 /// Returns the first due time after `after` of a group with this fingerprint and interval.
 ///
-/// Due times lie on a grid of the interval, shifted by the fingerprint. Every process computes the same ones,
-/// nothing is stored, and a restart needs no counter. Groups of equal interval are spread over it instead of
-/// becoming due together. Saturates at the last instant that chrono can represent. An interval below a
-/// microsecond counts as one.
+/// Due times lie on a grid of the interval, shifted by the fingerprint. Every process computes the same due
+/// times. Nothing is stored, and a restart needs no counter. Groups with equal intervals are spread over the
+/// interval instead of becoming due together. The result saturates at the last instant that chrono can
+/// represent. An interval below a microsecond counts as one microsecond.
 pub(crate) fn next_poke(fingerprint: Fingerprint, interval: Duration, after: Timestamp) -> Timestamp {
     let interval = time::duration_micros(interval).max(1);
     let phase = i64::try_from(fingerprint.0 % interval.unsigned_abs()).unwrap_or(0);
@@ -21,12 +21,12 @@ pub(crate) fn next_poke(fingerprint: Fingerprint, interval: Duration, after: Tim
     Timestamp::from_micros(after.saturating_add(interval - past))
 }
 
-/// Returns the interval of a sensor that has waited this long. It is constant, or doubled as often as whole
-/// doubled intervals fit into its age, up to [`Settings::max_interval`].
+/// Returns the interval of a sensor that has waited for `age`. Without [`Settings::max_interval`] it is
+/// constant. Otherwise an interval of `i` doubles at the ages `i`, `3i`, `7i`, `15i` …, up to that maximum.
 ///
-/// A sensor of interval `i` is thus poked about `i`, `3i`, `7i`, `15i` … after it registered. The interval
-/// follows from the age alone, so nothing is counted or stored. Until it reaches the longest, it is `i` times
-/// a power of two. So the due times of the longer interval are due times of the shorter one.
+/// The sensor is poked at about these ages. The interval follows from the age alone, so nothing is counted or
+/// stored. Below the maximum it is `i` times a power of two, so the due times of a longer interval are also
+/// due times of a shorter one.
 pub(crate) fn interval_at(settings: &Settings, age: Duration) -> Duration {
     let Some(longest) = settings.max_interval else { return settings.interval };
     let interval = settings.interval.as_micros().max(1);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     proptest! {
-        /// Walking from poke to poke never waits longer than the age allows. Every due time of a longer
+        /// The interval never exceeds the age by more than the initial interval. Every due time of a longer
         /// interval is one of the shorter.
         #[test]
         fn grows_with_the_age_in_nested_grids(

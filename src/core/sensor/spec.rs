@@ -1,4 +1,4 @@
-//! What a task specifies when it registers as a sensor, and what is stored.
+//! The settings with which a task registers as a sensor, and the stored row.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::lease::{LeaseRef, TaskId};
 use crate::time::Timestamp;
 use crate::{seconds, time};
 
-/// What happens to a sensing task when what it waits for has come.
+/// What happens to a sensing task when the awaited condition is met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -54,15 +54,17 @@ pub enum OnMissed {
 #[serde(try_from = "Draft")]
 #[non_exhaustive]
 pub struct Settings {
-    /// The time between two pokes, at least one millisecond. Each registration pokes at once, too. No poker goes below
-    /// its own minimum (`Poker::min_interval`, one second by default), which is what bounds the rate of pokes.
+    /// The time between two pokes, at least one millisecond. Each registration also causes a poke at once. No
+    /// poker goes below its own minimum (`Poker::min_interval`, one second by default), which bounds the rate
+    /// of pokes.
     #[serde(rename = "interval_s", with = "seconds")]
     pub interval: Duration,
-    /// How long it waits, from its registration; at least one microsecond. A poker then ends it, without a retry.
+    /// How long it waits, from its registration; at least one microsecond. A poker then ends it, without a
+    /// retry.
     #[serde(rename = "timeout_s", with = "seconds")]
     pub timeout: Duration,
-    /// How long the attempt that registered may wait, from its registration; at least one microsecond. The
-    /// attempt then fails, and the task's retry policy decides (Airflow: `execution_timeout`).
+    /// How long the attempt that registered may wait, from its registration; at least one microsecond. After
+    /// that the attempt fails, and the task's retry policy decides (Airflow: `execution_timeout`).
     #[serde(
         rename = "execution_timeout_s",
         with = "seconds::option",
@@ -70,17 +72,17 @@ pub struct Settings {
     )]
     pub execution_timeout: Option<Duration>,
     /// How long one poke may take, at least one millisecond. If not set, the poker's options decide. A poker
-    /// also has its own upper bound (`Poker::max_poke_timeout`, ten minutes by default). The smallest
-    /// value among the sensors of a group counts.
+    /// also has an upper bound of its own (`Poker::max_poke_timeout`, ten minutes by default). The smallest
+    /// value in a group counts.
     #[serde(rename = "poke_timeout_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
     pub poke_timeout: Option<Duration>,
-    /// The longest interval. If set, the interval doubles as the sensor waits until it reaches this. A sensor
-    /// of interval `i` is poked about `i`, `3i`, `7i`, `15i` … after it registered.
+    /// The longest interval. If set, the interval doubles as the sensor waits, up to this value. A sensor
+    /// with interval `i` is poked about `i`, `3i`, `7i`, `15i` … after it registered.
     #[serde(rename = "max_interval_s", with = "seconds::option", skip_serializing_if = "Option::is_none")]
     pub max_interval: Option<Duration>,
-    /// What a landing does.
+    /// What happens when it lands.
     pub on_landed: OnLanded,
-    /// What a timeout or a failure does.
+    /// What happens when it times out or fails.
     pub on_missed: OnMissed,
 }
 
@@ -162,11 +164,11 @@ impl Settings {
         Ok(self)
     }
 
-    /// Makes the interval double as the sensor waits, until it is this long.
+    /// Makes the interval double as the sensor waits, up to this value.
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::Duration`] for less than the interval.
+    /// Returns [`Invalid::Duration`] if the length is less than the interval.
     pub fn max_interval(mut self, length: Duration) -> Result<Self, Invalid> {
         let length = at_least(self.interval, length, "the longest interval", "at least the interval")?;
         self.max_interval = Some(length);
@@ -190,9 +192,9 @@ impl Settings {
     }
 
     setters! {
-        /// Sets what a landing does.
+        /// Sets what happens when it lands.
         on_landed: OnLanded;
-        /// Sets what a timeout or a failure does.
+        /// Sets what happens when it times out or fails.
         on_missed: OnMissed;
     }
 }
@@ -200,7 +202,7 @@ impl Settings {
 const MILLISECOND: Duration = Duration::from_millis(1);
 const MICROSECOND: Duration = Duration::from_micros(1);
 
-/// Truncates to the microsecond, and to a length that can be stored as an `i64` of microseconds.
+/// Truncates a length to whole microseconds that fit into an `i64`, and checks its lower bound.
 fn at_least(
     least: Duration,
     length: Duration,
@@ -211,7 +213,7 @@ fn at_least(
     if length < least { Err(Invalid::Duration { what, expected }) } else { Ok(length) }
 }
 
-/// A sensor to register, from the holder of a running task.
+/// A sensor to register on behalf of a running task.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct NewSensor {
@@ -224,13 +226,13 @@ pub struct NewSensor {
     /// How long and how often it waits.
     pub settings: Settings,
     /// Whether the task has callbacks that only the process that runs it can call. Such a task must not end
-    /// while its process is gone. Handlers of the feed, which run in any process, do not count. Used by
-    /// [`super::SmartSensorConfig::ineligible`]; not stored.
+    /// while that process is gone. Handlers of the feed do not count, since they run in any process. Only
+    /// [`super::SmartSensorConfig::ineligible`] reads this field; it is not stored.
     pub has_callbacks: bool,
 }
 
 impl NewSensor {
-    /// Creates a sensor of this running task.
+    /// Creates a sensor for this running task.
     pub fn new(lease: LeaseRef, kind: SensorKind, context: PokeContext, settings: Settings) -> Self {
         Self { lease, kind, context, settings, has_callbacks: false }
     }
@@ -259,13 +261,13 @@ impl NewSensor {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SensorInsert {
-    /// The task and the grant under which it registered.
+    /// The task, and the grant under which it registered.
     pub lease: LeaseRef,
     /// The kind, which selects the poke function.
     pub kind: SensorKind,
     /// What that function checks.
     pub context: PokeContext,
-    /// The hash of kind and context.
+    /// The hash of the kind and the context.
     pub fingerprint: Fingerprint,
     /// How long and how often it waits.
     pub settings: Settings,
@@ -295,7 +297,7 @@ pub struct SensorRecord {
     pub kind: SensorKind,
     /// What that function checks.
     pub context: PokeContext,
-    /// The hash of kind and context.
+    /// The hash of the kind and the context.
     pub fingerprint: Fingerprint,
     /// How long and how often it waits.
     pub settings: Settings,
@@ -303,13 +305,13 @@ pub struct SensorRecord {
     pub registered_at: Timestamp,
     /// The first instant at which it has timed out.
     pub times_out_at: Timestamp,
-    /// Who held the task's lease until then.
+    /// Who held the task's lease until it registered.
     #[serde(default)]
     pub registered_by: Option<Holder>,
     /// Whether it still waits.
     pub state: SensorState,
-    /// The store's change number at which it was last written; larger is later. Until that change has a
-    /// number, this is 0 or the number of an earlier one.
+    /// The store's change number of the last write; larger is later. Until that change has a number, this is
+    /// 0 or the number of an earlier change.
     pub changed: u64,
 }
 

@@ -1,23 +1,27 @@
-//! Which worker holds which shard, so that each has about the same load.
+//! Assigns shards to workers so that each worker has about the same load.
 //!
-//! A free shard goes to the worker with the least load, the heaviest first. A shard that a worker holds moves only if
-//! some worker has much more than the mean, or much less ([`MUCH`]), and then until it has about the mean ([`ABOUT`]).
-//! The two differ, so loads that vary a little move nothing. After a move its taker has less than its giver had: a shard
-//! that is heavier than all that two workers differ by stays where it is, and the others leave its holder.
+//! A free shard goes to the worker with the least load, heaviest shard first. A held shard moves only if some
+//! worker has much more or much less than the mean ([`MUCH`]). Shards then move until that worker is close to
+//! the mean ([`ABOUT`]). The two thresholds differ, so small variations in load move nothing.
+//!
+//! After a move, the taker has less load than the giver had before. A shard whose load exceeds the difference
+//! between two workers stays where it is. Its holder's other shards move away instead.
 
 use std::cmp::Reverse;
 
-/// Moves begin if a worker has more than the mean by this part of it, or less, in percent.
+/// Moves begin if a worker's load differs from the mean by more than this, in percent of the mean.
 const MUCH: u128 = 20;
 
-/// They end if it differs from the mean by this part at most, in percent.
+/// Moves end once the load differs from the mean by at most this, in percent of the mean.
 const ABOUT: u128 = 5;
 
-/// A worker whose load exceeds its heaviest shard by this part of that shard at most, in percent, keeps the others.
+/// A worker keeps its other shards if its load exceeds its heaviest shard by at most this, in percent of that
+/// shard.
 const BESIDES: u128 = 4;
 
-/// What all shards cost besides their pokes, in microseconds per second. It is shared by number, so shards
-/// without load are, too, and pokes that take less than this in total move hardly anything.
+/// The cost of all shards besides their pokes, in microseconds per second. It is divided by the number of
+/// shards, so shards without load are spread as well. If all pokes cost less than this in total, hardly
+/// anything moves.
 const IDLE: u64 = 200_000;
 
 /// One shard.
@@ -29,7 +33,7 @@ pub(crate) struct Weighed {
     pub(crate) load: u64,
 }
 
-/// A shard, and the index of the worker to which it goes.
+/// A shard, and the index of the worker that receives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) shard: u32,
@@ -37,19 +41,21 @@ pub(crate) struct Move {
     pub(crate) to: usize,
 }
 
-/// The shards by worker, lightest first, with their sums.
+/// The shards of each worker, lightest first, with their sums.
 struct Scales<'a> {
     of: Vec<Vec<(u64, u32)>>,
     sums: Vec<u64>,
     most: &'a [usize],
-    /// The indices of workers that may still give or take. What the others have does not count in the mean.
+    /// The indices of workers that may still give or take. The load of the others does not count in the mean.
     open: Vec<usize>,
     moves: Vec<Move>,
 }
 
-/// Returns where the free shards go, then which shards move. Every worker computes the same from the same state. It takes
-/// the free ones that go to it, and gives up those of its own that move. The taker finds them free, and the least load on
-/// itself. `most` has the most shards that each worker holds.
+/// Returns the assignments of free shards, followed by the moves of held ones.
+///
+/// Every worker computes the same result from the same state. It takes the free shards assigned to it and
+/// gives up its own shards that move. The taker then finds them free and itself with the least load. `most`
+/// contains the most shards that each worker may hold.
 pub(crate) fn balance(shards: &[Weighed], most: &[usize]) -> Vec<Move> {
     let idle = idle(shards);
     let mut scales = Scales {
@@ -77,8 +83,8 @@ pub(crate) fn balance(shards: &[Weighed], most: &[usize]) -> Vec<Move> {
     scales.moves
 }
 
-/// Returns what each shard costs besides its pokes. A part of the load is shared by number as well, so that no worker has
-/// all the shards that cost little.
+/// Returns what each shard costs besides its pokes. Part of the load is divided by the number of shards as
+/// well, so that no worker gets all the cheap ones.
 fn idle(shards: &[Weighed]) -> u64 {
     let total: u64 = shards.iter().fold(0, |sum, shard| sum.saturating_add(shard.load));
     IDLE.saturating_add(total / 20) / u64::try_from(shards.len().max(1)).unwrap_or(u64::MAX)
@@ -91,7 +97,7 @@ impl Scales<'_> {
         self.sums[at] = self.sums[at].saturating_add(one.0);
     }
 
-    /// Returns the open worker with the least load that may hold one more shard.
+    /// Returns the open worker with the least load that may hold another shard.
     fn lightest(&self) -> Option<usize> {
         let able = self.open.iter().copied().filter(|at| !self.is_full(*at));
         able.min_by_key(|at| (self.sums[*at], *at))
@@ -101,7 +107,8 @@ impl Scales<'_> {
         self.open.iter().copied().max_by_key(|at| (self.sums[*at], *at))
     }
 
-    /// Returns true if the worker has more than the mean by this part of it, and more than its heaviest shard by that.
+    /// Returns true if the worker's load exceeds the mean by more than `by` percent and its heaviest shard by
+    /// more than `besides` percent.
     fn exceeds(&self, at: usize, mean: u128, by: u128, besides: u128) -> bool {
         let heaviest = self.of[at].last().map_or(0, |(weight, _)| u128::from(*weight));
         let sum = 100 * self.sum(at);
@@ -116,7 +123,8 @@ impl Scales<'_> {
         while self.open.len() > 1 {
             let sum: u128 = self.open.iter().map(|at| self.sum(*at)).sum();
             let mean = sum / self.open.len() as u128;
-            // It can take nothing, and has nothing to give. If it counted, the others would look busy forever.
+            // This worker can take nothing and has nothing to give. If it counted, the others would look busy
+            // forever.
             if let Some(full) = self.open.iter().position(|at| self.is_full(*at) && self.sum(*at) < mean) {
                 self.open.swap_remove(full);
                 continue;
@@ -141,8 +149,8 @@ impl Scales<'_> {
         }
     }
 
-    /// Moves a shard to this worker from the busiest one above the mean that has one that fits. The very busiest may have
-    /// nothing but a shard that is too heavy.
+    /// Moves a shard to this worker from the busiest worker above the mean that has one that fits. The very
+    /// busiest may have only a shard that is too heavy.
     fn fill(&mut self, to: usize, mean: u128) -> bool {
         let mut from: Vec<usize> = self.open.iter().copied().filter(|at| self.sum(*at) > mean).collect();
         from.sort_unstable_by_key(|at| Reverse((self.sums[*at], *at)));
@@ -161,8 +169,9 @@ impl Scales<'_> {
         self.moves.last().is_some_and(|last| last.from == Some(at))
     }
 
-    /// Moves the heaviest shard that leaves its taker with no more than its giver. If there is none, the lightest, if its
-    /// taker then has clearly less than its giver had. Returns false if neither is possible.
+    /// Moves the heaviest shard that leaves the taker with no more load than the giver. If there is none,
+    /// moves the lightest, provided the taker then has clearly less than the giver had. Returns false if
+    /// neither is possible.
     fn give(&mut self, from: usize, to: usize) -> bool {
         let room = self.sums[from].saturating_sub(self.sums[to]);
         let fits = self.of[from].partition_point(|(weight, _)| *weight <= room / 2);
@@ -192,7 +201,7 @@ mod tests {
         sums
     }
 
-    /// Carries the moves out. Checks that each is possible.
+    /// Applies the moves, and checks that each is possible.
     fn apply(shards: &mut [Weighed], moves: &[Move]) {
         for Move { shard, from, to } in moves {
             let one = shards.iter_mut().find(|one| one.shard == *shard).unwrap();
@@ -207,8 +216,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the loads and the holders: all free shards are placed, moves never make the busiest
-        /// busier, and they go on until it is near the mean or no shard of it fits. After that nothing moves.
+        /// For any loads and holders, all free shards are placed and moves never make the busiest worker
+        /// busier. They go on until it is near the mean or none of its shards fits. After that nothing moves.
         #[test]
         fn moves_end_near_the_mean_and_stay_there(
             loads in proptest::collection::vec(prop_oneof![Just(0_u64), 0..1_000_u64, 0..1_000_000_u64], 1..60),
@@ -249,7 +258,7 @@ mod tests {
             prop_assert!(is_near || lightest > (busiest - least) / 2, "{after:?}");
         }
 
-        /// No worker holds more than it may, and what no one may hold stays free.
+        /// No worker holds more than it may, and shards that no worker may hold stay free.
         #[test]
         fn no_one_exceeds_its_most(loads in proptest::collection::vec(0..1_000_u64, 1..40), most in 0_usize..9) {
             let mut all = shards(&loads, |_| None);
@@ -270,7 +279,7 @@ mod tests {
             |all: &[Weighed]| [0, 1, 2].map(|at| all.iter().filter(|one| one.worker == Some(at)).count());
         assert_eq!(of(&all), [6, 5, 5]);
         assert_eq!(balance(&all, &[usize::MAX; 3]), []);
-        // One joins.
+        // One worker joins.
         let moves = balance(&all, &[usize::MAX; 4]);
         assert_eq!((moves.len(), moves.iter().all(|one| one.to == 3)), (4, true), "no more than it takes");
         // A difference of a seventh is tolerated.
@@ -280,7 +289,7 @@ mod tests {
 
     #[test]
     fn one_that_joins_is_filled_by_whoever_can_give() {
-        // The busiest has one shard, which is too heavy to move.
+        // The busiest worker has one shard, which is too heavy to move.
         let loads: Vec<u64> = std::iter::once(11_000_000).chain([1_000_000; 70]).collect();
         let mut all = shards(&loads, |shard| Some(shard.div_ceil(10) as usize));
         let moves = balance(&all, &[usize::MAX; 9]);

@@ -2,13 +2,13 @@
 //!
 //! A shard [`code`] is the fingerprint modulo an upper limit (AIP-17: `shard_code_upper_limit`, 10,000).
 //! [`range`] splits the codes `[0, limit)` into n half-open ranges whose lengths differ by at most one, so
-//! every code is in exactly one of them. They are the ranges of AIP-17's smart sensors. Equal sensors have
-//! equal codes and so share one range, whose holder pokes once for all of them.
+//! every code is in exactly one range. These are the ranges of AIP-17's smart sensors. Equal sensors have
+//! equal codes, so they share one range, and its holder pokes once for all of them.
 //!
-//! A host sets two numbers. [`Poker::shards`](crate::service::Poker::shards) is the number of
-//! ranges. [`Poker::shard_codes`](crate::service::Poker::shard_codes) is the limit. Pokers
-//! lease the ranges, so only the ranges of a poker that joins or leaves change hands. With a different limit
-//! nearly all codes change. They are computed from the stored fingerprints; a stored code is only a cache.
+//! A host sets two numbers. [`Poker::shards`](crate::service::Poker::shards) is the number of ranges.
+//! [`Poker::shard_codes`](crate::service::Poker::shard_codes) is the limit. Pokers lease the ranges, so when
+//! a poker joins or leaves, only its ranges change hands. A different limit changes nearly all codes. Codes
+//! are computed from the stored fingerprints; a stored code is only a cache.
 
 pub(crate) mod balance;
 
@@ -20,10 +20,10 @@ use crate::fingerprint::Fingerprint;
 /// The default number of shard codes: 10,000, as in AIP-17.
 pub const DEFAULT_CODES: NonZeroU32 = NonZeroU32::MIN.saturating_add(9_999);
 
-/// Returns the shard code of this fingerprint among this many codes.
+/// Returns the shard code of this fingerprint for this number of codes.
 ///
-/// It is computed on the unsigned 64 bits. In SQL, the remainder of the signed integer that is stored could
-/// be negative.
+/// The code is computed on the unsigned 64 bits. In SQL, the remainder of the stored signed integer could be
+/// negative.
 ///
 /// # Examples
 ///
@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn ranges_are_those_of_smart_sensors() {
-        // AIP-17 cuts at i * limit / n in real numbers; a code belongs to the range it is not below the start
-        // of.
+        // AIP-17 cuts at i * limit / n in real numbers. A code belongs to a range if it is at or above the
+        // range's start.
         for (limit, n) in [(10_000, 3), (10_000, 7), (10, 4), (3, 5)] {
             let (limit, count) = (NonZeroU32::new(limit).unwrap(), NonZeroU32::new(n).unwrap());
             for index in 0..n as usize {

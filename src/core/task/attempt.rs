@@ -7,27 +7,27 @@ use super::state::TaskState;
 use crate::id::{Holder, QueueName};
 use crate::time::Timestamp;
 
-/// The attempts of this many latest grants of a task are kept.
+/// The number of latest grants of a task whose attempts are kept.
 pub(crate) const KEPT_ATTEMPTS: i64 = 16;
 
-/// How many characters of a message are kept with an attempt.
+/// The number of characters of a message that are kept with an attempt.
 pub(crate) const KEPT_CHARACTERS: usize = 1_000;
 
-/// Which attempts of a task are kept, each as a [`PastAttempt`]. The task's own choice.
+/// Which attempts of a task are kept, each as a [`PastAttempt`]. Each task chooses for itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum KeptAttempts {
-    /// None. No row is written.
+    /// No attempts. No row is written.
     None,
-    /// Those that did not succeed. One that succeeds writes no row.
+    /// Attempts that did not succeed. A successful attempt writes no row.
     #[default]
     Failures,
-    /// All, including those that succeeded, were skipped, or continued after their sensor landed.
+    /// All attempts, including those that succeeded, were skipped, or continued after their sensor landed.
     All,
 }
 
-/// An attempt that ended, as [`ReadTx::attempts`](crate::store::ReadTx::attempts) returns it.
+/// An attempt that ended, as returned by [`ReadTx::attempts`](crate::store::ReadTx::attempts).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PastAttempt {
@@ -45,29 +45,30 @@ pub struct PastAttempt {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Timestamp,
-    /// The state that followed: `UpForRetry` or `Failed` after a failure, `Scheduled` if it was given back or
-    /// its lease was lost, or `Cancelled`. With [`KeptAttempts::All`] also `Success` or `Skipped`, and
-    /// `Scheduled` if the task continues after its sensor landed.
+    /// The state that followed: `UpForRetry` or `Failed` after a failure, `Scheduled` if the attempt was
+    /// given back or its lease was lost, or `Cancelled`. With [`KeptAttempts::All`] it may also be `Success`
+    /// or `Skipped`, or `Scheduled` if the task continued after its sensor landed.
     pub became: TaskState,
-    /// Whether its holder ended it. Otherwise upkeep, a mark, a cancel or a sensor did.
+    /// Whether the attempt was ended by its holder rather than by upkeep, a mark, a cancel or a sensor.
     pub by_holder: bool,
-    /// Why it ended: the first 1,000 characters. `None` if its holder gave it back or reported success.
+    /// Why it ended; the first 1,000 characters are kept. `None` if its holder gave it back or reported
+    /// success.
     pub message: Option<String>,
 }
 
-/// Returns true if an attempt of this epoch is one of the latest grants of a task that has this epoch now.
+/// Returns true if an attempt with this epoch is among the latest grants of a task whose epoch is `now`.
 pub(crate) fn is_of_latest_grants(epoch: i64, now: i64) -> bool {
     epoch > now.saturating_sub(KEPT_ATTEMPTS)
 }
 
 impl KeptAttempts {
-    /// Returns true for the default, which is not written where tasks are serialized.
+    /// Returns true for the default, which is omitted when tasks are serialized.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns true if a move between these states ends an attempt that is kept.
+    /// Returns true if a move between these states ends an attempt that must be kept.
     pub(crate) fn keep(self, from: TaskState, to: TaskState) -> bool {
         let is_sensor = from == TaskState::Sensing;
         let ends = (from.is_leased() || is_sensor) && to != TaskState::Sensing;
@@ -84,15 +85,15 @@ impl KeptAttempts {
     }
 }
 
-/// Returns what is kept of the message of such a move. A task that is given back has no message.
+/// Returns the part of the message that is kept after such a move. A task that is given back has no message.
 pub(crate) fn kept_message(to: TaskState, by_holder: bool, message: Option<&String>) -> Option<String> {
     let message = message.filter(|_| to != TaskState::Scheduled || !by_holder)?;
     Some(message.chars().take(KEPT_CHARACTERS).collect())
 }
 
 impl PastAttempt {
-    /// Creates the record of the task's present attempt, which ends at this instant. An attempt ends no earlier than it
-    /// began.
+    /// Creates the record of the task's current attempt, which ends at this instant. An attempt never ends
+    /// before it began.
     pub(crate) fn of(
         task: &TaskRecord,
         became: TaskState,

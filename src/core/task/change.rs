@@ -1,4 +1,4 @@
-//! Changing what a waiting task asks for.
+//! Changes to what a waiting task asks for.
 
 use super::record::TaskRecord;
 use super::spec::{NewTask, TaskInsert};
@@ -9,10 +9,11 @@ use crate::id::LimitKey;
 use crate::lease::LeaseRef;
 use crate::time::Timestamp;
 
-/// Replaces what a task asks for, if it still waits in the state `from` and its epoch is still `task.epoch`.
+/// Replaces what a task asks for, if it still waits in the state `from` and its epoch is still that of
+/// `task`.
 ///
-/// The task waits for its new due instant in the same state. Without a due instant it becomes `Scheduled` and ready.
-/// Its history stays.
+/// The task waits for its new due instant in the same state. Without a due instant it becomes `Scheduled` and
+/// ready. Its history is kept.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Change {
@@ -20,21 +21,21 @@ pub struct Change {
     pub task: LeaseRef,
     /// The state it must be in: `Scheduled` or `UpForRetry`.
     pub from: TaskState,
-    /// What it asks for from now on. Its key, and the instant at which it was enqueued, stay the same.
+    /// What it asks for from now on. Its key and the instant at which it was enqueued stay the same.
     pub to: TaskInsert,
     /// Since when it has waited for slots.
     pub ready_at: Timestamp,
 }
 
 impl Change {
-    /// Creates a change of a task that waits in this state. It counts as waiting for slots since its due instant or,
-    /// without one, since it was enqueued.
+    /// Creates a change of a task that waits in this state. It counts as having waited for slots since its
+    /// due instant or, without one, since it was enqueued.
     pub fn new(task: LeaseRef, from: TaskState, to: TaskInsert) -> Self {
         let ready_at = to.due.unwrap_or(to.enqueued_at);
         Self { task, from, to, ready_at }
     }
 
-    /// Returns the state that follows.
+    /// Returns the state that follows the change.
     pub fn becomes(&self) -> TaskState {
         if self.to.due.is_some() { self.from } else { TaskState::Scheduled }
     }
@@ -45,10 +46,10 @@ pub(crate) fn waits(task: &TaskRecord) -> bool {
     matches!(task.state, TaskState::Scheduled | TaskState::UpForRetry) && task.held_slots == 0
 }
 
-/// Lets `edit` change what a waiting task asks for. Returns `None` if it changed nothing.
+/// Applies `edit` to what a waiting task asks for. Returns `None` if nothing changed.
 ///
-/// A change of priority moves the rank by as much as the policy gives it for the difference, so that the wait
-/// until now still counts.
+/// A change of priority moves the rank by the difference that the policy assigns to it, so the time waited so
+/// far still counts.
 pub(crate) fn change(
     task: &TaskRecord,
     now: Timestamp,
@@ -74,7 +75,7 @@ pub(crate) fn change(
     };
     let ready_at = match (to.due, task.due) {
         (Some(due), _) => due,
-        // It was ready before, or became so at its instant, as a tick would have made it.
+        // It was ready already, or it became ready at its due instant, as a tick would have done.
         (None, None) => task.ready_at,
         (None, Some(due)) if due <= now => task.ready_at,
         (None, Some(_)) => task.recorded_at(now),
@@ -82,7 +83,7 @@ pub(crate) fn change(
     Ok(Some(Change { task: task.lease_ref(), from: task.state, to, ready_at }))
 }
 
-/// Returns the task as it would be enqueued.
+/// Returns the task in the form in which it would be enqueued.
 fn asked(task: &TaskRecord) -> NewTask {
     let lane = &task.lane;
     let is_plain = |key: &&LimitKey| !lane.counts.contains_key(*key) && lane.share.as_ref() != Some(*key);

@@ -1,20 +1,20 @@
-//! Which events of a task the feed records.
+//! The events of a task that the feed records.
 
 use serde::{Deserialize, Serialize};
 
 use super::state::TaskState;
 
-/// Which events of a task are in the feed. The task decides, so no consumer has to exist when it ends.
+/// Which events of a task are in the feed. The task decides, so no consumer has to exist when the task ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Feed {
-    /// Nothing. No row is written.
+    /// No events. No row is written.
     #[default]
     Off,
-    /// How it ended, each time that it ends.
+    /// Each end of the task, with its outcome.
     Ends,
-    /// How it ended, and what else its sensor led to: that the task continues after a landing, or is tried again.
+    /// Each end, and the other results of its sensor: the task continues after a landing, or is tried again.
     EndsAndSensors,
 }
 

@@ -1,4 +1,4 @@
-//! Tasks: what a host enqueues, and what is stored about it.
+//! Tasks: what a host enqueues, and what is stored about them.
 //!
 //! ```text
 //! enqueue ──> Scheduled ──admit──> Queued ──start──> Running ──finish──> Success | Failed | Skipped
@@ -7,12 +7,12 @@
 //!                └───────── resume, or straight to its end ◄── landed | timed out | failed
 //! ```
 //!
-//! Any task that has not ended becomes `Cancelled` when it is [cancelled](crate::store::Tx::cancel): at once if it
-//! waits, and within a grace if it has a holder.
+//! A task that has not ended becomes `Cancelled` when it is [cancelled](crate::store::Tx::cancel): at once if
+//! it waits, or within a grace period if it has a holder.
 //!
 //! A task that may not start before some instant is [`TaskState::Scheduled`] or [`TaskState::UpForRetry`]
-//! with a *due* instant. It does not take part in admission until a tick at or after that instant promotes
-//! it. A task in state `Scheduled` without a due instant is *ready*.
+//! with a *due* instant. It takes no part in admission until a tick at or after that instant promotes it. A
+//! task in state `Scheduled` without a due instant is *ready*.
 
 use crate::base::words;
 

@@ -1,4 +1,4 @@
-//! What is stored about a task that was enqueued.
+//! The stored row of a task.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub struct TaskRecord {
     pub rank: i64,
     /// The priority from which the rank was computed.
     pub priority: i32,
-    /// The second order criterion: the date the run is for.
+    /// The second order criterion: the date that the run is for.
     pub logical_date: Timestamp,
     /// When it may run again after a failure.
     pub retry: RetryPolicy,
@@ -44,29 +44,29 @@ pub struct TaskRecord {
     pub keep_attempts: KeptAttempts,
     /// The host's own text.
     pub payload: String,
-    /// Its present state.
+    /// Its current state.
     pub state: TaskState,
-    /// The instant that it waits for in its present state. `None` if it waits for none.
+    /// The instant that it waits for in its current state. `None` if it waits for no instant.
     pub due: Option<Timestamp>,
-    /// How many times it was granted. It is 1 while its first attempt waits to start or runs.
+    /// The number of times it was granted. It is 1 while its first attempt waits to start or runs.
     pub attempt: u32,
-    /// How many of its attempts were forgiven and do not count against the retry policy.
+    /// The number of its attempts that were forgiven. They do not count against the retry policy.
     pub forgiven: u32,
-    /// How many of its leases were lost since it was enqueued or last cleared. A lost lease expired before
-    /// its holder was done.
+    /// The number of its leases that were lost since it was enqueued or last cleared. A lease is lost if it
+    /// expires before its holder is done.
     pub lost: u32,
-    /// The fencing token of its latest grant; 0 before the first.
+    /// The fencing token of its latest grant; 0 before the first grant.
     pub epoch: i64,
     /// Its lease, in states [`TaskState::Queued`] and [`TaskState::Running`].
     pub lease: Option<Lease>,
-    /// Slots of its pool that it holds now: with its lease, while it senses if its pool says so, and from
-    /// then until it continues.
+    /// The slots of its pool that it holds now. It holds slots with its lease. If its pool says so, it also
+    /// keeps them while it senses and until it continues.
     pub held_slots: u32,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
     /// When it began to wait for slots: when it was enqueued, became due, or came back from a sensor. A grant
-    /// does not change it. So a task that was given back, or requeued after its lease was lost, keeps the
-    /// value it had before that attempt.
+    /// does not change this. So a task that was given back, or requeued after its lease was lost, keeps the
+    /// value from before that attempt.
     pub ready_at: Timestamp,
     /// When it was last granted.
     pub queued_at: Option<Timestamp>,
@@ -74,17 +74,17 @@ pub struct TaskRecord {
     pub first_started_at: Option<Timestamp>,
     /// When its last attempt started.
     pub started_at: Option<Timestamp>,
-    /// When an attempt of it last ended, or when it was marked or cleared.
+    /// When one of its attempts last ended, or when it was marked or cleared.
     pub ended_at: Option<Timestamp>,
     /// Why it last failed or was skipped.
     pub message: Option<String>,
-    /// The value that it ended with, or that its sensor landed with: the host's text. Empty if the task
-    /// continues after its sensor landed without a value. While the task has a lease it is `None` unless a
-    /// landing came before.
+    /// The value with which it ended or its sensor landed: the host's text. It is empty if the task continues
+    /// after its sensor landed without a value. While the task has a lease, it is `None` unless a landing
+    /// came before.
     pub value: Option<String>,
     /// The state to which its holder's [`finish`](crate::store::Tx::finish) moved it when its last lease
-    /// ended. `None` if something else ended that lease or has moved the task since: upkeep, a mark, a
-    /// clear, a sensor.
+    /// ended. `None` if anything else ended that lease or has moved the task since: upkeep, a mark, a clear
+    /// or a sensor.
     pub finished: Option<TaskState>,
 }
 
@@ -133,8 +133,8 @@ impl TaskRecord {
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::LongName`](crate::error::Invalid::LongName) if the id is too long. Enqueueing checks
-    /// that for tasks whose attempts are recorded.
+    /// Returns [`Invalid::LongName`](crate::error::Invalid::LongName) if the id is too long. For tasks whose
+    /// attempts are recorded, this is checked when they are enqueued.
     pub fn attempt_run(&self, attempt: u32) -> crate::Result<RunKey> {
         RunKey::new(&self.key.namespace, attempt_run_id(&self.key, self.id, attempt))
     }
@@ -144,13 +144,12 @@ impl TaskRecord {
         OrderKey::new(self.rank, self.logical_date, self.key.map_index, self.id)
     }
 
-    /// Returns the instant under which to record what happens to this task at `now`. It is `now`, or the
-    /// latest instant recorded for the task if that is later. So the instants of one task never run
-    /// backwards, although each caller reads its clock before it waits for the writer lock, and clocks
-    /// differ.
+    /// Returns the instant under which to record what happens to this task at `now`. This is `now`, or the
+    /// latest instant recorded for the task if that is later.
     ///
-    /// Only recorded instants follow this rule. Expiries, retries and timeouts are computed from `now`, so a
-    /// clock that once ran ahead delays nothing.
+    /// The recorded instants of a task therefore never run backwards, although clocks differ and each caller
+    /// reads its clock before it waits for the writer lock. Expiries, retries and timeouts are computed from
+    /// `now` itself, so a clock that once ran ahead delays nothing.
     ///
     /// # Examples
     ///
@@ -175,7 +174,7 @@ impl TaskRecord {
         self.is_ready() && self.held_slots > 0
     }
 
-    /// Returns true if admission considers it: `Scheduled`, and not waiting for an instant.
+    /// Returns true if admission considers it: it is `Scheduled` and waits for no instant.
     pub fn is_ready(&self) -> bool {
         self.state == TaskState::Scheduled && self.due.is_none()
     }
@@ -184,8 +183,8 @@ impl TaskRecord {
 /// Returns the id under which an attempt is written to the active-run index:
 /// `workflow/run/task[map index]#attempt@number`.
 ///
-/// The task's number in the store makes it unique. Names may contain `/` and `[`, and a key may be enqueued
-/// again after its task was forgotten.
+/// The task's number in the store makes the id unique. The other parts are not enough: names may contain `/`
+/// and `[`, and a key may be enqueued again after its task was forgotten.
 ///
 /// # Examples
 ///

@@ -16,21 +16,21 @@ use crate::id::{LimitKey, PoolName, QueueName, TaskKey};
 use crate::lease::TaskId;
 use crate::time::Timestamp;
 
-/// What happens to a task whose lease expired because its holder died or was too slow to renew.
+/// What happens to a task whose lease expired because its holder died or was too slow to renew it.
 ///
 /// By default the task is requeued for up to 3 lost leases. That is enough for a task interrupted by a few
-/// crashes or deployments, and few enough for one that kills its workers.
+/// crashes or deployments, and few enough for a task that kills its workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LeaseLoss {
-    /// The attempt counts as failed; the retry policy decides (Airflow's zombies).
+    /// The attempt counts as failed, and the retry policy decides (Airflow's zombies).
     Fail,
-    /// The task is scheduled again at once, and the attempt does not count against the retry policy, for up
-    /// to this many lost leases. After that it works like [`Self::Fail`], so that a task that kills its holder does not
-    /// run forever.
+    /// The task is scheduled again at once, for up to this many lost leases. The attempt does not count
+    /// against the retry policy. Further losses are treated like [`Self::Fail`], so a task that kills its
+    /// holder does not run forever.
     Requeue {
-        /// How many lost leases are forgiven, over all attempts of the task.
+        /// The number of lost leases that are forgiven, over all attempts of the task.
         at_most: u32,
     },
 }
@@ -54,10 +54,10 @@ impl Default for LeaseLoss {
 /// * is not in the feed, and has an empty payload.
 ///
 /// The defaults for a failure and for a lost lease differ on purpose. If a task *failed*, its own code
-/// decided that: it stays failed unless it has a [retry policy](Self::retry). If a task's lease was *lost*,
-/// its worker was killed or cut off, and nothing judged the work. Any process may be killed at any instant,
-/// so the task runs again. Use [`LeaseLoss::Fail`] for work that must not run twice, even if its first run
-/// may not have ended.
+/// decided so, and it stays failed unless it has a [retry policy](Self::retry). If its lease was *lost*, its
+/// worker was killed or cut off, and nothing judged the work. Any process may be killed at any instant, so
+/// the task runs again. Use [`LeaseLoss::Fail`] for work that must not run twice, even at the risk that its
+/// first run was not finished.
 ///
 /// # Examples
 ///
@@ -79,37 +79,40 @@ impl Default for LeaseLoss {
 pub struct NewTask {
     /// Its identity, unique in the store.
     pub key: TaskKey,
-    /// The queue: only workers that serve it take the task. If no one does, the task waits with that reason.
+    /// The queue. Only workers that serve it take the task. If no worker does, the task waits with that
+    /// reason.
     #[serde(default = "QueueName::default_queue")]
     pub queue: QueueName,
     /// The pool whose slots it needs. If the pool does not exist, the task waits with that reason.
     pub pool: PoolName,
-    /// How many slots it needs, 1 to [`MAX_SLOTS`].
+    /// The number of slots it needs, 1 to [`MAX_SLOTS`].
     pub pool_slots: u32,
-    /// The slots of other pools that it also needs, 1 to [`MAX_SLOTS`] each, of at most [`MAX_POOLS`] pools in all. It
-    /// is admitted when all of its pools have room, and then takes all of its slots at once.
+    /// The slots that it also needs from other pools, 1 to [`MAX_SLOTS`] each. A task can use at most
+    /// [`MAX_POOLS`] pools in all. It is admitted when all its pools have room, and then takes all its slots
+    /// at once.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub also: BTreeMap<PoolName, u32>,
     /// The priority; larger goes first.
     pub priority: i32,
-    /// The second order criterion, earlier first: the date the run is for. If not set, the instant of
-    /// enqueueing.
+    /// The second order criterion, earlier first: the date that the run is for. If not set, it is the instant
+    /// of enqueueing.
     pub logical_date: Option<Timestamp>,
-    /// The task does not take part in admission before this instant.
+    /// The task takes no part in admission before this instant.
     pub not_before: Option<Timestamp>,
-    /// The limits it counts against, besides its pool; see [`crate::admission::limits`].
+    /// The limits that it counts against, besides its pool; see [`crate::admission::limits`].
     pub limits: Vec<LimitKey>,
-    /// How much it counts against a limit, 1 to [`MAX_SLOTS`], if that is not 1. It carries these keys, too.
+    /// How much it counts against a limit if that is not 1; 1 to [`MAX_SLOTS`]. The task carries these keys
+    /// as well.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<LimitKey, u32>,
-    /// The share that it belongs to. See [`Self::share`].
+    /// The share to which it belongs. See [`Self::share`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<LimitKey>,
     /// When it may run again after a failure.
     pub retry: RetryPolicy,
     /// What happens to it when its lease expires.
     pub lease_loss: LeaseLoss,
-    /// Whether its attempts are written to the active-run index. If so, each start opens a run. The
+    /// Whether its attempts are written to the active-run index. If so, each start opens a run, and the
     /// transaction that ends the attempt also closes the run. The run's id is [`attempt_run_id`].
     #[serde(with = "super::attempt_runs")]
     pub attempt_runs: bool,
@@ -152,29 +155,30 @@ impl NewTask {
         queue: QueueName;
         /// Sets the pool.
         pool: PoolName;
-        /// Sets the number of slots it needs, 1 to [`MAX_SLOTS`]; checked when it is enqueued.
+        /// Sets the number of slots it needs, 1 to [`MAX_SLOTS`]; checked when the task is enqueued.
         pool_slots: u32;
-        /// Adds slots of another pool that it also needs, 1 to [`MAX_SLOTS`]; checked when it is enqueued. If called
-        /// again for a pool, the last number counts.
+        /// Adds slots of another pool that it also needs, 1 to [`MAX_SLOTS`]; checked when the task is
+        /// enqueued. If called again for a pool, the last number counts.
         also(pool: PoolName, slots: u32) { also.insert(pool, slots) }
         /// Sets the priority; larger goes first.
         priority: i32;
-        /// Sets the date the run is for.
+        /// Sets the date that the run is for.
         logical_date(at: impl Into<Timestamp>) { logical_date = Some(at.into()) }
         /// Keeps the task out of admission until this instant.
         not_before(at: impl Into<Timestamp>) { not_before = Some(at.into()) }
         /// Adds a limit key that it counts against.
         limit(key: LimitKey) { limits.push(key) }
-        /// Adds a limit key and how much it counts against it, 1 to [`MAX_SLOTS`]; checked when it is enqueued. If
-        /// called again for a key, the last number counts.
+        /// Adds a limit key and how much the task counts against it, 1 to [`MAX_SLOTS`]; checked when the
+        /// task is enqueued. If called again for a key, the last number counts.
         limit_count(key: LimitKey, count: u32) { counts.insert(key, count) }
-        /// Sets the share that it belongs to: a customer, a team. Shares with tasks of equal priority in one pool take
-        /// turns, so that each holds a part of the pool in proportion to its
-        /// [weight](crate::admission::limits::LimitSpec::weight). The part of a share without work goes to the others.
-        /// Within a share the order is the usual one. Tasks without a share go before tasks of shares with the same
-        /// priority.
+        /// Sets the share to which it belongs, such as a customer or a team.
         ///
-        /// The key is also a limit key that the task carries.
+        /// Shares with tasks of equal priority in one pool take turns. Each holds a part of the pool in
+        /// proportion to its [weight](crate::admission::limits::LimitSpec::weight). The part of a share
+        /// without work goes to the others. Within a share the order is the usual one. Tasks without a share
+        /// go before tasks of shares with the same priority.
+        ///
+        /// The key also becomes a limit key of the task.
         share(key: LimitKey) { share = Some(key) }
         /// Sets the retry policy.
         retry: RetryPolicy;
@@ -184,7 +188,7 @@ impl NewTask {
         attempts_as_runs(record: bool) { attempt_runs = record }
         /// Sets which of its events are in the feed.
         feed: Feed;
-        /// Sets which of its attempts are kept, to be read later.
+        /// Sets which of its attempts are kept to be read later.
         keep_attempts: KeptAttempts;
         /// Sets the host's own text, at most [`MAX_TEXT_BYTES`].
         payload(payload: impl Into<String>) { payload = payload.into() }
@@ -194,13 +198,13 @@ impl NewTask {
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::TaskSlots`], [`Invalid::TaskPools`], [`Invalid::PoolTwice`], [`Invalid::LimitCount`],
-    /// [`Invalid::LimitKeys`] or [`Invalid::TooManyBytes`].
+    /// Returns [`Invalid::TaskSlots`], [`Invalid::TaskPools`], [`Invalid::PoolTwice`],
+    /// [`Invalid::LimitCount`], [`Invalid::LimitKeys`] or [`Invalid::TooManyBytes`].
     pub fn check(&self, now: Timestamp) -> Result<TaskInsert, Invalid> {
         self.check_with(now, Ageing::None)
     }
 
-    /// Works like [`Self::check`], for a task whose priority grows while it waits.
+    /// Works like [`Self::check`], for a task whose priority grows as it waits.
     ///
     /// # Errors
     ///

@@ -13,13 +13,13 @@ pub enum TaskState {
     Queued,
     /// Started: holds slots under a lease.
     Running,
-    /// Failed, and waits for its due instant to be tried again.
+    /// Failed, and waits for its due instant before the next attempt.
     UpForRetry,
     /// Waits as a registered sensor, without a lease.
     Sensing,
     /// Ended successfully.
     Success,
-    /// Failed, and is not tried again.
+    /// Failed, and will not be tried again.
     Failed,
     /// Ended without doing its work, on purpose.
     Skipped,
@@ -66,7 +66,7 @@ impl TaskState {
         }
     }
 
-    /// Returns the state with this name.
+    /// Returns the state with this name, or `None` if there is no such state.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == name)
     }

@@ -1,4 +1,4 @@
-//! The ends that wait to be stored.
+//! The ends of attempts that wait to be stored.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,20 +9,21 @@ use crate::time::Timestamp;
 /// The most ends that one call stores.
 const MOST: usize = 512;
 
-/// How long an end waits at most while handlers that were granted together are still being started. That takes far
-/// less, unless a host's runtime is blocked.
+/// The longest time that an end waits while handlers that were granted together are still being started.
+/// Starting them takes far less, unless the host's runtime is blocked.
 const STARTING: Duration = Duration::from_millis(2);
 
-/// Ends in the order in which they came. Those of a call that failed go to the back.
+/// Ends in the order in which they came. The ends of a failed call go to the back.
 #[derive(Debug)]
 pub(super) struct Ends<E> {
     gather: Duration,
     waiting: VecDeque<(LeaseRef, E)>,
     /// Since when the first of them has waited.
     since: Option<Timestamp>,
-    /// How many the next call stores at most.
+    /// The most ends that the next call stores.
     limit: usize,
-    /// Whether handlers of one grant are still being started. Most ends come from the first of them, if they are short.
+    /// True if handlers of one grant are still being started. If they are short, most ends come from the
+    /// first of them.
     is_starting: bool,
 }
 
@@ -40,8 +41,8 @@ impl<E> Ends<E> {
         self.waiting.push_back((lease, end));
     }
 
-    /// Takes the ends of the next call, if the first has waited long enough, if there are enough of them, or
-    /// in a `hurry`.
+    /// Takes the ends for the next call if the first has waited long enough, if there are enough of them, or
+    /// if `hurry` is set.
     pub(super) fn take(&mut self, now: Timestamp, hurry: bool) -> Vec<(LeaseRef, E)> {
         if !(self.are_due(now) || hurry) {
             return Vec::new();
@@ -60,21 +61,21 @@ impl<E> Ends<E> {
         is_due || is_set_back || self.waiting.len() >= self.limit
     }
 
-    /// Returns true if the loop that stores them has something to do, or has to learn when that is.
+    /// Returns true if the loop that stores ends has something to do, or must learn when it will.
     pub(super) fn call(&self, now: Timestamp) -> bool {
         self.waiting.len() == 1 || self.are_due(now)
     }
 
-    /// Notes that a call succeeded.
+    /// Records that a call succeeded.
     pub(super) fn succeeded(&mut self) {
         self.limit = (self.limit * 2).min(MOST);
     }
 
-    /// Puts the ends of a call that failed behind the others, and halves the next call. So ends that are too
-    /// large for one call are stored in several, and one that the store refuses does not delay the rest.
+    /// Puts the ends of a failed call behind the others, and halves the next call. So ends that are too large
+    /// for one call are stored in several calls, and an end that the store refuses does not delay the rest.
     pub(super) fn failed(&mut self, now: Timestamp, ends: Vec<(LeaseRef, E)>) {
         self.limit = (ends.len() / 2).max(1);
-        // These have already waited to be gathered.
+        // These ends have already waited to be gathered.
         self.since = Some(now - self.gather);
         self.waiting.extend(ends);
     }

@@ -1,30 +1,31 @@
-//! The places of one set of queues, and when to ask for tasks to fill them.
+//! The places for one set of queues, and when to ask for tasks to fill them.
 
 use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// How long free places wait at most for others that are about to be free. Most stores take less to store ends.
+/// The longest time that free places wait for others that are about to be free. Most stores need less to
+/// store ends.
 pub(super) const LONGEST_HOLD: Duration = Duration::from_millis(10);
 
-/// A group of places.
+/// A group of places that serve the same queues.
 #[derive(Debug)]
 pub(super) struct Group {
     places: usize,
     pub(super) taken: usize,
-    /// How many of these are free as soon as their ends are known: their handlers have returned.
+    /// How many of the taken places become free once their ends are stored: their handlers have returned.
     pub(super) ending: usize,
-    /// Since when free places have waited for those.
+    /// Since when free places have waited for the ending ones.
     held_since: Option<Timestamp>,
-    /// Whether there may be work that was not asked for, or more of it than there were places.
+    /// True if there may be work that was not asked for, or more work than there were places.
     has_news: bool,
-    /// Whether it asks right now.
+    /// True if a request is in progress.
     pub(super) is_asking: bool,
-    /// When it asks even if there is no news.
+    /// When it asks even without news.
     due: Option<Timestamp>,
     /// When it must record again which queues it serves, even if no place is free.
     tells_at: Option<Timestamp>,
-    /// It does not ask before this.
+    /// It does not ask before this instant.
     pub(super) pauses_until: Option<Timestamp>,
 }
 
@@ -56,8 +57,8 @@ impl Group {
         self.has_news && self.free() > 0
     }
 
-    /// Returns how many tasks to ask for, if it should ask now. `may_hold`: places are about to be free once their
-    /// handlers have returned.
+    /// Returns how many tasks to ask for, or `None` if it should not ask now. With `may_hold`, free places
+    /// may wait for places that are about to be free.
     pub(super) fn asks(&mut self, now: Timestamp, may_hold: bool) -> Option<usize> {
         if self.is_asking {
             return None;
@@ -73,8 +74,8 @@ impl Group {
         Some(if pauses { 0 } else { self.free() })
     }
 
-    /// Returns true if it should wait for the places whose ends are being stored, because they are more than are free.
-    /// One request for all of them takes the store hardly longer than one for a few.
+    /// Returns true if it should wait for the places whose ends are being stored, because they outnumber the
+    /// free ones. One request for all of them costs the store hardly more than a request for a few.
     fn holds(&mut self, now: Timestamp) -> bool {
         // A clock that was set back must not make it wait longer.
         let since = self.held_since.map_or(now, |since| since.min(now));
@@ -85,14 +86,15 @@ impl Group {
         self.free() < self.ending
     }
 
-    /// Notes a response. `is_filled` if it got as many tasks as it asked for: there may be more.
+    /// Records a response. `is_filled` means that it contained as many tasks as were asked for, so there may
+    /// be more.
     pub(super) fn answered(&mut self, is_filled: bool, due: Timestamp, tells_at: Option<Timestamp>) {
         self.is_asking = false;
         self.has_news |= is_filled;
         (self.due, self.tells_at) = (Some(due), tells_at);
     }
 
-    /// Notes that its request failed.
+    /// Records that a request failed.
     pub(super) fn failed(&mut self) {
         (self.is_asking, self.has_news) = (false, true);
     }

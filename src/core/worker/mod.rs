@@ -1,22 +1,23 @@
-//! What a worker does next: how many tasks it asks for, which handlers it asks to stop, which ends it stores.
+//! Decides what a worker does next: how many tasks it requests, which handlers it asks to stop, and which
+//! ends it stores.
 //!
-//! It knows no store, no clock, no thread and no runtime. So one state machine decides for handlers on
-//! threads and for handlers that are futures.
+//! The state machine knows no store, clock, thread or runtime. So it serves both handlers on threads and
+//! handlers that are futures.
 //!
-//! An attempt holds its place from the grant until two things have happened: its handler has returned, and its end is
-//! known to be stored or refused. So the places bound what runs and what waits to be stored, and a worker whose store
-//! fails asks for no further tasks.
+//! An attempt holds its place from the grant until its handler has returned and its end is known to be stored
+//! or refused. So the places bound both what runs and what waits to be stored, and a worker whose store fails
+//! requests no further tasks.
 //!
-//! | what happens | what follows |
+//! | event | result |
 //! |---|---|
-//! | a place is free, and there may be work | the group of that place asks for as many tasks as it has places |
-//! | the same, but the ends of more places are being stored | the group waits for them, at most [`LONGEST_HOLD`](group::LONGEST_HOLD) |
-//! | a handler returns | its end is stored at once, with others that wait; while handlers of one grant are being started, a moment later |
+//! | a place is free and there may be work | its group asks for as many tasks as it has free places |
+//! | the same, but more places are ending | it waits, at most [`LONGEST_HOLD`](group::LONGEST_HOLD) |
+//! | a handler returns | its end is stored at once, together with others that wait |
+//! | the same, while handlers of one grant are being started | its end is stored a moment later |
 //! | an attempt has run for as long as it may | its handler is asked to stop |
-//! | it ignores that for the patience | the attempt is given up: its end is stored although its handler is still working |
-//! | the worker is stopped | no group asks any more; attempts that did not begin are given back, the other
-//! handlers are asked to stop |
-//! | they ignore that for the patience | they are cut off; the leases of those that do not end within [`LAST_CALL`] are left to expire |
+//! | it ignores that for the patience | it is given up: its end is stored while its handler still works |
+//! | the worker is stopped | no group asks; unbegun attempts are given back; handlers are asked to stop |
+//! | they ignore that for the patience | they are cut off; leases left after [`LAST_CALL`] expire |
 
 mod ends;
 mod group;
@@ -35,14 +36,14 @@ use group::Group;
 /// How long ends of handlers that were cut off may still be stored.
 pub(crate) const LAST_CALL: Duration = Duration::from_secs(1);
 
-/// The durations that a worker was given.
+/// A worker's time limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waits {
-    /// How long handlers may take to return after they were asked to stop.
+    /// How long handlers may take to return after they are asked to stop.
     pub(crate) patience: Duration,
     /// How long an end waits for others to be stored with it.
     pub(crate) gather: Duration,
-    /// After how long a group asks although nothing is known to be due.
+    /// The longest time after which a group asks although nothing is known to be due.
     pub(crate) at_most: Duration,
 }
 
@@ -54,7 +55,7 @@ pub(crate) struct WorkerState<E> {
     attempts: BTreeMap<LeaseRef, Attempt>,
     ends: Ends<E>,
     stopped_at: Option<Timestamp>,
-    /// Whether all handlers were cut off after the stop.
+    /// True if all handlers were cut off after the stop.
     is_cut: bool,
 }
 
@@ -63,9 +64,9 @@ struct Attempt {
     group: usize,
     handler: Handler,
     end: End,
-    /// When it has run for its longest time.
+    /// When it has run for as long as it may.
     deadline: Option<Timestamp>,
-    /// Whether its handler was informed that the deadline has passed.
+    /// True if its handler has been asked to stop because the deadline passed.
     is_overdue: bool,
 }
 
@@ -79,25 +80,26 @@ enum Handler {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Open,
-    /// It is stored, or will be.
+    /// The end waits to be stored, or is being stored.
     Waits,
-    /// The store has answered, or there is nothing to store.
+    /// The end is stored or refused, or there is nothing to store.
     Known,
 }
 
-/// An instruction to an attempt that follows from the time alone.
+/// An instruction for an attempt that follows from the time alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// It has run for its longest time.
+    /// The attempt has run for as long as it may. Its handler is asked to stop.
     Overdue,
-    /// It ignored that. The caller passes its end to [`WorkerState::end`].
+    /// The handler ignored that for the patience. The caller passes the attempt's end to
+    /// [`WorkerState::end`].
     GivenUp,
-    /// The worker stops, and its handler has ignored that.
+    /// The worker stops, and the handler has ignored that for the patience.
     CutOff,
 }
 
 impl<E: Clone> WorkerState<E> {
-    /// Creates the state of a worker with groups of this many places.
+    /// Creates the state of a worker with one group for each number of places.
     pub(crate) fn new(places: impl IntoIterator<Item = usize>, waits: Waits) -> Self {
         Self {
             waits,
@@ -109,25 +111,25 @@ impl<E: Clone> WorkerState<E> {
         }
     }
 
-    /// Notes that there may be work that no group was asked for yet.
+    /// Records that there may be work that no group has asked for yet.
     pub(crate) fn news(&mut self) {
         self.groups.iter_mut().for_each(Group::news);
     }
 
-    /// Returns the groups that are to ask now, each with its number of free places. It may be 0, because the
-    /// store must hear which queues are served.
+    /// Returns the groups that must ask now, each with its number of free places. The number may be 0,
+    /// because the store must also learn which queues are served.
     pub(crate) fn asks(&mut self, now: Timestamp) -> Vec<(usize, usize)> {
         if self.stopped_at.is_some() {
             return Vec::new();
         }
-        // Ends that gather for longer free no place in time.
+        // Ends that are gathered for longer do not free a place in time.
         let may_hold = self.waits.gather < group::LONGEST_HOLD;
         let groups = self.groups.iter_mut().enumerate();
         groups.filter_map(|(at, group)| Some((at, group.asks(now, may_hold)?))).collect()
     }
 
-    /// Notes what a group that asked for `free` tasks was granted, when its next task is due, and when it has
-    /// to tell again which queues it serves.
+    /// Records what a group that asked for `free` tasks was granted, when its next task is due, and when it
+    /// must record again which queues it serves.
     pub(crate) fn granted(
         &mut self,
         now: Timestamp,
@@ -145,7 +147,7 @@ impl<E: Clone> WorkerState<E> {
                 deadline: None,
                 is_overdue: false,
             };
-            // A store that grants a lease twice must not begin its task twice.
+            // If a store grants a lease twice, the task must not begin twice.
             if let Entry::Vacant(place) = self.attempts.entry(*lease) {
                 place.insert(attempt);
                 self.groups[group].taken += 1;
@@ -156,13 +158,13 @@ impl<E: Clone> WorkerState<E> {
         self.groups[group].answered(leases.len() >= free, due, tells_at);
     }
 
-    /// Notes that a group's request failed.
+    /// Records that a group's request failed.
     pub(crate) fn not_granted(&mut self, group: usize) {
         self.groups[group].failed();
     }
 
-    /// Begins an attempt that may run until this deadline. Returns false if it must not begin, because the
-    /// worker stops.
+    /// Begins an attempt that may run until this deadline. Returns false if it must not begin, for example
+    /// because the worker stops.
     pub(crate) fn begins(&mut self, lease: LeaseRef, deadline: Option<Timestamp>) -> bool {
         match self.attempts.get_mut(&lease) {
             Some(attempt) if self.stopped_at.is_none() && attempt.handler == Handler::NotBegun => {
@@ -173,18 +175,18 @@ impl<E: Clone> WorkerState<E> {
         }
     }
 
-    /// Notes that several handlers are being started. Ends that come before [`Self::all_started`] wait for a moment, so
-    /// that those of short handlers share a call.
+    /// Records that several handlers are being started. Ends that come before [`Self::all_started`] wait for
+    /// a moment, so that the ends of short handlers share a call.
     pub(crate) fn starts(&mut self) {
         self.ends.set_starting(true);
     }
 
-    /// Notes that all handlers that were begun have been started.
+    /// Records that all handlers of attempts that began have been started.
     pub(crate) fn all_started(&mut self) {
         self.ends.set_starting(false);
     }
 
-    /// Has this end stored, unless the attempt has one already. Its handler need not have returned.
+    /// Queues this end to be stored, unless the attempt already has one. Its handler need not have returned.
     pub(crate) fn end(&mut self, now: Timestamp, lease: LeaseRef, end: E) {
         if let Some(attempt) = self.attempts.get_mut(&lease).filter(|attempt| attempt.end == End::Open) {
             attempt.end = End::Waits;
@@ -192,8 +194,8 @@ impl<E: Clone> WorkerState<E> {
         }
     }
 
-    /// Notes that an attempt's handler has returned, or will not begin. With `None` there is nothing to
-    /// store.
+    /// Records that an attempt's handler has returned or will not begin. If `end` is `None`, there is nothing
+    /// to store.
     pub(crate) fn returned(&mut self, now: Timestamp, lease: LeaseRef, end: Option<E>) {
         let Some(attempt) = self.attempts.get_mut(&lease) else { return };
         let is_first = std::mem::replace(&mut attempt.handler, Handler::Returned) != Handler::Returned;
@@ -210,29 +212,30 @@ impl<E: Clone> WorkerState<E> {
         self.leave_if_over(lease);
     }
 
-    /// Notes that a handler has ended its attempt itself, and works on.
+    /// Records that a handler has ended its attempt on its own and goes on working.
     pub(crate) fn ended_itself(&mut self, lease: LeaseRef) {
         if let Some(attempt) = self.attempts.get_mut(&lease).filter(|attempt| attempt.end == End::Open) {
             attempt.end = End::Known;
         }
     }
 
-    /// Has a group whose attempt could not begin wait before it asks again. Otherwise it would be granted the
-    /// same task at once, again and again.
+    /// Makes a group whose attempt could not begin pause before it asks again. Otherwise it would be granted
+    /// the same task over and over.
     pub(crate) fn could_not_begin(&mut self, now: Timestamp, lease: LeaseRef) {
         if let Some(attempt) = self.attempts.get(&lease) {
             self.groups[attempt.group].pauses_until = Some(now + Duration::from_secs(1));
         }
     }
 
-    /// Returns the ends to store now, in one call. Pass them to [`Self::stored`] or [`Self::not_stored`].
+    /// Returns the ends to store now, in one call. The caller must pass them to [`Self::stored`] or
+    /// [`Self::not_stored`].
     pub(crate) fn ends(&mut self, now: Timestamp) -> Vec<(LeaseRef, E)> {
-        // At the end no one gains by waiting for others.
+        // After a stop there is no point in waiting for more ends.
         self.ends.take(now, self.stopped_at.is_some())
     }
 
-    /// Notes that the store has answered for these ends. Returns true if a group that may have work waiting
-    /// has a free place again.
+    /// Records that the store has stored or refused these ends. Returns true if a group that may have work
+    /// waiting has a free place again.
     pub(crate) fn stored(&mut self, ends: &[(LeaseRef, E)]) -> bool {
         self.ends.succeeded();
         for (lease, _) in ends {
@@ -246,17 +249,17 @@ impl<E: Clone> WorkerState<E> {
         self.wants_to_ask()
     }
 
-    /// Notes that the store failed, and that no one knows whether it stored these ends.
+    /// Records that the store failed, so it is unknown whether these ends were stored.
     pub(crate) fn not_stored(&mut self, now: Timestamp, ends: Vec<(LeaseRef, E)>) {
         self.ends.failed(now, ends);
     }
 
-    /// Returns true if a group has a free place, and may have work waiting for it.
+    /// Returns true if a group has a free place and may have work waiting for it.
     pub(crate) fn wants_to_ask(&self) -> bool {
         self.stopped_at.is_none() && self.groups.iter().any(Group::wants_to_ask)
     }
 
-    /// Returns whom the time has something to tell.
+    /// Returns the instructions that are due, each with its attempt.
     pub(crate) fn told(&mut self, now: Timestamp) -> Vec<(LeaseRef, Told)> {
         let mut told = Vec::new();
         let works = |attempt: &&mut Attempt| attempt.handler == Handler::Works && attempt.end == End::Open;
@@ -276,7 +279,7 @@ impl<E: Clone> WorkerState<E> {
         told
     }
 
-    /// Stops the worker. Returns the attempts that did not begin, and those whose handlers are at work.
+    /// Stops the worker. Returns the attempts that have not begun, and those whose handlers are working.
     pub(crate) fn stop(&mut self, now: Timestamp) -> (Vec<LeaseRef>, Vec<LeaseRef>) {
         if self.stopped_at.is_none() {
             self.stopped_at = Some(now);
@@ -289,7 +292,7 @@ impl<E: Clone> WorkerState<E> {
         self.stopped_at.is_some()
     }
 
-    /// Returns true if the worker was stopped, and nothing of it is left.
+    /// Returns true if the worker was stopped and has no attempts or requests left.
     pub(crate) fn is_done(&self) -> bool {
         self.is_stopped() && self.attempts.is_empty() && !self.groups.iter().any(|group| group.is_asking)
     }
@@ -299,44 +302,44 @@ impl<E: Clone> WorkerState<E> {
         self.cut_at().is_some_and(|at| at + LAST_CALL <= now)
     }
 
-    /// Returns the attempts whose handlers are at work.
+    /// Returns the attempts whose handlers are working.
     pub(crate) fn working(&self) -> Vec<LeaseRef> {
         self.leases(Handler::Works)
     }
 
-    /// Returns true if the attempt's handler is at work and has no end yet.
+    /// Returns true if the attempt's handler is working and the attempt has no end yet.
     pub(crate) fn is_at_work(&self, lease: LeaseRef) -> bool {
         let at_work = |attempt: &Attempt| attempt.handler == Handler::Works && attempt.end == End::Open;
         self.attempts.get(&lease).is_some_and(at_work)
     }
 
-    /// Returns the attempts whose ends are not known to be stored.
+    /// Returns the attempts whose ends wait and are not known to be stored.
     pub(crate) fn unstored(&self) -> Vec<LeaseRef> {
         let waits = self.attempts.iter().filter(|(_, attempt)| attempt.end == End::Waits);
         waits.map(|(lease, _)| *lease).collect()
     }
 
-    /// Returns true if the attempt is still one of the worker's.
+    /// Returns true if the attempt still belongs to the worker.
     pub(crate) fn has(&self, lease: LeaseRef) -> bool {
         self.attempts.contains_key(&lease)
     }
 
-    /// Returns when a group should ask next. `None` if only news or a free place lets a group ask.
+    /// Returns when a group should ask next, or `None` if a group asks only after news or a freed place.
     pub(crate) fn next_ask(&self) -> Option<Timestamp> {
         self.groups.iter().filter_map(Group::next_ask).min()
     }
 
-    /// Returns true if who stores ends has something to do, or has to learn when that is.
+    /// Returns true if the loop that stores ends has something to do, or must learn when it will.
     pub(crate) fn calls_for_ends(&self, now: Timestamp) -> bool {
         self.ends.call(now) || self.is_stopped() && self.next_end().is_some()
     }
 
-    /// Returns when to store ends next. `None` if no ends wait.
+    /// Returns when to store ends next, or `None` if no ends wait.
     pub(crate) fn next_end(&self) -> Option<Timestamp> {
         self.ends.next_due()
     }
 
-    /// Returns when the time has something to tell next.
+    /// Returns when the next instruction is due.
     pub(crate) fn next_told(&self) -> Option<Timestamp> {
         let open = |attempt: &&Attempt| attempt.handler == Handler::Works && attempt.end == End::Open;
         let deadlines = self.attempts.values().filter(open).filter_map(|attempt| {

@@ -1,4 +1,4 @@
-//! The state machine by examples, and against a list of all that ever happened.
+//! Tests the state machine by examples, and against a log of everything that happened.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn worker(places: &[usize], gather: u64) -> WorkerState<&'static str> {
     WorkerState::new(places.iter().copied(), waits)
 }
 
-/// Grants these to the first group, and begins them.
+/// Grants these leases to the first group and begins them.
 fn begin(worker: &mut WorkerState<&'static str>, now: i64, leases: &[i64], deadline: Option<i64>) {
     let leases: Vec<LeaseRef> = leases.iter().copied().map(lease).collect();
     let (group, free) = worker.asks(at(now))[0];
@@ -273,7 +273,7 @@ fn an_end_that_is_refused_holds_up_no_other() {
     while !worker.unstored().iter().all(|left| *left == lease(1)) {
         let ends = worker.ends(at(1));
         calls.push(ends.len());
-        // The store refuses every call with the first one in it.
+        // The store refuses every call that contains the first end.
         match ends.iter().any(|(of, _)| *of == lease(1)) {
             true => worker.not_stored(at(1), ends),
             false => drop(worker.stored(&ends)),
@@ -336,17 +336,17 @@ fn extremes_overflow_nothing() {
     }
 }
 
-/// What happens next.
+/// A step of a test run.
 #[derive(Debug, Clone)]
 enum Step {
     News,
-    /// The groups ask, and each is granted this many at most; `None` if the store fails.
+    /// The groups ask, and each is granted at most this many tasks; `None` if the store fails.
     Ask(Option<usize>),
-    /// Some attempt returns, with something to store or not.
+    /// An attempt returns, with or without something to store.
     Return(usize, bool),
     /// Waiting ends are stored, or the store fails.
     Store(bool),
-    /// Several handlers are being started, or all have been.
+    /// Several handlers are being started, or all have been started.
     Start(bool),
     Later(u64),
     Stop,
@@ -364,13 +364,13 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// All that is known of an attempt.
+/// Everything that is known about an attempt.
 #[derive(Debug, Clone, Default)]
 struct Log {
     group: usize,
     deadline: Option<Timestamp>,
     has_returned: bool,
-    /// What is to be stored, the first that there was.
+    /// The first end that the attempt got, which is to be stored.
     end: Option<&'static str>,
     has_nothing_to_store: bool,
     is_known: bool,
@@ -397,7 +397,7 @@ proptest! {
     ) {
         let mut worker = worker(&places, gather);
         let (mut logs, mut now, mut next, mut stopped_at) = (BTreeMap::new(), at(0), 0, None);
-        // Since when a group might have waited for places that are about to be free.
+        // Since when each group may have waited for places that are about to be free.
         let mut held_since = vec![None; places.len()];
         let all = steps.into_iter().chain((0..99).flat_map(|_| [Step::Stop, Step::Return(0, true), Step::Store(true)]));
         for step in all {

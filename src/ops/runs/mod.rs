@@ -1,4 +1,4 @@
-//! Recording, ending and watching runs, and drawing them over time.
+//! Recording, ending and watching runs, and series of runs over time.
 //!
 //! # Life of a record
 //!
@@ -9,11 +9,11 @@
 //!                  └──close_silent_runs──> killed, at its last heartbeat
 //! ```
 //!
-//! * A worker on a run sends heartbeats with [`Tx::beat_runs`](crate::store::Tx::beat_runs). A run is watched
-//!   from its first heartbeat on, or from its start if it is recorded with one. It is not watched while it is
-//!   suspended.
-//! * A run that was closed as silent but is alive learns that from its next `beat_runs`. A host that wants it
-//!   back records it [open again](crate::run::RunRecord::reopened).
+//! * The worker of a run sends heartbeats with [`Tx::beat_runs`](crate::store::Tx::beat_runs). A run is
+//!   watched from its first heartbeat on, or from its start if it is recorded with a heartbeat. It is not
+//!   watched while it is suspended.
+//! * The worker of a run that was closed as silent but is alive learns this from its next `beat_runs`. To
+//!   continue the run, the host records it [open again](crate::run::RunRecord::reopened).
 
 mod record;
 mod series;

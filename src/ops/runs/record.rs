@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord};
 use crate::store::Tx;
 
-/// What happens to a stop before its run's start, as skewed clocks report it.
+/// What happens to a stop that is before the start of its run, which skewed clocks can report.
 ///
 /// Default: rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -38,26 +38,26 @@ impl StopBeforeStart {
 pub enum Stopped {
     /// The run was open and is now closed.
     Closed,
-    /// The run was already closed; it now has the new stop and status.
+    /// The run was already closed. It now has the new stop and status.
     Corrected,
     /// There is no such run.
     Unknown,
 }
 
 impl Stopped {
-    /// Returns true if there is such a run, which now has the stop.
+    /// Returns true if the run exists. It now has the given stop.
     pub fn is_known(self) -> bool {
         self != Self::Unknown
     }
 }
 
 impl Tx<'_> {
-    /// Records runs that began. Replaces those with the same key, to change, correct or re-open them.
+    /// Records runs. Replaces those with the same key, which changes, corrects or re-opens them.
     ///
     /// # Errors
     ///
     /// Returns [`StopBeforeStart`](crate::error::Invalid::StopBeforeStart) for a run that stops before it
-    /// starts, unless `early` keeps it; then nothing is recorded. Returns [`crate::Error::Store`] if the
+    /// starts, unless `early` allows it. Nothing is then recorded. Returns [`crate::Error::Store`] if the
     /// store fails.
     ///
     /// # Examples
@@ -83,10 +83,9 @@ impl Tx<'_> {
 }
 
 impl Tx<'_> {
-    /// Records heartbeats of open runs, whatever their status. A run keeps the latest of its own heartbeat
-    /// and these.
+    /// Records heartbeats of open runs, whatever their status. A run keeps its latest heartbeat.
     ///
-    /// Returns `false` for a run that does not exist or is closed: stop working on it.
+    /// Returns `false` for a run that does not exist or is closed. Stop working on it.
     ///
     /// # Errors
     ///
@@ -97,8 +96,8 @@ impl Tx<'_> {
 
     /// Closes open runs. A stop before the start is stored as the start.
     ///
-    /// Returns `false` for a run that does not exist or is closed; such a run is not changed.
-    /// [`Self::stop_runs`] corrects closed runs.
+    /// Returns `false` for a run that does not exist or is closed, which is not changed. [`Self::stop_runs`]
+    /// corrects closed runs.
     ///
     /// # Errors
     ///
@@ -113,7 +112,7 @@ impl Tx<'_> {
     /// # Errors
     ///
     /// Returns [`StopBeforeStart`](crate::error::Invalid::StopBeforeStart) for a stop before its run's start,
-    /// unless `early` keeps it; then nothing is ended. Returns [`crate::Error::Store`] if the store fails.
+    /// unless `early` allows it. Nothing is then ended. Returns [`crate::Error::Store`] if the store fails.
     ///
     /// # Examples
     ///
@@ -136,7 +135,7 @@ impl Tx<'_> {
     /// ```
     pub fn stop_runs(&mut self, stops: &[RunClose], early: StopBeforeStart) -> Result<Vec<Stopped>> {
         let keys: Vec<RunKey> = stops.iter().map(|stop| stop.key.clone()).collect();
-        // Whole records are written back, so no other transaction may change them in between.
+        // Whole records are written back, so lock them: no other transaction may change them in between.
         self.writes()?.wait_for_runs(&keys)?;
         let mut known: HashMap<RunKey, RunRecord> =
             self.raw().runs(&keys)?.into_iter().flatten().map(|run| (run.key.clone(), run)).collect();

@@ -11,13 +11,14 @@ use crate::time::Timestamp;
 const PAGE: usize = 10_000;
 
 impl ReadTx<'_> {
-    /// Counts active runs, starts, stops and time at work, per bucket of the query's window and per group.
-    /// Time at work is exact: a sum of whole microseconds over the nodes that each run had at the time
-    /// ([`RunRecord::nodes`]). Open runs are at work until `as_of`. The query's position and limit are ignored.
+    /// Counts active runs, starts and stops, and sums time at work, per bucket of the query's window and per
+    /// group. Time at work is exact: a sum of whole microseconds over the nodes that each run had at the time
+    /// ([`RunRecord::nodes`]). Open runs are at work until `as_of`. The query's position and limit are
+    /// ignored.
     ///
-    /// Each run of the window is read once, however it is grouped and however many buckets it spans. Meanwhile,
-    /// at most 10,000 runs and the buckets of all groups are in memory. [`SeriesBy::User`] bounds only what is
-    /// returned: until the end, each user has a row.
+    /// Each run in the window is read once, however it is grouped and however many buckets it spans. At most
+    /// 10,000 runs and the buckets of all groups are in memory at a time. [`SeriesBy::User`] bounds only what
+    /// is returned: until the end, each user has a row.
     ///
     /// # Errors
     ///

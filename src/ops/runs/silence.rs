@@ -1,4 +1,4 @@
-//! Closing runs that fell silent.
+//! Closing runs that have gone silent.
 
 use std::time::Duration;
 
@@ -9,11 +9,12 @@ use crate::time;
 use crate::time::Timestamp;
 
 impl Tx<'_> {
-    /// Closes watched runs that sent no heartbeat for longer than `silent_for`, each at its last heartbeat
-    /// and with this status. Returns at most `limit`, as they were before, the longest silent first. Call it
-    /// again while it returns that many.
+    /// Closes at most `limit` watched runs that sent no heartbeat for longer than `silent_for`, each at its
+    /// last heartbeat and with this status. Returns them as they were before, the longest silent first. Call
+    /// it again while it returns `limit` runs.
     ///
-    /// Choose several intervals of your heartbeats, and [`RunStatus::Killed`] for runs whose process died.
+    /// Set `silent_for` to several heartbeat intervals, and use [`RunStatus::Killed`] for runs whose process
+    /// died.
     ///
     /// # Errors
     ///

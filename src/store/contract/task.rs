@@ -513,7 +513,8 @@ pub trait TaskTx {
     fn audit(&mut self) -> StoreResult<Vec<Discrepancy>>;
 
     /// Sets the counters to what they count. Returns those that it repaired, as they were before, in the
-    /// order of [`Self::audit`]. Changes nothing else. No tick runs until the transaction ends. A store that
+    /// order of [`Self::audit`]. Also removes wrong marks, and changes nothing else. No tick runs until the
+    /// transaction ends. A store that
     /// cannot do this exactly keeps the default, which repairs nothing.
     fn repair_counters(&mut self) -> StoreResult<Vec<Discrepancy>> {
         Ok(Vec::new())

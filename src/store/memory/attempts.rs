@@ -1,4 +1,4 @@
-//! What is kept of attempts.
+//! The kept attempts of tasks.
 
 use super::state::Write;
 use super::undo::Transaction;
@@ -7,7 +7,7 @@ use crate::store::contract::Move;
 use crate::task::TaskRecord;
 
 impl Transaction<'_> {
-    /// Keeps the attempt that this move of the task has ended, if the task opted in.
+    /// Keeps the attempt that this move of the task ends, if the task opted in.
     pub(super) fn keep_attempt(&mut self, was: &TaskRecord, order: &Move) {
         if !was.keep_attempts.keep(was.state, order.to) {
             return;

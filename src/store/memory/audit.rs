@@ -1,4 +1,4 @@
-//! The comparison of every counter with what it counts.
+//! Compares every counter with what it counts.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::store::Discrepancy;
 use crate::store::contract::repaired;
 use crate::task::{TaskRecord, TaskState};
 
-/// What the tasks say.
+/// The true values, summed over the tasks.
 #[derive(Default)]
 struct Sums {
     pools: BTreeMap<PoolName, i64>,
@@ -26,7 +26,7 @@ struct Sums {
 }
 
 impl State {
-    /// Reads all tasks. Pools by name, then limits by key, lanes and tasks by number.
+    /// Returns what is wrong: pools by name, then limits by key, lanes and tasks by number. Reads all tasks.
     pub(super) fn audit(&self) -> Vec<Discrepancy> {
         let mut sums = Sums::default();
         let mut broken = BTreeMap::new();
@@ -100,7 +100,8 @@ impl State {
 }
 
 impl Transaction<'_> {
-    /// Lanes count by the rows that they hold, so only the use of pools and limits, and shares, can be wrong.
+    /// Repairs the use of pools and limits, shares, and marks. The counts of a lane follow from the rows it
+    /// holds, so they cannot be wrong.
     pub(super) fn repair_counters(&mut self) -> Vec<Discrepancy> {
         let found = self.state.audit();
         for counter in &found {
@@ -134,7 +135,7 @@ impl Transaction<'_> {
     }
 }
 
-/// Returns where a counter differs from its sum. One that is missing on either side counts as 0.
+/// Returns the counters that differ from their sums. One that is missing on either side counts as 0.
 fn differing<K: Ord + Clone>(
     counters: impl Iterator<Item = (K, i64)>,
     sums: BTreeMap<K, i64>,

@@ -1,5 +1,5 @@
-//! Maps by task number. The store assigns the numbers, so no one can choose colliding ones, and hashing need
-//! not guard against that.
+//! Maps by task number. The store assigns the numbers, so callers cannot choose colliding ones, and the hash
+//! need not guard against that.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,4 +1,4 @@
-//! Changing and deleting tasks that wait.
+//! Changing and deleting waiting tasks.
 
 use super::state::Write;
 use super::tasks::TaskRow;
@@ -61,7 +61,7 @@ impl Transaction<'_> {
         self.write(Write::Task(id, None));
     }
 
-    /// Returns the row of a task that is in this state under this epoch, and holds nothing.
+    /// Returns the row of a task that is in this state under this epoch and holds nothing.
     fn free_row(&self, task: LeaseRef, from: TaskState) -> Option<&TaskRow> {
         let row = self.state.tasks.row(task.id)?;
         let record = &row.record;

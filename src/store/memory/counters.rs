@@ -1,4 +1,4 @@
-//! How many slots and leases the tasks of each lane take and return.
+//! The slots and leases that the tasks of each lane take and return.
 
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ impl Uses {
 }
 
 impl Transaction<'_> {
-    /// Applies the changes, and returns whether every pool is known and no pool or limit was raised above its
+    /// Applies the changes. Returns true if every pool is known and no pool or limit was raised above its
     /// size.
     pub(super) fn count(&mut self, uses: Uses) -> bool {
         let mut had_room = true;

@@ -1,4 +1,4 @@
-//! The part of a task's row that changes over its life. The rest, which is larger, is written once.
+//! The part of a task's row that changes over its life. The rest, which is larger, is written only once.
 
 use crate::lease::Lease;
 use crate::task::{TaskRecord, TaskState};

@@ -1,4 +1,4 @@
-//! The feed of ends and its consumers.
+//! The feed of ended tasks, and its consumers.
 
 use std::ops::Bound;
 
@@ -12,7 +12,7 @@ use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
 impl Transaction<'_> {
-    /// Writes an event of this move, if the task opted in.
+    /// Writes an event for this move, if the task opted in.
     pub(super) fn tell(&mut self, was: &TaskRecord, order: &Move) {
         if !was.feed.tells(was.state, order.to) {
             return;

@@ -1,4 +1,4 @@
-//! Lanes: ready tasks of equal needs, in order of admission.
+//! Lanes: ready tasks with equal needs, in admission order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -20,14 +20,14 @@ use crate::store::contract::{LanesBehind, Survey, SurveyQuery};
 pub(super) struct Lanes {
     rows: BTreeMap<LaneId, LaneRow>,
     by_key: HashMap<LaneKey, LaneId>,
-    /// The lanes that have ready tasks. There may be many more known lanes.
+    /// The lanes with ready tasks. There may be many more known lanes.
     ready: BTreeSet<LaneId>,
-    /// The same, by queue. A queue without such lanes is not there.
+    /// The same by queue. A queue without such lanes has no entry.
     by_queue: HashMap<QueueName, BTreeSet<LaneId>>,
-    /// Of the same those that every tick reads, by queue: their tasks kept slots, so there are no more than
-    /// slots.
+    /// The subset that every tick reads, by queue. Their tasks kept slots, so there are no more such lanes
+    /// than slots.
     whole: HashMap<QueueName, BTreeSet<LaneId>>,
-    /// The others by their first tasks, and what sleeps of them.
+    /// The other lanes by their first tasks, and which of them sleep.
     pub(super) order: Order,
 }
 
@@ -35,10 +35,10 @@ pub(super) struct Lanes {
 #[cfg_attr(test, derive(Clone, PartialEq))]
 struct LaneRow {
     key: LaneKey,
-    /// How many tasks are in it that have not ended.
+    /// The number of its tasks that have not ended.
     tasks: u64,
     ready: BTreeSet<OrderKey>,
-    /// Those that still hold slots which they kept.
+    /// The ready tasks that still hold slots that they kept.
     keeping: BTreeSet<OrderKey>,
 }
 
@@ -47,7 +47,7 @@ impl LaneRow {
         Self { key, tasks: 0, ready: BTreeSet::new(), keeping: BTreeSet::new() }
     }
 
-    /// Returns the ready tasks under this number of the lane.
+    /// Returns the ready tasks that are filed under this number of the lane.
     fn under(&self, id: LaneId) -> &BTreeSet<OrderKey> {
         if id.keeps_slots() { &self.keeping } else { &self.ready }
     }
@@ -128,12 +128,12 @@ impl Lanes {
         self.by_key.get(key).copied()
     }
 
-    /// Returns the lanes that have ready tasks, by number.
+    /// Returns the lanes with ready tasks, by number.
     pub(super) fn ready(&self) -> impl Iterator<Item = (LaneId, &LaneKey, u64)> {
         self.counted(&self.ready)
     }
 
-    /// Returns the lanes of a queue that have ready tasks, by number. It reads no lane of another queue.
+    /// Returns the lanes of a queue with ready tasks, by number. Reads no lane of another queue.
     fn ready_of(&self, queue: &QueueName) -> impl Iterator<Item = (LaneId, &LaneKey, u64)> {
         self.by_queue.get(queue).into_iter().flat_map(|lanes| self.counted(lanes))
     }
@@ -146,8 +146,8 @@ impl Lanes {
         rows.map(|(id, row)| (id, &row.key, row.under(id).len() as u64))
     }
 
-    /// Returns the ready tasks that hold no slots of the lanes that are wanted, from this lane on and in it behind this
-    /// place, by lane, then in the order of admission.
+    /// Returns the ready tasks of the wanted lanes that hold no slots, by lane, then in admission order.
+    /// Begins with lane `from`, behind `place` in that lane.
     pub(super) fn ready_behind(
         &self,
         from: LaneId,
@@ -161,7 +161,7 @@ impl Lanes {
         })
     }
 
-    /// Returns the lanes that are wanted, from this one on.
+    /// Returns the wanted lanes, from this one on.
     pub(super) fn wanted(
         &self,
         from: LaneId,
@@ -170,7 +170,7 @@ impl Lanes {
         self.rows.range(from..).filter(move |(_, row)| wants(&row.key)).map(|(id, _)| *id)
     }
 
-    /// Returns every lane, with its numbers of tasks that have not ended and of ready ones.
+    /// Returns every lane, with the number of its tasks that have not ended and of those that are ready.
     pub(super) fn all(&self) -> impl Iterator<Item = (LaneId, &LaneKey, [u64; 2])> {
         let ready = |row: &LaneRow| (row.ready.len() + row.keeping.len()) as u64;
         self.rows.iter().map(move |(id, row)| (*id, &row.key, [row.tasks, ready(row)]))
@@ -194,9 +194,9 @@ fn remove(by_queue: &mut HashMap<QueueName, BTreeSet<LaneId>>, queue: &QueueName
     }
 }
 
-/// Many lanes, by their first tasks.
+/// Lanes in the order of their first tasks, for stores with many lanes.
 impl Lanes {
-    /// Files the lanes whose first tasks have changed, and those of shares whose turns have.
+    /// Files the lanes whose first tasks have changed, and the shares whose turns have changed.
     fn file(&mut self, turn: impl Fn(&Pair) -> ShareTurn) {
         let changed = self.order.take_changed();
         let head = |id: &LaneId| {
@@ -207,13 +207,13 @@ impl Lanes {
         self.order.file(&changed, turn);
     }
 
-    /// Returns whether more than this many lanes of these queues have ready tasks.
+    /// Returns true if more than this many lanes of these queues have ready tasks.
     fn are_more_than(&self, queues: Option<&BTreeSet<QueueName>>, lanes: usize) -> bool {
         let of = |queue: &QueueName| self.by_queue.get(queue).map_or(0, BTreeSet::len);
         queues.map_or(self.ready.len(), |queues| queues.iter().map(of).sum()) > lanes
     }
 
-    /// Returns the first lanes of these queues by number, and those lanes of the others that every tick reads.
+    /// Returns the first lanes of these queues by number, and those of the other lanes that every tick reads.
     fn first(&self, queues: Option<&BTreeSet<QueueName>>, lanes: usize) -> Vec<Lane> {
         let whole: Vec<LaneId> = match queues {
             None => self.whole.values().flatten().copied().collect(),
@@ -243,7 +243,7 @@ impl Lanes {
         Some(lane.sleeps(self.order.sleeps(id)))
     }
 
-    /// Returns the lanes that are in a group whose cause does not concern them.
+    /// Returns the lanes that are in a group whose cause does not apply to them.
     pub(super) fn strays(&self) -> impl Iterator<Item = (LaneId, &Cause)> {
         self.order.causes().filter(|(id, cause)| {
             let row = self.rows.get(id);
@@ -264,7 +264,7 @@ impl Lanes {
 }
 
 impl Transaction<'_> {
-    /// Returns the lanes that a survey returns first, and behind which place those are that it leaves out.
+    /// Returns the first lanes of a survey, and the place behind which lanes were left out.
     pub(super) fn first_lanes(&mut self, query: &SurveyQuery) -> (Vec<Lane>, Option<OrderKey>) {
         let queues = query.queues.as_ref();
         match query.first.filter(|first| self.state.lanes.are_more_than(queues, first.lanes)) {
@@ -276,7 +276,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Files lanes by their first tasks and by the turns of their shares, and makes marks.
+    /// Files lanes by their first tasks and by the turns of their shares, then makes marks.
     pub(super) fn file_lanes(&mut self, marks: &[Mark]) {
         let State { lanes, shares, limits, rules, last, .. } = &mut *self.state;
         let weights = std::cell::OnceCell::new();
@@ -292,7 +292,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Returns a page of lanes that do not sleep, and behind which place there are others.
+    /// Returns a page of lanes that do not sleep, and the place behind which there are others.
     pub(super) fn awake_lanes(&mut self, page: &LanesBehind<'_>) -> Survey {
         self.file_lanes(&[]);
         let (lanes, mut survey) = (&self.state.lanes, Survey::default());
@@ -316,7 +316,7 @@ impl Transaction<'_> {
         survey
     }
 
-    /// Returns the number of the lane with this key, creating the lane if necessary.
+    /// Returns the number of the lane with this key. Creates the lane if necessary.
     pub(super) fn lane_number(&mut self, key: &LaneKey) -> LaneId {
         if let Some(id) = self.state.lanes.number(key) {
             return id;
@@ -328,7 +328,7 @@ impl Transaction<'_> {
         id
     }
 
-    /// Forgets a lane if every task in it has ended, and those of its limit keys that nothing else keeps.
+    /// Forgets a lane if every task in it has ended, and those of its limit keys that are no longer used.
     pub(super) fn leave_lane(&mut self, id: LaneId) {
         let Some(key) = self.state.lanes.deserted(id).cloned() else { return };
         self.write(Write::Lane(id, None));
@@ -338,7 +338,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Returns the lanes of these queues, or of all, that have ready tasks, by number.
+    /// Returns the lanes with ready tasks, of these queues or of all, by number.
     pub(super) fn lanes_with_ready_tasks(&self, queues: Option<&BTreeSet<QueueName>>) -> Vec<Lane> {
         let lanes = &self.state.lanes;
         let lane = |(id, key, ready): (LaneId, &LaneKey, u64)| {

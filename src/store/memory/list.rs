@@ -1,4 +1,4 @@
-//! Walks along the tasks, and their number by state.
+//! Walks along the tasks, and counts of tasks by state.
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Bound;
@@ -78,7 +78,7 @@ impl State {
         walk.gather(looked_at.map(|(key, id)| (key, id, is_wanted(id))), place)
     }
 
-    /// There is no order of the keys: all tasks are read, and the first keys kept.
+    /// No index has the keys in order, so this reads all tasks and keeps the first keys.
     fn walk_keys(&self, walk: &TaskWalk<'_>) -> StoreResult<Walked> {
         let place = walk.place::<1, 3>()?;
         let place = place
@@ -114,7 +114,7 @@ impl State {
         }))
     }
 
-    /// Walks along the tasks of one state, lane after lane.
+    /// Walks along the tasks in one state, lane by lane.
     fn walk_lanes(&self, walk: &TaskWalk<'_>, state: TaskState) -> StoreResult<Walked> {
         let query = walk.query;
         let [lane, no] = walk.place::<2, 0>()?.map_or([i64::MIN; 2], |(place, _)| place);
@@ -166,7 +166,7 @@ fn numbers(order: &OrderKey) -> [i64; 4] {
     [order.rank, order.logical_date.as_micros(), index, order.id.0]
 }
 
-/// The key in its namespace.
+/// Returns the parts of a key within its namespace.
 fn names(key: &TaskKey) -> (&str, &str, &str, i64) {
     let index = key.map_index.map_or(-1, i64::from);
     (key.workflow.as_str(), key.run.as_str(), key.task.as_str(), index)

@@ -1,4 +1,4 @@
-//! What marks are checked against.
+//! Checks marks against the state.
 
 use super::order::Marked;
 use super::state::State;
@@ -11,7 +11,7 @@ use crate::store::marks::{Counted, check};
 use crate::time::Timestamp;
 
 impl State {
-    /// Returns the marks that refuse what fits.
+    /// Returns the marks that refuse tasks that fit.
     pub(super) fn wrong_marks(&self) -> Vec<Discrepancy> {
         let wrong =
             self.lanes.order.marks().filter_map(|(class, mark): Marked<'_>| check(self, class, &mark));

@@ -1,11 +1,11 @@
 //! The memory store: the reference model of the contract, and a store for tests and for hosts that need no
 //! durability.
 //!
-//! All rows live in one `State` behind one lock, which a transaction holds from its first to its last line.
-//! Every write is a *swap* of one row: it replaces a row and returns the write that undoes it. The swap
-//! itself also maintains the indexes and counters that follow from rows. A transaction keeps these inverses
-//! and, if it does not commit, applies them from the last to the first. So its cost depends on what it
-//! changes, never on what is stored.
+//! All rows are in one `State` behind one lock, which a transaction holds from beginning to end. Every write
+//! is a *swap* of one row: it replaces the row and returns the write that undoes this. The swap also
+//! maintains the indexes and counters that follow from rows. A transaction keeps these inverses and, if it
+//! does not commit, applies them from last to first. So its cost depends on what it changes, never on what is
+//! stored.
 
 mod attempts;
 mod audit;
@@ -42,10 +42,10 @@ use self::undo::Transaction;
 use super::{Durability, Store, StoreInfo, Tx, TxMode, nested};
 use crate::error::Result;
 
-/// Keeps everything in memory, and loses it with the process.
+/// A store that keeps everything in memory and loses it with the process.
 ///
-/// Transactions run one after another, including those that only read. A transaction begun inside another one
-/// of the same store, on its thread, is refused.
+/// Transactions run one after another, including those that only read. A transaction that begins inside
+/// another one of the same store, on the same thread, is refused.
 ///
 /// # Examples
 ///
@@ -68,7 +68,7 @@ impl MemoryStore {
     }
 }
 
-/// Shows how many rows there are, not their contents.
+/// Shows the numbers of rows, not their contents.
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut output = f.debug_struct("MemoryStore");

@@ -1,11 +1,12 @@
-//! Many lanes: those without a share by their first tasks, those of shares by their turns, and which of them
-//! sleep.
+//! The order of many lanes: lanes without a share by their first tasks, lanes of shares by their turns. Also
+//! records which of them sleep.
 //!
-//! Classes and groups are those of [`awake`](crate::store::awake). A *contender* is all groups of a class
-//! that are of one share and level.
+//! Classes and groups are those of [`awake`](crate::store::awake). A *contender* consists of all groups of a
+//! class with the same share and level.
 //!
-//! A first task that changes is noted alone, and filed when lanes are asked for in order. So a store with few lanes pays
-//! for none of this. Nothing here is undone by a transaction: it follows from rows, and marks go with what they depend on.
+//! If the first task of a lane changes, only the lane is noted. It is filed when lanes are requested in
+//! order, so this costs nothing in a store with few lanes. A rollback undoes nothing here: everything follows
+//! from rows, and marks are removed with what they depend on.
 
 mod contenders;
 mod marks;
@@ -31,32 +32,32 @@ pub(super) struct Order {
     /// The lanes whose first tasks may have changed since they were filed.
     changed: HashSet<LaneId>,
     lanes: HashMap<LaneId, Filed>,
-    /// What was the cause of a lane's last refusal by a key of its own.
+    /// The cause of each lane's last refusal by one of its own keys.
     causes: HashMap<LaneId, Cause>,
-    /// The classes that do not sleep, each by its first task in a group that does not.
+    /// The classes that do not sleep, by the first task in a group that does not sleep.
     awake: Lines<OrderKey>,
-    /// The same by the first turn of a share in it.
+    /// The same, by the first turn of a share in the class.
     turns: Lines<Turn>,
     contenders: HashMap<i64, Contender>,
-    /// Their numbers by share, then by class and level.
+    /// The numbers of contenders by share, then by class and level.
     contenders_of: BTreeMap<LimitKey, BTreeMap<(i64, i64), i64>>,
     /// The shares whose turns may have changed since they were filed.
     changed_shares: HashSet<LimitKey>,
     classes: HashMap<i64, Class>,
     class_numbers: HashMap<ClassKey, i64>,
     groups: HashMap<i64, Group>,
-    /// By the contender that they are of, or the class.
+    /// The numbers of groups by their contender or class, and cause.
     group_numbers: HashMap<(i64, Option<Cause>), i64>,
     last: i64,
-    /// The classes that are closed, by the pool that is too full, with the slots that they need of it.
+    /// The classes that are closed by a pool that is too full, by pool, with the slots that they need of it.
     full: HashMap<PoolName, BTreeSet<(u32, i64)>>,
-    /// The classes that are closed for another reason, by their queue or the pool.
+    /// The classes that are closed for another reason, by the queue or pool that closes them.
     closed: HashMap<Subject, BTreeSet<i64>>,
     /// The groups that sleep, by the key that they wait for.
     asleep: BTreeMap<LimitKey, BTreeSet<i64>>,
-    /// Those that sleep until a key or a family is resumed.
+    /// The groups that sleep until a key or a family is resumed.
     paused: HashMap<Subject, BTreeSet<i64>>,
-    /// The groups that wake on their own.
+    /// The groups that wake on their own, by the instant.
     tokens: BTreeSet<(Timestamp, i64)>,
     /// The same, by queue.
     tokens_of: HashMap<QueueName, BTreeSet<(Timestamp, i64)>>,
@@ -106,12 +107,12 @@ struct Group {
     parent: i64,
     cause: Option<Cause>,
     lanes: Line<i64>,
-    /// Until when, if that is known.
+    /// Set while the group sleeps; the inner value is the instant at which it wakes, if that is known.
     asleep: Option<Option<Timestamp>>,
     filed: Option<OrderKey>,
 }
 
-/// Something by its first task or turn, of all queues and of each.
+/// Entries by their first task or turn: those of all queues, and those of each queue.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 struct Lines<K> {
@@ -126,7 +127,7 @@ impl<K> Default for Lines<K> {
 }
 
 impl<K: Ord + Clone> Lines<K> {
-    /// Files something of this queue here, or nowhere, instead of where it was filed.
+    /// Moves an entry of this queue from where it was filed to `due`, or removes it.
     fn refile(&mut self, queue: &QueueName, filed: &mut Option<K>, due: Option<K>, number: i64) {
         if *filed != due {
             let line = self.of.entry(queue.clone()).or_default();
@@ -143,7 +144,7 @@ impl<K: Ord + Clone> Lines<K> {
     }
 }
 
-/// Files something here, or nowhere, instead of where it was filed.
+/// Moves an entry from where it was filed to `due`, or removes it.
 fn refile<K: Ord + Clone>(line: &mut BTreeMap<K, i64>, filed: &mut Option<K>, due: Option<K>, number: i64) {
     if *filed != due {
         filed.take().map(|was| line.remove(&was));
@@ -152,7 +153,7 @@ fn refile<K: Ord + Clone>(line: &mut BTreeMap<K, i64>, filed: &mut Option<K>, du
     }
 }
 
-/// What is filed.
+/// Filing lanes, groups and classes.
 impl Order {
     /// Notes that the first task of a lane may have changed.
     pub(super) fn changed(&mut self, id: LaneId) {
@@ -165,14 +166,14 @@ impl Order {
         std::mem::take(&mut self.changed)
     }
 
-    /// Notes that what a share holds, its stamp or its weight may have changed.
+    /// Notes that a share's slots, stamp or weight may have changed.
     pub(super) fn changed_share(&mut self, share: &LimitKey) {
         if self.contenders_of.contains_key(share) {
             self.changed_shares.insert(share.clone());
         }
     }
 
-    /// Forgets a lane that is gone.
+    /// Forgets a deleted lane.
     pub(super) fn forget(&mut self, id: LaneId) {
         self.changed.remove(&id);
         if let Some(group) = self.take_out(id) {
@@ -181,8 +182,8 @@ impl Order {
         self.causes.remove(&id);
     }
 
-    /// Files lanes by their first tasks, or takes them out, and shares by their turns. A task may have gone
-    /// from one lane to another: first all that changes is taken out, on every level.
+    /// Files lanes by their first tasks, or removes them, and files shares by their turns. A task may have
+    /// moved from one lane to another, so everything that changes is first taken out on every level.
     pub(super) fn file(
         &mut self,
         lanes: &[(LaneId, Option<(OrderKey, &LaneKey)>)],
@@ -207,7 +208,7 @@ impl Order {
         }
     }
 
-    /// Takes a lane out, and what it is in, on every level. Returns the group that it was in.
+    /// Takes out a lane and everything that contains it, on every level. Returns the group that it was in.
     fn take_out(&mut self, id: LaneId) -> Option<i64> {
         let filed = self.lanes.remove(&id)?;
         if let Some(group) = self.groups.get_mut(&filed.group) {
@@ -224,7 +225,7 @@ impl Order {
         Some(filed.group)
     }
 
-    /// Returns the group of a lane, which it makes if necessary.
+    /// Returns the group of a lane. Creates the group if necessary.
     fn group_of(&mut self, id: LaneId, key: &LaneKey, turn: impl Fn(&Pair) -> ShareTurn) -> i64 {
         let pools = key.pools().map(|(pool, slots)| (pool.clone(), slots)).collect();
         let class_key = (key.queue.clone(), pools);
@@ -255,7 +256,7 @@ impl Order {
         self.last
     }
 
-    /// Files a group by its first task where it belongs. Forgets an empty one, with its mark.
+    /// Files a group by its first task. Forgets an empty group and its mark.
     fn refile_group(&mut self, number: i64) {
         let Some(group) = self.groups.get_mut(&number) else { return };
         let first = group.lanes.first_key_value().map(|(head, _)| *head);
@@ -305,7 +306,7 @@ impl Order {
         let line = match of {
             Of::Queue(queue) => self.awake.of(queue)?,
             Of::Class(number) => match self.contenders.get(&number) {
-                // What is asked for of a share may have gone to sleep since the last page.
+                // The class of a share's lanes may have gone to sleep since the last page.
                 Some(contender) if self.classes.get(&contender.class)?.closed.is_some() => return None,
                 Some(contender) => &contender.awake,
                 None => &self.classes.get(&number)?.awake,
@@ -316,7 +317,7 @@ impl Order {
     }
 }
 
-/// It follows from the rows, except for marks, which may be missing.
+/// The order follows from the rows, except for marks, which may be missing. So it is not compared.
 #[cfg(test)]
 impl PartialEq for Order {
     fn eq(&self, _: &Self) -> bool {

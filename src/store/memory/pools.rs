@@ -19,7 +19,7 @@ pub(super) struct Pools {
     pub(super) rows: BTreeMap<PoolName, Box<PoolRecord>>,
 }
 
-/// The pools of a new store.
+/// The pools of a new store: only the default pool.
 impl Default for Pools {
     fn default() -> Self {
         let name = PoolName::default_pool();
@@ -32,7 +32,7 @@ impl Default for Pools {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct LimitRow {
-    /// False if tasks carry the key and it is not defined itself.
+    /// False if the key is not defined and tasks only carry it.
     pub(super) is_defined: bool,
     pub(super) max: Option<u32>,
     pub(super) rate: Option<Rate>,
@@ -44,9 +44,9 @@ pub(super) struct LimitRow {
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Limits {
     rows: BTreeMap<LimitKey, LimitRow>,
-    /// The keys that are defined. There may be many more that tasks only carry.
+    /// The defined keys. There may be many more that tasks only carry.
     defined: BTreeSet<LimitKey>,
-    /// How many lanes name a key, for keys that at least one names.
+    /// The number of lanes that name a key, for keys that are named.
     lanes: HashMap<LimitKey, u64>,
 }
 
@@ -81,7 +81,7 @@ impl Limits {
         }
     }
 
-    /// Returns true for a known key without a definition that no lane names and nothing counts against.
+    /// Returns true for a known key that is not defined, that no lane names and that nothing counts against.
     fn is_unused(&self, key: &LimitKey) -> bool {
         self.rows.get(key) == Some(&LimitRow::default()) && !self.lanes.contains_key(key)
     }
@@ -98,7 +98,7 @@ impl Limits {
     }
 }
 
-/// Slots of one pool, by what their tasks are doing.
+/// The slots of one pool, by what their tasks are doing.
 #[derive(Default)]
 struct Sums {
     running: i64,
@@ -108,7 +108,7 @@ struct Sums {
 }
 
 impl Transaction<'_> {
-    /// Gives a limit key a row without a definition, if it has none.
+    /// Creates a row without a definition for a limit key that has no row.
     pub(super) fn make_limit_known(&mut self, key: &LimitKey) {
         if !self.state.limits.rows.contains_key(key) {
             self.write(Write::Limit(key.clone(), Some(LimitRow::default())));
@@ -146,7 +146,7 @@ impl Transaction<'_> {
     }
 }
 
-/// What a tick reads.
+/// The reads of a tick.
 impl Transaction<'_> {
     /// Returns the pools that these lanes name, by name.
     pub(super) fn pools_of(&self, lanes: &[Lane]) -> Vec<PoolRecord> {

@@ -1,4 +1,4 @@
-//! Promotion: tasks whose instant has come become ready, earliest first.
+//! Promotion: tasks that are due become ready, earliest first.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 /// What one tick granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Request {
-    /// For retention.
+    /// The instant of the tick, for retention.
     pub(super) at: Timestamp,
     /// In order of admission.
     pub(super) grants: Vec<LeaseRef>,

@@ -1,4 +1,4 @@
-//! Families, rates and pauses.
+//! Families, rates, caps and pauses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -12,7 +12,7 @@ use crate::id::LimitKey;
 use crate::task::TaskInsert;
 use crate::time::Timestamp;
 
-/// The most keys that a grant forgets beyond two for each that took a token.
+/// The most keys that a grant forgets, in addition to two for each key that took a token.
 const FORGET: usize = 64;
 
 #[derive(Debug, Default)]
@@ -22,9 +22,9 @@ pub(super) struct Rules {
     pub(super) paused: BTreeSet<Subject>,
     pub(super) caps: BTreeMap<Subject, WaitingCap>,
     rates: BTreeMap<LimitKey, RateUse>,
-    /// By the instants at which tokens were taken last.
+    /// Keys by the instant at which they last took a token.
     by_last: BTreeSet<(Timestamp, LimitKey)>,
-    /// By the instants from which on nothing is owed.
+    /// Keys by the instant from which they owe nothing.
     by_full: BTreeSet<(Timestamp, LimitKey)>,
 }
 
@@ -61,8 +61,8 @@ impl Rules {
         self.by_last.last().map(|(at, _)| *at)
     }
 
-    /// Returns keys that owe nothing at this instant, the first ones of them, without the one that took a token
-    /// last: it keeps the clock.
+    /// Returns the first keys that owe nothing at this instant, except the one that took a token last,
+    /// because it keeps the clock.
     fn full(&self, now: Timestamp, limit: usize) -> Vec<LimitKey> {
         let last = self.by_last.last().map(|(_, key)| key);
         let full = self.by_full.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| key);
@@ -81,7 +81,7 @@ impl Rules {
 }
 
 impl Transaction<'_> {
-    /// Replaces what keys owe, and forgets some that no longer owe anything.
+    /// Replaces what keys owe, and forgets some keys that no longer owe anything.
     pub(super) fn put_rates(&mut self, rates: &[RateUse]) {
         let Some(now) = rates.iter().map(|used| used.at).max() else { return };
         for used in rates {
@@ -92,7 +92,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Returns the caps that hold for these tasks, and counts what waits under them.
+    /// Returns the caps that apply to these tasks, with the number of tasks that wait under each.
     pub(super) fn caps_of(&self, tasks: &[TaskInsert]) -> Vec<CapUse> {
         let rules = &self.state.rules;
         let lanes = tasks.iter().map(|task| &task.lane);

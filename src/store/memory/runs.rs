@@ -1,7 +1,7 @@
 //! Runs, and the fork-node index, which finds those active in a window.
 //!
-//! Each namespace has its own index; see [`crate::run::index`] for why the ranges read here contain every
-//! hit.
+//! Each namespace has its own index. [`crate::run::index`] explains why the ranges that are read here contain
+//! every hit.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -18,7 +18,7 @@ use crate::time::Timestamp;
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Runs {
     namespaces: BTreeMap<Namespace, NamespaceRuns>,
-    /// Runs that are watched, by their last heartbeat.
+    /// The watched runs, by their last heartbeat.
     watched: BTreeSet<(Timestamp, RunKey)>,
 }
 
@@ -42,7 +42,7 @@ impl NamespaceRuns {
         old
     }
 
-    /// Returns the runs that started before the window and are active in it, in no order.
+    /// Returns the runs that started before the window and are active in it, in no particular order.
     fn surrounding(&self, begin: Point) -> impl Iterator<Item = &RunRecord> {
         if read_counter::is_on() {
             read_counter::seeks(self.index.seeks(begin));
@@ -50,7 +50,7 @@ impl NamespaceRuns {
         self.index.surrounding(begin).inspect(|_| read_counter::rows(1)).filter_map(|id| self.row(id))
     }
 
-    /// Returns the runs that start in the window after a place, by start and id.
+    /// Returns the runs that start in the window, after the query's position, by start and id.
     fn started<'a>(
         &'a self,
         query: &'a ActiveQuery,
@@ -76,7 +76,7 @@ impl NamespaceRuns {
     }
 }
 
-/// The runs of one namespace that start in the window, and the next of them.
+/// The remaining runs of one namespace that start in the window.
 struct Lane<'a, I> {
     runs: &'a NamespaceRuns,
     rest: I,
@@ -176,7 +176,7 @@ impl Runs {
     }
 }
 
-/// Checks what the window's ranges do not decide.
+/// Checks the conditions that the window's ranges do not decide.
 fn wanted(query: &ActiveQuery, run: &RunRecord) -> bool {
     query.asks_for_any() || query.asks_for_run(run)
 }

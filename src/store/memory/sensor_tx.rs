@@ -1,4 +1,4 @@
-//! Sensors, workers and shards, as the contract has them.
+//! Sensors, workers and shards, as the contract defines them.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
@@ -184,7 +184,7 @@ impl SensorTx for Transaction<'_> {
 }
 
 impl Transaction<'_> {
-    /// Writes a lease. A loan without a holder is gone.
+    /// Writes a lease. A loan without a holder is deleted.
     fn put_lease(&mut self, lease: ShardLease) {
         let of = (lease.shard, lease.kind.clone());
         let is_gone = lease.kind.is_some() && lease.holder.is_none();

@@ -45,7 +45,7 @@ impl Sensors {
         self.rows.get(&id).map(Box::as_ref)
     }
 
-    /// Returns the sensors that a query asks for, in the order of their last change. Ignores its limit.
+    /// Returns the sensors that match a query, in the order of their last change. Ignores the limit.
     pub(super) fn changed(&self, query: &SensorQuery) -> impl Iterator<Item = &SensorRecord> {
         let changes = self.by_change.range((Bound::Excluded(query.after), Bound::Unbounded));
         changes.filter_map(|(_, id)| self.get(*id)).filter(|sensor| is_asked_for(sensor, query))
@@ -61,7 +61,7 @@ fn is_asked_for(sensor: &SensorRecord, query: &SensorQuery) -> bool {
 }
 
 impl Transaction<'_> {
-    /// Returns the number for a new change. No two rows share a number, so a page can end at any row.
+    /// Returns the number of a new change. No two rows share a number, so a page can end at any row.
     pub(super) fn next_sensor_change(&mut self) -> u64 {
         self.state.last.sensor_change += 1;
         self.state.last.sensor_change

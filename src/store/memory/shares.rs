@@ -10,7 +10,7 @@ use crate::id::PoolName;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ShareRow {
     pub(super) used: ShareUse,
-    /// How many lanes are of the share and have the pool for their own.
+    /// The number of the share's lanes that name this pool as their own.
     pub(super) lanes: i64,
 }
 
@@ -24,7 +24,7 @@ impl ShareRow {
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Shares {
     rows: BTreeMap<Pair, ShareRow>,
-    /// Those without slots and lanes, until the next tick counts.
+    /// The shares without slots and lanes. They are kept until the next tick.
     unused: BTreeSet<Pair>,
 }
 
@@ -48,7 +48,7 @@ impl Shares {
 }
 
 impl Transaction<'_> {
-    /// Changes the row of a share. It begins like that of a new share.
+    /// Changes the row of a share. A missing row begins like that of a new share.
     pub(super) fn change_share(&mut self, pair: Pair, change: impl FnOnce(&mut ShareRow, i64)) {
         let grants = self.state.last.grants;
         let new = || {
@@ -60,21 +60,21 @@ impl Transaction<'_> {
         self.write(Write::Share(pair, Some(Box::new(row))));
     }
 
-    /// Counts a lane that was made or removed.
+    /// Counts a lane that was created or removed.
     pub(super) fn count_lane_of_share(&mut self, lane: &LaneKey, more: i64) {
         if let Some(share) = &lane.share {
             self.change_share((lane.pool.clone(), share.clone()), |row, _| row.lanes += more);
         }
     }
 
-    /// Counts slots of a pool that tasks of a lane took or gave back.
+    /// Counts slots of a pool that tasks of a lane took or returned.
     pub(super) fn count_slots_of_share(&mut self, lane: &LaneKey, pool: &PoolName, more: i64) {
         if let Some(share) = &lane.share {
             self.change_share((pool.clone(), share.clone()), |row, grants| row.used.hold(more, grants));
         }
     }
 
-    /// Stamps the shares that had turns.
+    /// Stores the stamps of the shares that had turns.
     pub(super) fn stamp_shares(&mut self, shares: &[ShareUse]) {
         for stamped in shares {
             let pair = (stamped.pool.clone(), stamped.share.clone());
@@ -86,14 +86,14 @@ impl Transaction<'_> {
         self.state.last.grants = self.state.last.grants.max(last);
     }
 
-    /// Forgets shares that have neither slots nor tasks.
+    /// Forgets shares that have neither slots nor lanes.
     pub(super) fn forget_unused_shares(&mut self) {
         for pair in self.state.shares.unused.clone() {
             self.write(Write::Share(pair, None));
         }
     }
 
-    /// Returns what is kept of the shares of these lanes.
+    /// Returns what is stored about the shares of these lanes.
     pub(super) fn shares_of(&self, lanes: &[Lane]) -> Vec<ShareUse> {
         let shared = lanes.iter().filter_map(|lane| Some((lane.key.pool.clone(), lane.key.share.clone()?)));
         self.known_shares(&shared.collect())

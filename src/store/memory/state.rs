@@ -43,13 +43,13 @@ pub(super) struct State {
     pub(super) workers: BTreeMap<Holder, PokerRow>,
     pub(super) shards: BTreeMap<OfShard, ShardLease>,
     pub(super) takes: BTreeMap<(OfShard, i64), ShardTake>,
-    /// The end of each outage, by target and beginning.
+    /// The end of each outage, by target and start.
     pub(super) outages: BTreeMap<(Fingerprint, Timestamp), Option<Timestamp>>,
     pub(super) runs: Runs,
     pub(super) last: Numbers,
 }
 
-/// A holder, and the queues that it announced; `None` for all.
+/// A holder and the queues that it announced, or `None` for all queues.
 pub(super) type ServingKey = (Holder, Option<BTreeSet<QueueName>>);
 
 /// The numbers assigned last. Deleting a row does not free its number.
@@ -65,7 +65,7 @@ pub(super) struct Numbers {
     pub(super) feed: u64,
 }
 
-/// A shard, or a kind of it that is lent.
+/// A shard, or a kind of the shard that is lent.
 pub(super) type OfShard = (u32, Option<SensorKind>);
 
 /// Replaces a row; `None` deletes it.
@@ -82,7 +82,7 @@ pub(super) enum Write {
     Family(LimitKey, Option<Box<LimitSpec>>),
     Rate(LimitKey, Option<Box<RateUse>>),
     Share(Pair, Option<Box<ShareRow>>),
-    /// Whether it is paused.
+    /// Whether the subject is paused.
     Pause(Subject, bool),
     Cap(Subject, Option<WaitingCap>),
     Sensor(TaskId, Option<Box<SensorRecord>>),
@@ -96,7 +96,7 @@ pub(super) enum Write {
 }
 
 impl State {
-    /// Does one write, and returns the one that undoes it.
+    /// Performs one write, and returns the write that undoes it.
     pub(super) fn swap(&mut self, write: Write) -> Write {
         match write {
             Write::Task(id, row) => {
@@ -148,7 +148,7 @@ impl State {
             Write::Rate(key, used) => {
                 let debt = used.as_ref().map(|used| (used.at, used.owed));
                 let old = self.rules.swap_rate(&key, used.map(|used| *used));
-                // It is forgotten, or a token comes back with what is rolled back.
+                // The key is forgotten, or a rollback returns a token.
                 if old.as_ref().is_some_and(|old| debt < Some((old.at, old.owed))) {
                     self.lanes.order.wake_key(&key);
                 }

@@ -1,4 +1,4 @@
-//! Tasks, their lanes and their leases, as the contract has them.
+//! Tasks, their lanes and their leases, as the contract defines them.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -19,7 +19,7 @@ use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-/// How many notes of who serves what one new note deletes.
+/// The most expired announcements of served queues that one new announcement deletes.
 const FORGOTTEN: usize = 64;
 
 impl Transaction<'_> {
@@ -41,7 +41,7 @@ impl Transaction<'_> {
     fn move_task_if(&mut self, order: &Move, uses: &mut Uses) -> bool {
         let Move { task: lease, from, .. } = order;
         let from = |task: &TaskRecord| lease.is_current(task.lease_ref()) && *from == task.state;
-        // An ended task holds slots only where a caller moved it so; giving them back needs a lane, too.
+        // An ended task holds slots only if a caller moved it that way. Returning them needs a lane too.
         let needs_lane =
             |task: &TaskRecord| task.state.is_end() && (!order.to.is_end() || task.held_slots > 0);
         if self.state.tasks.get(order.task.id).is_some_and(|task| from(task) && needs_lane(task)) {
@@ -74,7 +74,7 @@ impl Transaction<'_> {
         is_moved
     }
 
-    /// Puts a task that ended back into a lane of its needs, which may have to be made again.
+    /// Puts an ended task back into the lane of its needs, which may have to be created again.
     fn return_to_lane(&mut self, id: TaskId) {
         let Some(row) = self.state.tasks.row(id).cloned() else { return };
         let lane = self.lane_number(&row.record.lane);
@@ -112,7 +112,7 @@ impl Transaction<'_> {
         granted
     }
 
-    /// Adds the limits that the lanes of a survey carry, and what these owe.
+    /// Adds the limits that the lanes of a survey carry, and what these limits owe.
     fn survey_limits(&mut self, survey: &mut Survey) -> StoreResult<()> {
         survey.limits = self.limits_of(&survey.lanes);
         let keys: Vec<_> = survey.limits.iter().map(|limit| limit.key.clone()).collect();
@@ -120,8 +120,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Removes marks of the surveyed queues that have ended on their own by the instant of the tick. In a
-    /// transaction that reads, returns whether there are any.
+    /// Removes marks of the surveyed queues that have expired by the instant of the tick. A survey that does
+    /// not promote removes none, and returns whether there are any.
     fn wake_by_clock(&mut self, query: &SurveyQuery) -> bool {
         let Some(first) = query.first else { return false };
         let (clock, queues) = (self.state.rules.clock(), query.queues.as_ref());
@@ -222,8 +222,8 @@ impl TaskTx for Transaction<'_> {
 
     fn put_marks(&mut self, marks: &[Mark]) -> StoreResult<()> {
         self.writable()?;
-        // Nothing has to undo them. What refuses because of what this transaction granted has more room as soon as
-        // that is undone, which removes its mark; and what refused before refuses afterwards.
+        // Marks need no undo. If a mark is due to a grant of this transaction, undoing the grant makes room,
+        // which removes the mark. Any other refusal is still true afterwards.
         self.file_lanes(marks);
         Ok(())
     }
@@ -409,7 +409,7 @@ impl TaskTx for Transaction<'_> {
         });
         let answers: Vec<bool> = answers.collect();
         self.count(uses);
-        // Only now, because what the tasks held is counted by their lanes.
+        // Only after the count, which needs the lanes of the tasks.
         for (order, _) in moves.iter().zip(&answers).filter(|(order, moved)| **moved && order.to.is_end()) {
             if let Some(lane) = self.state.tasks.lane(order.task.id) {
                 self.leave_lane(lane);

@@ -20,7 +20,8 @@ use crate::time::Timestamp;
 #[cfg_attr(test, derive(PartialEq))]
 pub(super) struct TaskRow {
     pub(super) record: TaskRecord,
-    /// The number of the lane that the record names by key. After the task ended there may be no such lane.
+    /// The number of the lane that the record names by key. Once the task has ended, the lane may no longer
+    /// exist.
     pub(super) lane: LaneId,
 }
 
@@ -40,13 +41,14 @@ struct Index {
     due: BTreeSet<(Timestamp, OrderKey)>,
     /// Tasks with a lease, by its expiry.
     leases: Timeline,
-    /// Tasks in state `Sensing`, and those with a due instant or with slots that they kept, each lane's together.
+    /// Tasks in state `Sensing`, and those with a due instant or with slots that they kept, by state and
+    /// lane.
     by_lane: BTreeSet<(TaskState, LaneId, TaskId)>,
-    /// Tasks that ended, by how and when they did.
+    /// Ended tasks, by how and when they ended.
     ended: Ends,
 }
 
-/// Tasks that ended, by how and when they did, then by number.
+/// Ended tasks, by how and when they ended, then by number.
 type Ends = BTreeSet<(TaskState, Timestamp, TaskId)>;
 
 /// Tasks by one of their instants, then by number.
@@ -114,7 +116,7 @@ impl Tasks {
     }
 
     /// Reads a little of each of these rows. The reads are independent, so the processor fetches many rows
-    /// from memory at a time. Later work on the rows then finds them in the caches.
+    /// from memory at once, and later work on the rows finds them in the cache.
     pub(super) fn fetch(&self, ids: &[TaskId]) {
         let rows = ids.iter().filter_map(|id| self.rows.get(id));
         let some_of_each = rows.fold(0, |sum: usize, row| {
@@ -157,12 +159,12 @@ impl Tasks {
         self.by_key.get(key).copied()
     }
 
-    /// Returns every task, in no order.
+    /// Returns every task, in no particular order.
     pub(super) fn all(&self) -> impl Iterator<Item = &TaskRow> {
         self.rows.values().map(Box::as_ref)
     }
 
-    /// Returns tasks due at `now` or earlier, earliest first; ties in the order of admission.
+    /// Returns tasks due at `now` or earlier, earliest first, with ties in admission order.
     pub(super) fn due(&self, now: Timestamp) -> impl Iterator<Item = TaskId> {
         self.index.due.iter().take_while(move |(due, _)| *due <= now).map(|(_, order)| order.id)
     }
@@ -171,7 +173,7 @@ impl Tasks {
         self.due_after(0)
     }
 
-    /// Returns the earliest due instant after those of the first `tasks` tasks.
+    /// Returns the earliest due instant after skipping the first `tasks` tasks.
     pub(super) fn due_after(&self, tasks: usize) -> Option<Timestamp> {
         self.index.due.iter().nth(tasks).map(|(due, _)| *due)
     }
@@ -197,7 +199,7 @@ impl Tasks {
         self.leased().chain(sensing.filter_map(|(_, id)| self.get(id)))
     }
 
-    /// Returns tasks that wait for an instant, earliest first; ties in the order of admission.
+    /// Returns tasks that wait for an instant, earliest first, with ties in admission order.
     pub(super) fn due_behind(
         &self,
         place: Bound<(Timestamp, OrderKey)>,
@@ -205,8 +207,8 @@ impl Tasks {
         self.index.due.range((place, Bound::Unbounded)).copied()
     }
 
-    /// Returns tasks that sense, or wait for an instant, in this state: behind a place, of one lane or of all, lane
-    /// after lane, then by number.
+    /// Returns the tasks in this state that are indexed by lane, behind a place, by lane and number. Returns
+    /// those of one lane if `only` is given.
     pub(super) fn in_lanes(
         &self,
         state: TaskState,
@@ -218,8 +220,8 @@ impl Tasks {
         self.index.by_lane.range(range).map(|(_, lane, id)| (*lane, *id))
     }
 
-    /// Returns tasks that ended in one of these states, and before others in time or, at one instant, have a lower
-    /// number. The latest end comes first.
+    /// Returns tasks that ended in one of these states before a place in the order of instant and number. The
+    /// latest end comes first.
     pub(super) fn ended_before(
         &self,
         states: impl Iterator<Item = TaskState>,
@@ -241,8 +243,7 @@ impl Tasks {
         })
     }
 
-    /// Returns tasks that ended in this state before this instant, earliest first, each with the instant at which it
-    /// ended.
+    /// Returns tasks that ended in this state before this instant, earliest first, each with its end.
     pub(super) fn forgettable(
         &self,
         state: TaskState,
@@ -261,7 +262,7 @@ fn ended(record: &TaskRecord) -> Option<(TaskState, Timestamp, TaskId)> {
 }
 
 impl Transaction<'_> {
-    /// Changes the course of a task that exists and meets the condition, and returns it as it is now.
+    /// Changes the course of a task if it exists and meets the condition. Returns the changed task.
     pub(super) fn change_task_if(
         &mut self,
         id: TaskId,

@@ -1,4 +1,4 @@
-//! Transactions leave all they wrote, or nothing: rows, indexes, counters and numbers.
+//! Transactions keep everything that they wrote, or nothing: rows, indexes, counters and numbers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::testing::RawStoreExt;
 use crate::time::Timestamp;
 use crate::{NewTask, TaskKey, TaskState};
 
-/// A write with small numbers, which choose its arguments.
+/// A write whose arguments are chosen by small numbers.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     method: u8,
@@ -99,7 +99,7 @@ fn run(tx: &mut dyn StoreTx, Step { method, a, b }: Step) -> Result<()> {
         }
         7 | 8 => {
             let order = moved(tx, a, TaskState::ALL[usize::from(b)])?;
-            // Two of the states are refused; what was written before stays until the transaction ends.
+            // Two of the states are refused. What was written before stays until the transaction ends.
             let refused = order.to.is_leased();
             assert_eq!(tx.move_if(&[order]).is_err(), refused);
         }

@@ -1,10 +1,10 @@
-//! A transaction: the state, and how to undo what was done to it.
+//! A transaction: the state, and how to undo the changes made to it.
 
 use super::state::{Numbers, State, Write};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::TxMode;
 
-/// Writes through to the state. Undoes everything when dropped without a commit: after an error, and while a
+/// Writes directly to the state. Undoes everything when dropped without a commit: after an error, and while a
 /// panic of its body unwinds.
 #[derive(Debug)]
 pub(super) struct Transaction<'a> {
@@ -20,13 +20,14 @@ impl<'a> Transaction<'a> {
         Self { state, mode, undo: Vec::new(), began }
     }
 
-    /// Keeps what was written, and returns the replaced rows, to be dropped where no one waits.
+    /// Keeps what was written. Returns the replaced rows, so that the caller can drop them after it has
+    /// released the lock.
     pub(super) fn commit(mut self) -> Vec<Write> {
         self.began = self.state.last;
         std::mem::take(&mut self.undo)
     }
 
-    /// Refuses to write in a transaction that only reads.
+    /// Returns an error in a transaction that only reads.
     pub(super) fn writable(&self) -> StoreResult<()> {
         match self.mode {
             TxMode::Write => Ok(()),
@@ -42,7 +43,7 @@ impl<'a> Transaction<'a> {
         self.note(undo);
     }
 
-    /// Records what undoes a change.
+    /// Records the write that undoes a change.
     pub(super) fn note(&mut self, undo: Write) {
         self.undo.push(undo);
     }
@@ -57,7 +58,7 @@ impl Drop for Transaction<'_> {
     }
 }
 
-/// Returns the error of a call that is its caller's mistake. It changed nothing.
+/// Returns the error for a caller's mistake. The call changed nothing.
 pub(super) fn misuse(what: impl Into<String>) -> StoreError {
     StoreError::new(StoreErrorKind::Backend, what)
 }

@@ -1,4 +1,4 @@
-//! Which lanes the planner requests candidates of, and how many.
+//! Which lanes the planner requests candidates from, and how many.
 
 use super::{Planner, Rule};
 use crate::admission::{LanePage, Reason};
@@ -6,22 +6,22 @@ use crate::admission::{LanePage, Reason};
 /// The smallest page of candidates requested, if a lane can use that many.
 const SMALLEST_PAGE: usize = 16;
 
-/// The most candidates in the smallest pages of all lanes together. If there are more lanes, each gets a smaller page, of
-/// at least two.
+/// The most candidates in the smallest pages of all lanes together. If there are more lanes, each gets a
+/// smaller page, of at least two candidates.
 const MANY: usize = 4_096;
 
 impl Planner {
     /// Requests the next heads of the hungry lanes. Leaves lanes that could not use one.
     ///
-    /// The first request shares twice the budget among the lanes. No lane gets more than it has room and
-    /// tasks for. A lane that admitted all of its share requests again, for all it may use. The other lanes
-    /// are filled up at the same time, to a share that doubles with each request. Otherwise each would follow
-    /// with a request of its own.
+    /// The first request divides twice the budget among the lanes. No lane gets more than it has room and
+    /// tasks for. A lane that admitted all of its part requests again, for as many as it may use. The same
+    /// request tops up the other lanes, to a size that doubles each time. Otherwise each of them would soon
+    /// need a request of its own.
     pub(super) fn pages(&mut self) -> Vec<LanePage> {
-        // A page costs the store a search, a request costs a round trip, and a row that is read but not
-        // admitted is wasted. One page per task would be thousands of round trips. A whole budget for each of
-        // thousands of lanes would read the backlog. Twice the budget, shared, is enough for most ticks in
-        // one request: lanes differ, and one lane may use what another does not.
+        // A page costs the store a search, a request costs a round trip, and a row read but not admitted is
+        // wasted. One page per task would mean thousands of round trips. A whole budget for each of thousands
+        // of lanes would read the entire backlog. Twice the budget, divided among the lanes, is enough for
+        // most ticks in one request, because one lane may use what another does not.
         let mut asking = std::mem::take(&mut self.hungry);
         asking.retain(|&at| {
             let can_use = self.can_use_head(at);
@@ -40,14 +40,14 @@ impl Planner {
         let hungry = asking.len();
         let mut more = 0;
         let total = left.saturating_mul(2).saturating_mul(1 << self.requests.min(16));
-        // Of lanes that came in pages, those of earlier pages have candidates, too.
+        // When lanes come in pages, the lanes of earlier pages already have candidates.
         let sharing = if self.is_paged() { self.lanes.len() } else { hungry };
         let first = (left.saturating_mul(2) / sharing).max(smallest_page(sharing));
         if self.requests > 0 {
-            // Requesting lanes from which tasks were read have shown that they can use what they get: only their
-            // room bounds them. The other lanes still have some candidates. Each would run out in
-            // a request of its own, n lanes in n round trips. Filled up now by doubling shares, they need
-            // about log2(n) requests together.
+            // A lane that used up its candidates has shown that it can use them, so only its room limits the
+            // new page. The other lanes still have some candidates, but each would run out later: n lanes in
+            // n round trips. Topping them up now, to a size that doubles, takes about log2(n) requests in
+            // total.
             let others = (0..self.lanes.len()).filter(|&at| self.may_run_out(at));
             asking.extend(others);
             more = (total / asking.len()).max(smallest_page(asking.len()));
@@ -63,14 +63,14 @@ impl Planner {
             };
             let room = share.min(self.room(at, left)).saturating_sub(work.buffer.len());
             let unread = usize::try_from(work.lane.ready.saturating_sub(work.read)).unwrap_or(usize::MAX);
-            // A lane whose counter says 0 is still looked at once.
+            // Even a lane whose counter says 0 is read once.
             let page = LanePage::new(work.lane.id, work.last, room.min(unread.max(1)));
             (page.limit > 0).then(|| page.with_ready_at(with_ready_at))
         };
         asking.into_iter().enumerate().filter_map(page).collect()
     }
 
-    /// Returns whether a lane still has candidates but may need more than these.
+    /// Returns true if a lane still has candidates but may need more.
     fn may_run_out(&self, at: usize) -> bool {
         let work = &self.lanes[at];
         !work.is_left && !work.is_drained && !work.buffer.is_empty() && self.can_use_head(at)
@@ -87,13 +87,13 @@ impl Planner {
             Rule::Window(_) if self.lanes[at].lane.keeps_slots => self.refusal(at).is_none(),
             Rule::Window(window) => {
                 let lane = &self.lanes[at];
-                // Airflow's query leaves out what is paused.
+                // Airflow's query leaves out paused tasks.
                 lane.paused.is_empty() && !window.is_barred(lane, &self.pools, &self.limits)
             }
         }
     }
 
-    /// Returns whether the next task of a lane waits only for its pools, and nothing is reserved there yet.
+    /// Returns true if the next task of a lane waits only for its pools, and none of them is reserved yet.
     pub(super) fn may_reserve(&self, at: usize) -> bool {
         let is_open = |(limit, count): &(usize, u32)| !self.limits[*limit].is_reached(*count);
         self.is_unreserved(at) && self.lanes[at].limits.iter().all(is_open)
@@ -124,7 +124,7 @@ impl Planner {
     }
 }
 
-/// Returns the smallest page of each of this many lanes.
+/// Returns the smallest page size for this many lanes.
 fn smallest_page(lanes: usize) -> usize {
     (MANY / lanes.max(1)).clamp(2, SMALLEST_PAGE)
 }

@@ -1,4 +1,4 @@
-//! Ticks with many lanes: lanes that come in pages, marks of what is refused, and which lanes a tick names.
+//! Ticks with many lanes: lanes that come in pages, marks for refusals, and the lanes that a tick names.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -12,31 +12,32 @@ use super::{Planner, ShareUse};
 use crate::id::QueueName;
 use crate::time::Timestamp;
 
-/// The most lanes of one page, as a multiple of those that a tick names: 2 to this power.
+/// The most lanes of one page are this power of 2 times the lanes that a tick names.
 const DOUBLINGS: u32 = 12;
 
-/// What a tick knows of the lanes that it has not read.
+/// What a tick knows of its unread lanes.
 #[derive(Debug)]
 pub(super) struct Paging {
-    /// How many lanes the tick names at most.
+    /// The most lanes that the tick names.
     named: usize,
-    /// The first task of every lane that is not read and does not sleep is behind this place. `None` if all were read.
+    /// All unread lanes that do not sleep have their first task behind this place. `None` if all lanes were
+    /// read.
     unread: Option<OrderKey>,
-    /// The same for shares: a share without a lane read so far has its turn behind this one.
+    /// The same for shares: a share none of whose lanes has been read has its turn behind this one.
     unread_shares: Option<Turn>,
-    /// Whether lanes were left out at first: then what is refused is marked.
+    /// Whether lanes were left out at the start. If so, refusals are marked.
     is_paged: bool,
-    /// The same of lanes of shares.
+    /// The same for lanes of shares.
     pages_shares: bool,
     /// The number of pages that were requested, except pages of one share.
     pages: u32,
-    /// How many marks the tick may still make.
+    /// The number of marks that the tick may still make.
     marks_left: usize,
     marks: Vec<Mark>,
-    /// When the first of its marks ends on its own. Lanes that have slept since then may wait only for that,
-    /// although the marked lane finally has another reason.
+    /// The earliest instant at which one of its marks ends on its own. Lanes that fell asleep under the mark
+    /// may wait only for that, even if the marked lane ends up with another reason.
     pub(super) next_token: Option<Timestamp>,
-    /// The classes among the marks, each by its queue and its pools.
+    /// The class marks, each by its queue and its pools.
     closed: HashSet<(QueueName, Vec<(usize, u32)>)>,
 }
 
@@ -58,8 +59,8 @@ impl Default for Paging {
 }
 
 impl Planner {
-    /// Names at most this many lanes, the first ones by number. If there is a place, lanes that begin behind it were left
-    /// out, and can be asked for. So it is with shares, if there is a turn.
+    /// Names at most this many lanes, lowest numbers first. If `unread` is set, lanes that begin behind that
+    /// place were left out and can be requested. The same applies to shares if `shares` is set.
     #[must_use]
     pub(crate) fn naming(mut self, named: usize, unread: Option<OrderKey>, shares: Option<Turn>) -> Self {
         (self.paging.named, self.paging.unread, self.paging.is_paged) = (named, unread, unread.is_some());
@@ -67,27 +68,29 @@ impl Planner {
         self
     }
 
-    /// Makes at most this many marks, and ends rather than look at a lane that may need another.
+    /// Makes at most this many marks. Ends the tick before a lane that might need another mark.
     #[must_use]
     pub(crate) fn marking(mut self, marks: usize) -> Self {
         self.paging.marks_left = marks;
         self
     }
 
-    /// Returns true if it ended before lanes that it did not read. One that admits nothing reads none.
+    /// Returns true if it ended without reading some lanes. A planner with a budget of 0 reads no lanes and
+    /// returns false.
     pub(super) fn is_cut(&self) -> bool {
         let (alone, shares) = (&self.paging.unread, &self.paging.unread_shares);
         self.budget > 0 && (alone.is_some() || shares.is_some() || self.contenders.are_cut())
     }
 
-    /// Returns true if it planned with a part of the lanes. Its marks hold only if its plan is committed.
+    /// Returns true if it planned with only a part of the lanes. Its marks are valid only if its plan is
+    /// committed.
     pub(crate) fn is_paged(&self) -> bool {
         self.paging.is_paged
     }
 
-    /// Supplies what [`super::Need::Lanes`] requests: lanes in the order of their first tasks, and behind
-    /// which place, or behind which turn of a share, the others begin. What they name is fed by
-    /// [`Self::feed_shares`] and [`Self::feed_capacity`].
+    /// Supplies what [`super::Need::Lanes`] requests: lanes in the order of their first tasks. `unread` and
+    /// `unread_shares` are the place and the turn behind which the remaining lanes begin. Feed the shares,
+    /// pools and limits that the lanes name with [`Self::feed_shares`] and [`Self::feed_capacity`].
     pub(crate) fn feed_lanes(
         &mut self,
         of: Behind,
@@ -95,7 +98,7 @@ impl Planner {
         unread: Option<OrderKey>,
         unread_shares: Option<Turn>,
     ) {
-        // The survey returned those that the tick names.
+        // The survey already returned the lanes that the tick names.
         lanes.retain(|lane| !self.by_no.contains_key(&lane.id));
         self.add(lanes);
         match of {
@@ -111,7 +114,7 @@ impl Planner {
         }
     }
 
-    /// Supplies the slots that the shares of fed lanes hold, and the shares whose other lanes were left out.
+    /// Supplies the slots held by the shares of fed lanes, and the shares whose other lanes were left out.
     pub(crate) fn feed_shares(&mut self, shares: &[ShareUse], unread: &[UnreadOf]) {
         self.contenders.known(shares);
         for unread in unread {
@@ -126,7 +129,7 @@ impl Planner {
         self.by_no.get(&lane).and_then(|at| self.lanes[*at].contender)
     }
 
-    /// Returns which lanes that were not read may come before the next that is known.
+    /// Returns the unread lanes that may come before the next known lane.
     pub(super) fn hidden(&self) -> Option<Behind> {
         let next = self.heap.peek().map(|Reverse(entry)| entry);
         let hides = |bound: &Turn| next.is_none_or(|(turn, _)| turn > bound);
@@ -141,8 +144,8 @@ impl Planner {
         }
     }
 
-    /// Returns what it asks for to see more lanes. The pages double, from no more than the budget could use.
-    /// Each of their lanes may need a mark.
+    /// Returns a request for more lanes, if one is needed. Pages double in size, starting with no more lanes
+    /// than the budget could use. Each lane of a page may need a mark.
     pub(super) fn asks_for_lanes(&mut self) -> Option<super::Need> {
         let of = self.hidden()?;
         let left = self.budget.saturating_sub(self.admitted.len()).saturating_mul(2);
@@ -161,7 +164,7 @@ impl Planner {
         Some(super::Need::Lanes { of, limit, marks })
     }
 
-    /// Leaves a lane whose next task is refused, and marks what refuses it.
+    /// Leaves a lane whose next task is refused, and marks the cause of the refusal.
     pub(super) fn leave(&mut self, at: usize) {
         self.lanes[at].is_left = true;
         let lane = &self.lanes[at].lane;
@@ -188,13 +191,13 @@ impl Planner {
         }
     }
 
-    /// Returns the marks that are still to be made.
+    /// Returns the marks that still have to be recorded.
     pub(super) fn take_marks(&mut self) -> Vec<Mark> {
         std::mem::take(&mut self.paging.marks)
     }
 
-    /// Returns the last lane that the tick names: the first ones by their numbers, which no candidate has to be read for.
-    /// `None` if it names all that it knows.
+    /// Returns the last lane that the tick names; `None` if it names all known lanes. The lowest numbers are
+    /// named, so that no candidate has to be read for this.
     pub(super) fn last_named(&self) -> Option<LaneId> {
         let served = self.lanes.iter().filter(|work| !work.is_foreign);
         let mut numbers: Vec<LaneId> = served.map(|work| work.lane.id).collect();
@@ -224,8 +227,8 @@ mod tests {
         OrderKey::new(0, AT, None, TaskId(id))
     }
 
-    /// A start of a task that kept its slots lets its share come earlier than before. Its lanes that were not
-    /// read precede those of its lanes that are known and come later in the order.
+    /// Starting a task that kept its slots moves its share forward. The share's unread lanes then precede its
+    /// known lanes that come later in the order.
     #[test]
     fn a_share_whose_turn_falls_hides_its_unread_lanes() {
         let (share, full) = (LimitKey::new("share").unwrap(), LimitKey::new("full").unwrap());

@@ -28,15 +28,15 @@ pub enum SeriesBy {
     Workflow,
     /// One row per start method.
     Method,
-    /// One row per user, and one for runs without a user. The largest come first.
+    /// One row per user, and one for runs without a user, largest first.
     User {
-        /// How many of these rows are returned one by one: those with the most node-hours in the window. If two
-        /// or more are left, one last row adds them up ([`Group::others`]).
+        /// How many of these rows to return separately: those with the most node-hours in the window. If two
+        /// or more remain, one last row adds them up ([`Group::others`]).
         most: usize,
     },
 }
 
-/// The buckets of a series: `[begin, begin + width)`, `[begin + width, …)` and so on. The last one is cut at
+/// The buckets of a series: `[begin, begin + width)`, `[begin + width, …)` and so on. The last one ends at
 /// `end`.
 #[derive(Debug)]
 pub(crate) struct SeriesSpec {
@@ -47,8 +47,8 @@ pub(crate) struct SeriesSpec {
 }
 
 impl SeriesSpec {
-    /// Creates buckets of a width over the window `[begin, end)`, at least a microsecond and at most
-    /// [`MAX_BUCKETS`]. An empty window has none.
+    /// Creates buckets over the window `[begin, end)`: each at least a microsecond wide, and at most
+    /// [`MAX_BUCKETS`] of them. An empty window has no buckets.
     pub(crate) fn new(
         begin: Timestamp,
         end: Timestamp,
@@ -69,13 +69,13 @@ impl SeriesSpec {
         }
     }
 
-    /// Returns how many buckets there are.
+    /// Returns the number of buckets.
     fn buckets(&self) -> usize {
         let buckets = self.end.abs_diff(self.begin).div_ceil(self.width.unsigned_abs());
         usize::try_from(buckets).unwrap_or(usize::MAX)
     }
 
-    /// Returns the bucket of an instant of the window.
+    /// Returns the bucket that contains this instant of the window.
     fn bucket(&self, micros: i64) -> usize {
         usize::try_from(micros.abs_diff(self.begin) / self.width.unsigned_abs()).unwrap_or(usize::MAX)
     }
@@ -94,13 +94,13 @@ pub struct Bucket {
     pub begin: Timestamp,
     /// The first instant after it.
     pub end: Timestamp,
-    /// The runs active in it: as many as a query for its window returns.
+    /// The number of runs active in it, as a query for its window would return them.
     pub active: u64,
-    /// The runs that started in it.
+    /// The number of runs that started in it.
     pub starts: u64,
-    /// The runs that stopped in it.
+    /// The number of runs that stopped in it.
     pub stops: u64,
-    /// The time at work in it, of all nodes of all runs, in microseconds.
+    /// The time at work in it, summed over all nodes of all runs, in microseconds.
     pub node_micros: u64,
 }
 
@@ -123,18 +123,19 @@ pub struct Group {
     pub method: Option<StartMethod>,
     /// The user; `None` if runs are not grouped by it, or have no user.
     pub user: Option<String>,
-    /// If not 0, the row is the sum of this many groups that are not returned one by one ([`SeriesBy::User`]).
+    /// If not 0, the row is the sum of this many groups that are not returned separately
+    /// ([`SeriesBy::User`]).
     pub others: usize,
 }
 
 /// Active runs, starts, stops and node-hours per bucket of time.
 ///
-/// Each run is added once and costs the same however many buckets it spans, because a bucket's sums are kept
-/// as differences to the previous bucket. It costs a step for each of its suspensions and numbers of nodes.
+/// Each run is added once. Its cost does not depend on how many buckets it spans, because a bucket's sums are
+/// kept as differences from the previous bucket. Each of its suspensions and numbers of nodes costs a step.
 ///
-/// A run is at work from [`RunRecord::running`] to its stop, or to the series' `as_of`, without the spans in
-/// which it was suspended, on as many nodes as it has then. A pending, starting or rejected run without
-/// [`RunRecord::running`] is not at work.
+/// A run is at work from [`RunRecord::running`] to its stop, or to the series' `as_of`, except while it was
+/// suspended. Its work counts on as many nodes as it has at the time. A pending, starting or rejected run
+/// without [`RunRecord::running`] is not at work.
 #[derive(Debug)]
 pub(crate) struct Series {
     spec: SeriesSpec,
@@ -142,15 +143,15 @@ pub(crate) struct Series {
     rows: BTreeMap<Group, Vec<Sums>>,
 }
 
-/// The changes from the previous bucket (active, whole), and what belongs to this bucket alone.
+/// The changes from the previous bucket (`active`, `whole`), and the values of this bucket alone.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     active: i64,
-    /// The nodes at work in the whole bucket.
+    /// The nodes at work during the whole bucket.
     whole: i64,
     starts: u64,
     stops: u64,
-    /// The microseconds of nodes that were at work in a part of the bucket.
+    /// The node-microseconds of work during only a part of the bucket.
     part: i128,
 }
 
@@ -217,7 +218,7 @@ impl Series {
         Ok(())
     }
 
-    /// Returns the rows, by group; each has every bucket. If runs are not grouped, there is one row.
+    /// Returns the rows by group. Each row has every bucket. If runs are not grouped, there is one row.
     pub(crate) fn finish(mut self) -> Vec<(Group, Vec<Bucket>)> {
         if self.spec.by == SeriesBy::Nothing {
             let none = || vec![Sums::default(); self.spec.buckets()];
@@ -250,16 +251,16 @@ impl Group {
     }
 }
 
-/// Returns the rows with the most node-hours, the largest first, and the sum of the others as the last one.
+/// Returns the rows with the most node-hours, largest first, and the sum of the others as the last row.
 fn largest(spec: &SeriesSpec, rows: BTreeMap<Group, Vec<Sums>>, most: usize) -> Vec<(Group, Vec<Sums>)> {
     let work = |sums: &[Sums]| -> u128 {
         buckets(spec, sums).iter().map(|bucket| u128::from(bucket.node_micros)).sum()
     };
     let mut rows: Vec<_> = rows.into_iter().map(|row| (work(&row.1), row)).collect();
-    // Stable: users with the same node-hours stay in the order of their names.
+    // The sort is stable: users with the same node-hours stay in the order of their names.
     rows.sort_by_key(|(work, _)| Reverse(*work));
     let mut rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
-    // A single other user is named: a sum of one would only hide the name.
+    // A single other user is named, because a sum of one would only hide the name.
     if rows.len() <= most.saturating_add(1) {
         return rows;
     }
@@ -293,9 +294,9 @@ fn buckets(spec: &SeriesSpec, sums: &[Sums]) -> Vec<Bucket> {
 
 /// Adds a span of work.
 fn work(spec: &SeriesSpec, row: &mut [Sums], from: i64, to: i64, nodes: i64) {
-    // Only the two buckets at its ends are covered in part. Those between are counted by a change after the
-    // first and its reverse at the last; `buckets` adds the changes up. So a run of a year costs no more than
-    // one of a minute, however narrow the buckets are.
+    // Only the two buckets at the ends are partly covered. Those between are counted by a change after the
+    // first bucket and its reverse at the last; `buckets` adds the changes up. So a run of a year costs no
+    // more than one of a minute, however narrow the buckets are.
     let (from, to) = (from.max(spec.begin), to.min(spec.end));
     if from >= to {
         return;
@@ -312,7 +313,7 @@ fn work(spec: &SeriesSpec, row: &mut [Sums], from: i64, to: i64, nodes: i64) {
     row[last].whole -= nodes;
 }
 
-/// Returns the spans in which a run was at work until an instant, in order.
+/// Returns the spans in which a run was at work until this instant, in order.
 fn at_work(run: &RunRecord, until: i64) -> Vec<(i64, i64)> {
     let waits = matches!(run.status, RunStatus::Pending | RunStatus::Starting | RunStatus::Rejected);
     let mut from = match run.running {
@@ -332,7 +333,7 @@ fn at_work(run: &RunRecord, until: i64) -> Vec<(i64, i64)> {
         if begin > from {
             spans.push((from, begin));
         }
-        // A pause may end before it begins: of a run that was reopened after a stop before its suspension.
+        // A suspension may end before it begins, if a run was reopened after a stop before its suspension.
         from = from.max(begin).max(end);
     }
     if from < until {

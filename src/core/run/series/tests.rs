@@ -1,4 +1,4 @@
-//! A series against each bucket asked alone.
+//! Compares a series with a query for each bucket alone.
 
 use proptest::prelude::*;
 
@@ -59,7 +59,7 @@ proptest! {
                 if run.running.is_none() && run.status == RunStatus::Pending { return 0; }
                 let until = run.stop.map_or(as_of, Timestamp::as_micros);
                 let paused: Vec<_> = run.suspended.iter().map(|p| (p.from.as_micros(), p.to.unwrap().as_micros())).collect();
-                // Each microsecond on its own.
+                // Checks each microsecond on its own.
                 let works = |at: &i64| (since.as_micros()..until).contains(at) && overlap(&paused, *at, at + 1) == 0;
                 (from..to).filter(works).map(|at| {
                     let latest = run.nodes.range(..=Timestamp::from_micros(at)).next_back();

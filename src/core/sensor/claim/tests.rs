@@ -1,4 +1,4 @@
-//! Workers that claim shards, alone, together, after a stall, and with shards of uneven cost.
+//! Workers that claim shards: alone, together, after a stall, and with shards of uneven cost.
 
 use super::*;
 use crate::shard::DEFAULT_CODES;
@@ -15,16 +15,16 @@ fn name(n: u8) -> String {
     format!("w{n}")
 }
 
-/// The leases in a store, and the workers that live.
+/// The leases in a store, and the live workers.
 struct World {
     shards: u32,
     now: Timestamp,
     state: BTreeMap<u32, ShardLease>,
     live: BTreeMap<u8, PokerRow>,
-    /// What each left to others.
+    /// What each worker left to others.
     left: BTreeMap<u8, Left>,
     most: BTreeMap<u8, NonZeroU32>,
-    /// How often a worker took a shard.
+    /// How often any worker took a shard.
     moves: usize,
 }
 
@@ -34,7 +34,7 @@ impl World {
         Self { shards, now, state, live, left: BTreeMap::new(), most: BTreeMap::new(), moves: 0 }
     }
 
-    /// One renewal. No worker takes a shard from another one whose lease lasts.
+    /// Renews one worker, and checks that it takes no shard whose lease another worker still holds.
     fn renew(&mut self, n: u8, comeback: Option<Comeback>, loads: &Loads) {
         let now = self.now;
         let me = row(&name(n), self.shards, now + TTL).most_shards(self.most.get(&n).copied());
@@ -63,7 +63,8 @@ impl World {
         self.state.values().filter(move |lease| lease.holder.as_ref() == Some(&name))
     }
 
-    /// All shards are held by workers that live, and their numbers differ by no more than the damping allows.
+    /// Returns true if live workers hold all shards, in numbers that differ by no more than the damping
+    /// allows.
     fn is_shared_by_number(&self) -> bool {
         let counts: Vec<usize> = self.live.keys().map(|n| self.held(*n).count()).collect();
         let (most, all) = (*counts.iter().max().unwrap(), counts.iter().sum::<usize>());
@@ -161,7 +162,7 @@ fn what_was_not_poked_yet_counts_as_much_as_before() {
 }
 
 proptest! {
-    /// Whichever workers join, leave or die: a lease and two renewals later, all shards are held and shared.
+    /// Whichever workers join, leave or die, a lease and two renewals later all shards are held and shared.
     #[test]
     fn settles_evenly(
         shards in 1_u32..40,
@@ -184,9 +185,9 @@ proptest! {
         }
     }
 
-    /// After a stall of all workers, they may come back in any order, under old names and new ones. While
-    /// others may still come, no worker holds more than the largest share of the fleet before. A third of
-    /// a lease later all shards are held and shared.
+    /// After a stall of all workers, they may come back in any order, under old and new names. While others
+    /// may still come back, no worker holds more than the largest share in the fleet before. A third of a
+    /// lease later, all shards are held and shared.
     #[test]
     fn after_a_stall_shards_are_left_to_others_and_none_for_long(
         shards in 1_u32..40,
@@ -221,8 +222,8 @@ proptest! {
     }
 }
 
-/// Eight workers, and shards whose cost falls as a power of their rank. Each measures what its shards cost, off by a
-/// tenth at most.
+/// Eight workers, and shards whose cost falls as a power of their rank. Each worker measures the cost of its
+/// shards with an error of at most a tenth.
 struct Fleet {
     world: World,
     costs: Vec<u64>,
@@ -234,10 +235,10 @@ impl Fleet {
 
     fn new(shards: u32, power: f64) -> Self {
         let cost = |rank: u32| (4_000_000.0 / f64::from(rank + 1).powf(power)) as u64;
-        // Neighbours in rank are spread.
+        // Shards of neighbouring ranks are spread apart.
         let costs = (0..shards).map(|shard| cost(shard * 7 % shards)).collect();
         let mut fleet = Self { world: World::new(shards), costs, dice: 7 };
-        // They start one after the other, and nothing is known of the costs.
+        // They start one after the other, before any cost is known.
         for _ in 0..9 {
             (0..Self::WORKERS).for_each(|n| fleet.world.renew(n, None, &Loads::new()));
             fleet.world.now += TTL / 3;
@@ -252,7 +253,7 @@ impl Fleet {
         900 + self.dice % 201
     }
 
-    /// This many renewals of each worker, a third of a lease apart. Returns the changes of holder.
+    /// Renews each worker this many times, a third of a lease apart. Returns the number of changes of holder.
     fn renew(&mut self, times: usize) -> usize {
         let before = self.world.moves;
         for _ in 0..times {
@@ -270,7 +271,7 @@ impl Fleet {
         self.world.moves - before
     }
 
-    /// Returns what the busiest worker has, as a part of the mean, and as a part of the heaviest shard.
+    /// Returns the load of the busiest worker, relative to the mean and to the heaviest shard.
     fn busiest(&self) -> (f64, f64) {
         let of = |n: &u8| self.world.held(*n).map(|lease| self.costs[lease.shard as usize]).sum::<u64>();
         let loads: Vec<u64> = self.world.live.keys().map(of).collect();
@@ -311,8 +312,8 @@ fn shards_of_a_dead_worker_are_held_again_at_the_next_renewals_after_its_lease()
             fleet.world.held(3).all(|lease| lease.epoch > 0 && !lease.is_free(fleet.world.now - TTL / 3))
         );
         let lost = fleet.world.held(3).count();
-        // In the order of these renewals a load may change so that two workers leave a shard to each other. Then
-        // either takes it the next time.
+        // Given the order of these renewals, a load may change so that two workers leave a shard to each
+        // other. Then either one takes it the next time.
         let moves = fleet.renew(2);
         assert_eq!(fleet.world.held(3).count(), 0);
         fleet.renew(9);

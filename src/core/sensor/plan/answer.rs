@@ -1,4 +1,4 @@
-//! A poker's jobs, their outcomes, and what follows for the sensors.
+//! A poker's jobs, their outcomes, and the effects on the sensors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ pub(crate) struct Job {
     pub(crate) group: GroupRef,
     pub(crate) context: PokeContext,
     pub(crate) sensors: u32,
-    /// The instant of the turn that asks.
+    /// The instant of the turn that requests the poke.
     pub(crate) now: Timestamp,
     /// How long the poke may take.
     pub(crate) timeout: Duration,
-    /// Until when its answer is useful, in microseconds: until the last of its sensors has timed out and has
-    /// had the usual time for its last look.
+    /// Until when its outcome is useful, in microseconds: until all its sensors have timed out and have had
+    /// the usual time for their last poke.
     pub(crate) of_use_until: i64,
-    /// The turn that asks.
+    /// The turn that requests the poke.
     pub(crate) turn: u64,
 }
 
@@ -30,16 +30,16 @@ pub(crate) struct Job {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) group: GroupRef,
-    /// The turn that asked.
+    /// The turn that requested the poke.
     pub(crate) turn: u64,
     /// The last turn that had read the store when the poke began.
     pub(crate) knew: u64,
     pub(crate) outcome: Outcome,
-    /// How long its call took, or its deadline if that passed. Only the first of a call's answers has it.
+    /// How long its call took, or the deadline if that passed. Only the first outcome of a call has it.
     pub(crate) took: Option<Duration>,
 }
 
-/// How a poke went, or why there was none.
+/// How a poke went, or why it was not made.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Answered(PokeOutcome),
@@ -50,45 +50,46 @@ pub(crate) enum Outcome {
         /// It has not returned.
         hangs: bool,
     },
-    /// The group's last poke has not returned.
+    /// The previous poke of the group has not returned.
     StillHangs,
     /// Too many pokes of its kind have not returned.
     KindHangs,
-    /// This worker has no poke for its kind. That means nothing about the target: its sensors only time out.
+    /// This worker has no poke function for the kind. That says nothing about the target, so the sensors can
+    /// only time out.
     NotServed,
 }
 
-/// What an answer did.
+/// The effect of an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Applied {
-    /// How many sensors shared the group.
+    /// The number of sensors in the group.
     pub(crate) sensors: usize,
-    /// The target could not be checked.
+    /// True if the target could not be checked.
     pub(crate) unreachable: bool,
 }
 
-/// What an answer means for one sensor.
+/// What an outcome means for one sensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event<'a> {
     Poked(&'a PokeOutcome),
     OutageBegan,
-    /// An outage that began at that instant is over.
+    /// An outage that began at this instant is over.
     OutageEnded(Timestamp),
 }
 
-/// Receives a sensor, and what happened to it.
+/// Receives a sensor and an event that concerns it.
 pub(crate) type Log<'a> = dyn FnMut(&SensorRecord, Event<'_>) + 'a;
 
 impl Answer {
-    /// Creates the answer for a group that was due and was not poked. It reaches all sensors, since no poke began
-    /// before any of them was known.
+    /// Creates the answer for a group that was due but was not poked. It applies to all sensors, since no
+    /// poke began before a sensor was known.
     pub(crate) fn without_poke(group: GroupRef, outcome: Outcome) -> Self {
         Self { group, turn: 0, knew: u64::MAX, outcome, took: None }
     }
 }
 
 impl Outcome {
-    /// Returns the outcome for the sensors.
+    /// Returns the outcome as the sensors see it.
     fn told(self) -> PokeOutcome {
         let text = match self {
             Self::Answered(poked) => return poked,
@@ -104,8 +105,9 @@ impl Outcome {
 }
 
 impl Plan {
-    /// Applies one answer, and gives the group its next time. The answer concerns only the members that were
-    /// known when its poke began. A log receives each of them that is kept whole, if the target was poked.
+    /// Applies one outcome, and sets the group's next due time. The outcome concerns only members that were
+    /// known when the poke began. If the target was poked, the log receives each of these members whose whole
+    /// record is kept.
     pub(crate) fn answered(
         &mut self,
         answer: Answer,
@@ -137,7 +139,7 @@ impl Plan {
                 }
                 self.groups.note(group, outage, now);
             } else {
-                // No worker pokes the target, so nothing is known of it.
+                // No worker pokes the target, so its state is unknown.
                 self.groups.note(group, None, now);
             }
             self.end_members(group, &poked, knew, now, rules);
@@ -165,7 +167,7 @@ impl Plan {
                 ending = give_up(&member.terms, outage, message, rules.window, now);
             }
             let Some(ending) = ending else { continue };
-            // Sensors that end alike share the text.
+            // Sensors with equal endings share one copy of the text.
             let shared = match last.take() {
                 Some(before) if *before == ending => before,
                 _ => Arc::new(ending),

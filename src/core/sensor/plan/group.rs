@@ -8,7 +8,7 @@ use crate::fingerprint::Fingerprint;
 use crate::sensor::{Outage, Terms};
 use crate::time::Timestamp;
 
-/// A group: its index, and which of the groups that used the index it is.
+/// A reference to a group. The incarnation tells groups apart that have used the same index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct GroupRef {
     pub(super) at: u32,
@@ -17,7 +17,7 @@ pub(crate) struct GroupRef {
 
 #[cfg(test)]
 impl GroupRef {
-    /// Returns a reference for tests of what only passes references on.
+    /// Returns a reference for tests of code that only passes references on.
     pub(crate) fn numbered(at: u32) -> Self {
         Self { at, incarnation: 0 }
     }
@@ -27,12 +27,12 @@ impl GroupRef {
     }
 }
 
-/// The state of a group's poke.
+/// What a group is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// It waits for its due time.
     Resting,
-    /// It is being poked: it was due, and its poke has not returned yet. It has no due time.
+    /// It is being poked: it was due, and its poke has not returned. It has no due time.
     Asked,
     /// Its poke hangs.
     Hung,
@@ -44,38 +44,40 @@ pub(super) struct Group {
     pub(super) kind: u32,
     pub(super) context: PokeContext,
     pub(super) phase: Phase,
-    /// How many sensors share it. 0 while it only waits for a poke to return.
+    /// The number of sensors. It is 0 while the group only waits for its poke to return.
     pub(super) members: u32,
     pub(super) outage: Option<Outage>,
-    /// At or before the earliest timeout of its members, in microseconds.
+    /// An instant no later than the members' earliest timeout, in microseconds.
     pub(super) timeout: i64,
-    /// At or after the latest timeout of its members, in microseconds.
+    /// An instant no earlier than the members' latest timeout, in microseconds.
     pub(super) last_timeout: i64,
-    /// The smallest of its members.
+    /// The smallest poke timeout of the members.
     pub(super) poke_timeout: Option<Duration>,
-    /// When it is due, in microseconds. Never while it is being poked.
+    /// When the group is due, in microseconds. `i64::MAX` while it is being poked.
     pub(super) due: i64,
-    /// The smallest of its members, when they registered.
+    /// The smallest initial interval of the members.
     pub(super) interval: Duration,
-    /// A member's interval grows.
+    /// True if a member's interval grows.
     pub(super) grows: bool,
-    /// A member has left that may have been the earliest, the smallest or the only one that grows.
+    /// True if a member has left that may have had the earliest timeout, the smallest value or the only
+    /// growing interval.
     pub(super) stale: bool,
-    /// True if a sensor registered since its last poke began, and waits for a first poke.
+    /// True if a sensor has registered since the last poke began and waits for its first poke.
     pub(super) joined: bool,
     pub(super) first: u32,
     /// Another group with the same fingerprint.
     pub(super) twin: u32,
     pub(super) fingerprint: Fingerprint,
     pub(super) incarnation: u64,
-    /// What a poke costs, in microseconds; 0 if it was not poked yet.
+    /// The cost of a poke, in microseconds; 0 if the group has not been poked yet.
     pub(super) cost: u32,
-    /// When it was last due, as far as it concerns its present members.
+    /// When the group was last due, as far as that concerns its present members.
     pub(super) looked_at: Option<Timestamp>,
-    /// When its last poke began.
+    /// When the last poke began.
     pub(super) asked_at: Option<Timestamp>,
-    /// While it is being poked: an instant at or before the one since which a member waits only for its last
-    /// poke, in microseconds. Never if it is not being poked, or once all such members were set to end.
+    /// While the group is being poked: an instant no later than the one since which a member waits only for
+    /// its last poke, in microseconds. `i64::MAX` if it is not being poked, or once all such members are set
+    /// to end.
     pub(super) overdue: i64,
 }
 
@@ -122,7 +124,7 @@ impl Group {
         self.poke_timeout = self.poke_timeout.into_iter().chain(settings.poke_timeout).min();
     }
 
-    /// Forgets what its members have in common.
+    /// Resets everything that is computed from the members.
     pub(super) fn clear(&mut self) {
         (self.timeout, self.last_timeout) = (i64::MAX, i64::MIN);
         (self.interval, self.grows) = (Duration::MAX, false);

@@ -1,4 +1,4 @@
-//! The poke groups of a worker's shards in memory: by target, by due time, by timeout.
+//! The poke groups of a worker's shards in memory, indexed by target, due time and timeout.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -22,18 +22,17 @@ pub(super) struct Groups {
     due: BTreeSet<(i64, u32)>,
     /// Groups that are being poked, by [`Group::overdue`].
     overdue: BTreeSet<(i64, u32)>,
-    /// When targets were last poked whose sensors have all left since. A new sensor waits as if they had
-    /// stayed.
+    /// When targets were last poked whose sensors have all left. A new sensor waits as if they had stayed.
     pub(super) looks: HashMap<Fingerprint, Timestamp>,
     incarnations: u64,
-    /// Groups whose target was unreachable last time.
+    /// The number of groups whose target was unreachable at the last poke.
     pub(super) outages: usize,
     pub(super) stored: Outages,
-    /// The sensors and the groups of each kind that has any.
+    /// The number of sensors and of groups, for each kind that has any.
     by_kind: BTreeMap<u32, (usize, usize)>,
     /// The number of groups without members. They are kept only until their poke returns or is not made.
     pub(super) deserted: usize,
-    /// How many of those are being poked.
+    /// The number of groups without members that are being poked.
     pub(super) unwanted: usize,
 }
 
@@ -59,21 +58,21 @@ impl Groups {
         self.members.get(lease.id).is_some_and(|member| member.lease == lease)
     }
 
-    /// Returns the number of sensors and of groups of each kind that has any.
+    /// Returns the number of sensors and of groups, for each kind that has any.
     pub(super) fn by_kind(&self) -> &BTreeMap<u32, (usize, usize)> {
         &self.by_kind
     }
 
-    /// Applies a sensor's state in the store: adds, replaces or removes it.
+    /// Applies a sensor's state in the store: adds, replaces or removes the sensor.
     ///
-    /// The group is due at once, but no sooner than [`Rules::min_interval`] after its last poke. If the
-    /// sensor was taken over, or its target was unreachable last time, the group waits for the next grid
-    /// point.
+    /// A new sensor makes its group due at once, but no sooner than [`Rules::min_interval`] after the group's
+    /// last poke. If the sensor was taken over, or its target was unreachable at the last poke, the group
+    /// waits for the next grid point.
     pub(super) fn learn(&mut self, arrival: Arrival, turn: u64, now: Timestamp, rules: Rules) {
         let Arrival { sensor, kind, left_at, whole, served } = arrival;
         let lease = sensor.lease_ref();
-        // A registration may be read twice, as a change and with its shard. It keeps the turn that first read
-        // it, because a poke that began since then also counts for it.
+        // A registration may be read twice, as a change and with its shard. It keeps the turn that read it
+        // first, because a poke that began since then counts for it.
         let waits = sensor.state == SensorState::Waiting;
         if let Some(known) = self.members.get_mut(lease.id).filter(|known| waits && known.lease == lease) {
             known.doubted = false;
@@ -85,10 +84,10 @@ impl Groups {
         }
         let Some(at) = self.find(&sensor, kind).or_else(|| self.found(&sensor, kind)) else { return };
         let terms = Terms::from(&sensor);
-        // A sensor that was taken over counts as last poked when its shard was given up. The exceptions are
-        // one that registered later, and one so young that its first poke may be missing. So a restart does
+        // A sensor that was taken over counts as last poked when its shard was given up. So a restart does
         // not poke all targets at once, and a due time that passed while no worker held the shard is not
-        // skipped.
+        // skipped. Sensors that registered later are excluded, and so are those so young that their first
+        // poke may be missing.
         let is_old =
             |left: &Timestamp| terms.registered_at < *left && now >= terms.registered_at + rules.lease;
         let looked_at = left_at.filter(is_old);
@@ -100,8 +99,8 @@ impl Groups {
         }
         let Some(first) = self.members.push(member, group.first) else { return };
         group.first = first;
-        // A group without members is counted in `deserted`, whether it was just created or waits for its
-        // poke.
+        // A group without members is counted in `deserted`, whether it was just created or waits for its poke
+        // to return.
         if group.members == 0 {
             self.deserted -= 1;
             self.unwanted -= usize::from(group.phase == Phase::Asked);
@@ -109,12 +108,12 @@ impl Groups {
             group.looked_at = looked.filter(|looked| now < *looked + rules.min_interval);
             self.stored.unmatched.remove(&group.fingerprint);
             if !served {
-                // The state of a target that no worker pokes is unknown. The next worker must not find the
-                // outage.
+                // The state of a target that no worker pokes is unknown. The next worker must not find an
+                // outage in the store.
                 self.stored.is_over(group.fingerprint, now);
             } else if let Some(left_at) = left_at.filter(|left_at| now > *left_at + rules.handed_on()) {
-                // No worker knows whether the outage continued. The first failed poke must not at once fail
-                // sensors that have waited since before.
+                // No worker knows whether the outage continued. If it counted on, the first failed poke could
+                // at once fail sensors that have waited since before the gap.
                 self.stored.is_over(group.fingerprint, left_at);
             }
             group.outage = self.stored.goes_on(group.fingerprint).map(|since| Outage { since });
@@ -127,8 +126,8 @@ impl Groups {
         group.joined |= looked_at.is_none();
         let poke = first_look(group, &terms, looked_at.is_some(), now, rules);
         group.add(&terms);
-        // The due time only becomes earlier here: other members may wait for an earlier one. A timeout is due
-        // as well, since a sensor that times out is poked once more first.
+        // A due time only becomes earlier here, since other members may need the earlier one. A timeout makes
+        // the group due as well: a sensor that times out is poked once more first.
         let last_look = group
             .looked_at
             .map_or(terms.times_out_at, |looked| terms.times_out_at.max(looked + rules.min_interval));
@@ -155,7 +154,7 @@ impl Groups {
         self.find(sensor, kind).and_then(|at| self.slab.get(at)).map_or(0, |group| group.members)
     }
 
-    /// Creates a group, without members yet.
+    /// Creates a group that has no members yet.
     fn found(&mut self, sensor: &SensorRecord, kind: u32) -> Option<u32> {
         self.incarnations += 1;
         let twin = self.by_print.get(&sensor.fingerprint).copied().unwrap_or(NOBODY);
@@ -166,7 +165,7 @@ impl Groups {
         Some(at)
     }
 
-    /// Sets when a group is due, unless it is being poked. In that case the outcome decides.
+    /// Sets when a group is due. Does nothing while the group is being poked: the outcome then decides.
     fn set_due(&mut self, at: u32, due: i64) {
         let Some(group) = self.slab.get_mut(at).filter(|group| group.phase != Phase::Asked) else { return };
         let before = std::mem::replace(&mut group.due, due);
@@ -176,7 +175,7 @@ impl Groups {
         }
     }
 
-    /// Sets since when a member of a group that is being poked waits only for its last poke.
+    /// Sets the instant since which a member of a group that is being poked waits only for its last poke.
     fn set_overdue(&mut self, at: u32, overdue: i64) {
         let Some(group) = self.slab.get_mut(at) else { return };
         self.overdue.remove(&(std::mem::replace(&mut group.overdue, overdue), at));
@@ -185,7 +184,7 @@ impl Groups {
         }
     }
 
-    /// Forgets one sensor.
+    /// Removes one sensor.
     pub(super) fn remove(&mut self, id: TaskId) {
         let Some(at) = self.members.group(id) else { return };
         let Some(group) = self.slab.get_mut(at) else { return };
@@ -204,7 +203,7 @@ impl Groups {
         }
     }
 
-    /// Removes a group without members from all orders, and forgets it. If its poke has not returned, the
+    /// Takes a group without members out of all orders and removes it. If its poke has not returned, the
     /// group is kept until it does.
     fn desert(&mut self, at: u32) {
         self.set_outage(at, None);
@@ -264,7 +263,7 @@ impl Groups {
         }
     }
 
-    /// Forgets the sensors whose fingerprint and kind no longer belong to the worker.
+    /// Removes the sensors whose fingerprint and kind no longer belong to the worker.
     pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint, u32) -> bool) {
         let lost = self.slab.iter().filter(|(_, group)| !mine(group.fingerprint, group.kind));
         let lost: Vec<TaskId> =
@@ -274,7 +273,7 @@ impl Groups {
         }
     }
 
-    /// Forgets all sensors. Groups whose poke has not returned are kept until it does.
+    /// Removes all sensors. Groups whose poke has not returned are kept until it does.
     pub(super) fn clear(&mut self) {
         self.members.clear();
         self.by_kind.clear();
@@ -288,14 +287,14 @@ impl Groups {
         }
     }
 
-    /// Returns the next overdue group. Unless it hangs, it counts as being poked from now on. Either way
-    /// [`Self::rest`] must give it a new due time. Groups whose due time has moved to later are skipped.
+    /// Returns the next group that is due. It counts as being poked from now on, unless it hangs. Either way
+    /// the caller must give it a new due time with [`Self::rest`]. Groups whose due time has moved to later
+    /// are skipped.
     pub(super) fn next_due(&mut self, now: Timestamp, rules: Rules) -> Option<GroupRef> {
         let limit = now.as_micros();
         // When a member leaves, its group's due time stays and the group is marked stale. So removing a
         // thousand members costs one pass over the rest, here, instead of a thousand. A stale group is
-        // recomputed when it comes first. If it is then due later, it is put back, and the loop continues
-        // with the next.
+        // recomputed when it comes first. If it is then due later, it is put back and the loop continues.
         loop {
             let (due, at) = *self.due.first().filter(|(due, _)| *due <= limit)?;
             let Some(stale) = self.slab.get(at).map(|group| group.stale) else {
@@ -304,7 +303,7 @@ impl Groups {
             };
             if stale {
                 self.refresh(at);
-                // It may have been due for a member that has left.
+                // The group may have been due for a member that has left.
                 let next = self.slab.get(at).map_or(due, |group| {
                     let since = group.looked_at.unwrap_or(now);
                     self.wanted(group, since, due, now, rules).max(due)
@@ -315,8 +314,8 @@ impl Groups {
             let group = self.slab.get_mut(at)?;
             let found = GroupRef { at, incarnation: group.incarnation };
             self.due.pop_first();
-            // A group that is being poked is in no order. A group that hangs is returned as well, but stays
-            // hung, because each of its due times counts as one more failed poke.
+            // A group that is being poked is in no order. A group that hangs is returned too, but stays hung:
+            // each of its due times counts as one more failed poke.
             (group.due, group.looked_at, group.joined) = (i64::MAX, Some(now), false);
             if group.phase == Phase::Resting {
                 (group.phase, group.asked_at) = (Phase::Asked, Some(now));
@@ -327,7 +326,7 @@ impl Groups {
         }
     }
 
-    /// Recomputes what its members have in common.
+    /// Recomputes everything that depends on the members.
     fn refresh(&mut self, at: u32) {
         let Some(group) = self.slab.get_mut(at) else { return };
         group.clear();
@@ -348,7 +347,7 @@ impl Groups {
         group.outage.map_or(interval, |outage| backed_off(interval, outage.age(now), rules.max_pause))
     }
 
-    /// Gives a group its next due time, after its poke has returned or if it will not be made.
+    /// Sets a group's next due time, after its poke has returned or if no poke will be made.
     pub(super) fn rest(&mut self, group: GroupRef, now: Timestamp, rules: Rules) {
         let Some(found) = self.get_mut(group) else { return };
         let asked = found.phase == Phase::Asked;
@@ -357,8 +356,8 @@ impl Groups {
             found.phase = Phase::Resting;
             self.set_overdue(group.at, i64::MAX);
         }
-        // All members left during the poke. The group was kept until the poke returned. So a new sensor for
-        // the same target found it, and the target was not poked a second time meanwhile.
+        // All members left during the poke. The group was kept so that a new sensor with the same target
+        // would find it instead of having the target poked twice at once.
         if members == 0 {
             if asked {
                 self.unwanted -= 1;
@@ -367,25 +366,25 @@ impl Groups {
             return;
         }
         let Some(found) = self.get(group) else { return };
-        // If its timeout has passed, the members with that timeout may have ended already. Then another is
-        // the earliest.
+        // Once its timeout has passed, the members with that timeout may have ended, and another member has
+        // the earliest timeout.
         if found.stale || found.timeout <= now.as_micros() {
             self.refresh(group.at);
         }
         let Some(found) = self.get(group) else { return };
-        // No poke comes sooner, not even a last one. An end in the past is one that the store has not
-        // accepted yet. The group must not be due in every tick while the store fails.
+        // No poke comes sooner, not even a last one. If an end lies in the past, the store has not accepted
+        // it yet, and the group must not be due in every tick while the store fails.
         let soonest = (now + rules.min_interval).as_micros();
         let due = self.wanted(found, now, soonest, now, rules);
         self.set_due(group.at, due);
     }
 
-    /// Returns when the members of a group want it to be due, in microseconds:
+    /// Returns when the group should be due for its members, in microseconds. This is the earliest of:
     ///
-    /// * *Grid*: at the first point after `since`. An outage widens the grid.
-    /// * *First poke*: the last poke's outcome does not apply to members that registered since it began. They
+    /// * *Grid*: the first grid point after `since`. An outage widens the grid.
+    /// * *First poke*: the last poke's outcome does not apply to members that registered after it began. They
     ///   do not wait for the grid, unless the target is unreachable.
-    /// * *Last poke*: when the first member times out, or has tolerated the outage for long enough, but not
+    /// * *Last poke*: when the first member times out or has tolerated the outage for long enough, but not
     ///   before `soonest`. Nothing else would end that member in time.
     fn wanted(&self, group: &Group, since: Timestamp, soonest: i64, now: Timestamp, rules: Rules) -> i64 {
         let mut due = next_poke(group.fingerprint, self.interval(group, now, rules), since).as_micros();
@@ -412,7 +411,7 @@ impl Groups {
             self.rest(group, now, rules);
         }
         if let Some(found) = self.get_mut(group) {
-            // Without members, `rest` was not called for it.
+            // `rest` is not called for a group without members.
             let was_asked = std::mem::replace(&mut found.phase, Phase::Hung) == Phase::Asked;
             self.unwanted -= usize::from(was_asked);
         }
@@ -447,15 +446,16 @@ impl Groups {
         self.outages += usize::from(outage.is_some());
     }
 
-    /// Returns since when the target of this fingerprint is unreachable; of several, the earliest.
+    /// Returns since when the target of this fingerprint is unreachable. If several targets share it, the
+    /// earliest instant counts.
     pub(super) fn unreachable_since(&self, fingerprint: Fingerprint) -> Option<Timestamp> {
         let first = self.by_print.get(&fingerprint).and_then(|at| self.slab.get(*at));
         let all = std::iter::successors(first, |group| self.slab.get(group.twin));
         all.filter_map(|group| group.outage).map(|outage| outage.since).min()
     }
 
-    /// Returns the next group that is being poked and whose member may have waited only for its last poke
-    /// since this instant or earlier. The group is returned again for members that time out later.
+    /// Returns the next group that is being poked and may have a member that has waited only for its last
+    /// poke since `at` or earlier. The group is returned again later for members with later timeouts.
     pub(super) fn next_overdue(&mut self, at: Timestamp) -> Option<GroupRef> {
         let (_, index) = self.overdue.first().copied().filter(|(since, _)| *since <= at.as_micros())?;
         let later = self.slab.get(index).and_then(|group| {
@@ -467,12 +467,12 @@ impl Groups {
     }
 
     /// Returns the earliest instant since which a member of a group that is being poked waits only for its
-    /// last poke. The instant may lie ahead.
+    /// last poke. The instant may lie in the future.
     pub(super) fn first_overdue(&self) -> Option<Timestamp> {
         self.overdue.first().map(|(since, _)| Timestamp::from_micros(*since))
     }
 
-    /// Forgets pokes of targets without sensors, if they are too long ago to matter.
+    /// Removes entries for targets without sensors whose last poke is too long ago to matter.
     pub(super) fn forget_looks(&mut self, now: Timestamp, rules: Rules) {
         self.looks.retain(|_, looked| now < *looked + rules.min_interval);
         shrink(&mut self.looks);
@@ -484,13 +484,13 @@ impl Groups {
     }
 }
 
-/// Returns when a new sensor wants its target poked:
+/// Returns when a new sensor needs its target to be poked:
 ///
 /// * A target that was never poked: now.
-/// * A target in an outage: after the outage's pause. Otherwise each registration would poke a service that
-///   is down. The pause does not outlast what the sensor tolerates.
-/// * A sensor that was taken over: at the next point of the grid, because its former worker poked it.
-///   Otherwise each takeover would poke everything at once. If it missed a point of the grid, it is due now.
+/// * A target in an outage: after the outage's pause, but no later than the end of what the sensor tolerates.
+///   Otherwise each registration would poke a service that is down.
+/// * A sensor that was taken over: at the next grid point, because its previous worker poked it. Otherwise
+///   each takeover would poke everything at once. If the sensor missed a grid point, it is due now.
 /// * Any other sensor: `min_interval` after the last poke. All sensors that join until then share that poke.
 fn first_look(group: &Group, terms: &Terms, taken_over: bool, now: Timestamp, rules: Rules) -> Timestamp {
     let age = now.saturating_duration_since(terms.registered_at);
@@ -503,8 +503,8 @@ fn first_look(group: &Group, terms: &Terms, taken_over: bool, now: Timestamp, ru
                 .min(outage.borne_until(terms.registered_at, rules.window))
         }
         (Some(looked), None) if taken_over => {
-            // Only one missed due time is made up for. Otherwise a long pause of all workers would make all
-            // targets due at once.
+            // Only one missed due time is made up for. Otherwise all targets would be due at once after a
+            // long pause of all workers.
             let next = |after| next_poke(group.fingerprint, interval, after);
             let first = next(looked);
             if next(first) > now { first } else { next(now) }

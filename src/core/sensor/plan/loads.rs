@@ -1,7 +1,7 @@
-//! What the pokes of each shard cost.
+//! The cost of each shard's pokes.
 //!
-//! It is computed from what a poke of each target cost and how often it is poked, not from what happened lately. So a
-//! target that is poked every ten minutes counts the same all the time.
+//! The cost is computed from what a poke of each target costs and how often the target is poked, not from
+//! recent activity. So a target that is poked every ten minutes always counts the same.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::{GroupRef, Plan, Rules};
 use crate::sensor::{Load, Loads, Scope};
 use crate::time::Timestamp;
 
-/// What a poke costs besides the time of its call, in microseconds: it is planned, queued and answered.
+/// The cost of a poke besides its call, in microseconds: planning, queueing and handling the outcome.
 const POKE: u32 = 100;
 
 impl Plan {
-    /// Notes how long a poke of a group took. One that takes unusually long counts a quarter.
+    /// Records how long a poke of a group took, as a moving average in which a new poke counts a quarter.
     pub(crate) fn note_cost(&mut self, group: GroupRef, took: Duration) {
         let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX).saturating_add(POKE);
         if let Some(found) = self.groups.get_mut(group) {
@@ -21,7 +21,7 @@ impl Plan {
         }
     }
 
-    /// Returns the load of each shard that it holds.
+    /// Returns the load of each shard that the worker holds.
     pub(crate) fn loads(&self, now: Timestamp, rules: Rules, serves: impl Fn(u32) -> bool) -> Loads {
         let own = self.held.iter().filter(|(_, share)| matches!(share.scope, Scope::Except(_)));
         let mut loads: Loads = own.map(|(shard, _)| (*shard, Load::default())).collect();
@@ -30,7 +30,7 @@ impl Plan {
             let Some(load) = loads.get_mut(&rules.shard(group.fingerprint)) else { continue };
             let interval =
                 u64::try_from(self.groups.interval(group, now, rules).as_micros()).unwrap_or(u64::MAX);
-            // It is not poked again before its poke has returned.
+            // A target is not poked again before its poke has returned.
             let pokes = 1_000_000_000_000 / interval.max(u64::from(group.cost)).max(1);
             if group.cost == 0 {
                 load.pokes.1 += pokes;

@@ -1,4 +1,4 @@
-//! The sensors of a worker's shards: what a poker keeps of each, in lists by group.
+//! The sensors of a worker's shards in memory, in one list per group.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::slab::{Slab, shrink};
 use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{SensorRecord, Terms};
 
-/// No member: the end of a list.
+/// Marks the end of a list: no member.
 pub(super) const NOBODY: u32 = u32::MAX;
 
 /// One sensor.
@@ -17,12 +17,12 @@ pub(super) struct Member {
     /// The turn that read it. Outcomes of pokes that began earlier do not concern it.
     pub(super) since: u64,
     pub(super) group: u32,
-    /// Its shard is being read again, and it was not found waiting yet.
+    /// True if its shard is being read again and the sensor has not been found waiting yet.
     pub(super) doubted: bool,
-    /// The whole sensor, if a log needs it.
+    /// The whole record, if a log needs it.
     pub(super) record: Option<Box<SensorRecord>>,
     next: u32,
-    /// In the first member: the last.
+    /// The previous member. In the first member, this is the last one.
     previous: u32,
 }
 
@@ -52,8 +52,8 @@ impl Members {
         self.slab.get_mut(*self.by_no.get(&id)?)
     }
 
-    /// Appends a member to the list that begins with `first`. Returns where the list begins now, or `None` if
-    /// there is no place.
+    /// Appends a member to the list that begins with `first`. Returns the new beginning of the list, or
+    /// `None` if no index is free.
     pub(super) fn push(&mut self, member: Member, first: u32) -> Option<u32> {
         let id = member.lease.id;
         let at = self.slab.insert(member)?;
@@ -73,7 +73,7 @@ impl Members {
         self.get(id).map(|member| member.group)
     }
 
-    /// Removes a member from the list that begins with `first`. Returns where the list begins now.
+    /// Removes a member from the list that begins with `first`. Returns the new beginning of the list.
     pub(super) fn remove(&mut self, id: TaskId, first: u32) -> u32 {
         let Some(at) = self.by_no.remove(&id) else { return first };
         shrink(&mut self.by_no);
@@ -86,7 +86,7 @@ impl Members {
             }
             first
         };
-        // The one after it; if it was the last, the first, which links to the last.
+        // The next member. If the last one was removed, this is the first, which links to the last.
         let after = if member.next == NOBODY { first } else { member.next };
         if let Some(after) = self.slab.get_mut(after) {
             after.previous = member.previous;
@@ -94,7 +94,7 @@ impl Members {
         first
     }
 
-    /// Returns the list that begins with this member.
+    /// Iterates over the list that begins with this member.
     pub(super) fn list(&self, first: u32) -> impl Iterator<Item = &Member> {
         std::iter::successors(self.slab.get(first), |member| self.slab.get(member.next))
     }

@@ -1,8 +1,9 @@
-//! What a poker does when: a value without threads, clock or store.
+//! What a poker does and when, as a plain value without threads, a clock or a store.
 //!
-//! Its inputs are the state of sensors in the store ([`Plan::learn`], [`Plan::forget`]), which shards the worker holds
-//! ([`Plan::hold`]), and how pokes went ([`Plan::answered`]). It returns which groups to poke now ([`Plan::due`]),
-//! which sensors end ([`Plan::ends`]), and when it has something to do next ([`Plan::next_due`]).
+//! Its inputs are the sensors' state in the store ([`Plan::learn`], [`Plan::forget`]), the shards that the
+//! worker holds ([`Plan::hold`]) and the outcomes of pokes ([`Plan::answered`]). It returns which groups to
+//! poke now ([`Plan::due`]), which sensors end ([`Plan::ends`]) and when it next has something to do
+//! ([`Plan::next_due`]).
 
 mod answer;
 mod group;
@@ -32,27 +33,27 @@ use crate::lease::LeaseRef;
 use crate::shard::{self, code};
 use crate::time::Timestamp;
 
-/// Ends that the store did not accept, or whose tasks other transactions hold, are tried again after this time.
+/// When to retry ends that the store did not accept or whose tasks other transactions hold.
 const ENDS_AGAIN: Duration = Duration::from_secs(1);
 
-/// The most ends in one transaction.
+/// The most ends recorded in one transaction.
 const ENDS: usize = 10_000;
 
-/// A transaction takes no further end once its texts exceed this in total.
+/// No further end is added to a transaction once its texts exceed this many bytes in total.
 const END_BYTES: usize = 64 << 20;
 
-/// The rules by which due times, deadlines and ends are set.
+/// The rules for due times, deadlines and ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    /// A target is poked no more often than this.
+    /// The shortest time between two pokes of a target.
     pub(crate) min_interval: Duration,
-    /// The longest pause between pokes of an unreachable target whose interval is not longer.
+    /// The longest pause between pokes of an unreachable target, unless the target's interval is longer.
     pub(crate) max_pause: Duration,
     /// How long a sensor tolerates an outage.
     pub(crate) window: Duration,
-    /// How long a poke may take if no sensor sets it, and how long a last poke may take.
+    /// How long a poke may take if no sensor sets a timeout. Also how long a last poke may take.
     pub(crate) usual_timeout: Duration,
-    /// The longest that a poke may take.
+    /// The longest time that any poke may take.
     pub(crate) max_timeout: Duration,
     /// The length of a lease on a shard.
     pub(crate) lease: Duration,
@@ -61,8 +62,8 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Returns the longest time that a shard is without a worker while others hand it on. The worker that
-    /// should have it may not come, and another one takes it within two thirds of a lease.
+    /// Returns the longest time that a shard is without a worker during a handover. If the worker that should
+    /// take it fails to do so, another one takes it within two thirds of a lease.
     fn handed_on(&self) -> Duration {
         self.lease - self.lease / 4
     }
@@ -73,7 +74,7 @@ impl Rules {
     }
 }
 
-/// What a worker pokes of one shard.
+/// The part of a shard that a worker pokes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Share {
     /// Until when its sensors may be poked.
@@ -82,7 +83,7 @@ pub(crate) struct Share {
     pub(crate) scope: Scope<u32>,
 }
 
-/// What the store holds of one sensor.
+/// A sensor's state as read from the store.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) sensor: SensorRecord,
@@ -90,26 +91,26 @@ pub(crate) struct Arrival {
     pub(crate) kind: u32,
     /// Since when no worker has served its shard, if the shard was just taken over from a worker.
     pub(crate) left_at: Option<Timestamp>,
-    /// Whether a log needs the whole sensor.
+    /// True if a log needs the whole record.
     pub(crate) whole: bool,
-    /// Whether the worker pokes its kind.
+    /// True if the worker pokes its kind.
     pub(crate) served: bool,
 }
 
-/// A group whose time has come.
+/// A group that is due.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Due {
     pub(crate) group: GroupRef,
     pub(crate) kind: u32,
-    /// Its last poke has not returned. It must not be poked.
+    /// True if its last poke has not returned. It must not be poked again yet.
     pub(crate) hangs: bool,
 }
 
-/// The sensors of a worker's shards, and all that is decided about them.
+/// The sensors of a worker's shards, and all decisions about them.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     groups: Groups,
-    /// What it pokes, by shard.
+    /// What the worker pokes, by shard.
     held: BTreeMap<u32, Share>,
     /// Ends that the store has not recorded yet.
     endings: BTreeMap<LeaseRef, Arc<Ending>>,
@@ -120,8 +121,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Begins a turn. Returns false, and forgets everything but the pokes that run, if the clock was set back:
-    /// due times and leases may then be far in the future.
+    /// Begins a turn. Returns false if the clock was set back, because due times and leases may then be far
+    /// in the future. In that case everything is forgotten except the running pokes.
     pub(crate) fn begin(&mut self, now: Timestamp) -> bool {
         let forward = self.now.is_none_or(|last| last <= now);
         if !forward {
@@ -154,18 +155,18 @@ impl Plan {
         self.groups.len()
     }
 
-    /// Returns the number of targets that were unreachable last time.
+    /// Returns the number of targets that were unreachable at their last poke.
     pub(crate) fn outages(&self) -> usize {
         self.groups.outages
     }
 
-    /// Returns the numbers of the kinds of its groups, and of those that are lent or borrowed.
+    /// Returns the numbers of the kinds of the groups, and of the kinds that are lent or borrowed.
     pub(crate) fn kinds(&self) -> HashSet<u32> {
         let of_shards = self.held.values().flat_map(|share| share.scope.named()).copied();
         self.groups.slab.iter().map(|(_, group)| group.kind).chain(of_shards).collect()
     }
 
-    /// Returns the number of sensors and of targets of each kind that has any, by the kind's number.
+    /// Returns the number of sensors and of targets, by the number of each kind that has any.
     pub(crate) fn by_kind(&self) -> &BTreeMap<u32, (usize, usize)> {
         self.groups.by_kind()
     }
@@ -175,7 +176,7 @@ impl Plan {
         self.groups.get(group).map(|found| found.kind)
     }
 
-    /// Returns true if a group is being poked for which no sensor waits.
+    /// Returns true if a group without sensors is being poked.
     pub(crate) fn has_deserted(&self) -> bool {
         self.groups.unwanted > 0
     }
@@ -185,12 +186,12 @@ impl Plan {
         self.groups.get(group).is_none_or(|found| found.members == 0)
     }
 
-    /// Returns what it pokes, by shard.
+    /// Returns what the worker pokes, by shard.
     pub(crate) fn held(&self) -> &BTreeMap<u32, Share> {
         &self.held
     }
 
-    /// Gives up the shards whose lease has ended. Returns true if there are any.
+    /// Gives up the shards whose lease has ended. Returns true if there were any.
     pub(crate) fn expire(&mut self, now: Timestamp, rules: Rules) -> bool {
         let held_before = self.held.len();
         self.held.retain(|_, share| now < share.until);
@@ -201,8 +202,8 @@ impl Plan {
         expired
     }
 
-    /// Sets what it pokes from now on. Forgets all other sensors, but not the pokes that run: a target that
-    /// comes back meanwhile must not be poked twice at a time.
+    /// Sets what the worker pokes from now on. Forgets all other sensors, but not the running pokes: a target
+    /// that comes back meanwhile must not be poked twice at once.
     pub(crate) fn hold(&mut self, held: BTreeMap<u32, Share>, rules: Rules) {
         let keeps = |(shard, share): (&u32, &Share)| {
             held.get(shard).is_some_and(|next| !share.scope.exceeds(&next.scope))
@@ -218,18 +219,18 @@ impl Plan {
         let share = |target| self.held.get(&rules.shard(target));
         self.groups.retain(|target, kind| share(target).is_some_and(|share| share.scope.has(&kind)));
         let groups = &mut self.groups;
-        // In a shard that it does not hold as a whole, sensors of other kinds are not its own.
+        // If the worker does not hold the whole shard, sensors of other kinds belong to another worker.
         groups.stored.retain(|target| {
             share(target).is_some_and(|share| share.scope.is_whole() || groups.by_print.contains_key(&target))
         });
     }
 
-    /// Returns true if it pokes sensors of this kind with this target.
+    /// Returns true if the worker pokes sensors of this kind with this target.
     pub(crate) fn is_mine(&self, target: Fingerprint, kind: u32, rules: Rules) -> bool {
         self.held.get(&rules.shard(target)).is_some_and(|share| share.scope.has(&kind))
     }
 
-    /// Applies a sensor's state in the store: adds, replaces or removes it.
+    /// Applies a sensor's state in the store: adds, replaces or removes the sensor.
     pub(crate) fn learn(&mut self, arrival: Arrival, now: Timestamp, rules: Rules) {
         self.groups.learn(arrival, self.turn, now, rules);
     }
@@ -239,36 +240,37 @@ impl Plan {
         self.groups.knows(lease)
     }
 
-    /// Returns the whole of this registration, if a log needs it.
+    /// Returns the whole record of this registration, if a log needs it.
     pub(crate) fn whole(&self, lease: LeaseRef) -> Option<&SensorRecord> {
         self.groups.members.get(lease.id).filter(|member| member.lease == lease)?.record.as_deref()
     }
 
-    /// Returns how many sensors share the target of this one, including it once it is known.
+    /// Returns how many sensors share this one's target. The sensor itself counts once it is known.
     pub(crate) fn sharing(&self, sensor: &SensorRecord, kind: u32) -> u32 {
         self.groups.sharing(sensor, kind)
     }
 
-    /// Doubts the sensors of these shards, until they are found waiting again.
+    /// Marks the sensors of these shards as doubted until they are found waiting again.
     pub(crate) fn doubt(&mut self, of: impl Fn(u32) -> bool, rules: Rules) {
         self.groups.doubt(|target| of(rules.shard(target)));
     }
 
-    /// Returns the sensors of these shards that were doubted and not found waiting since.
+    /// Returns the doubted sensors of these shards that have not been found waiting since.
     pub(crate) fn doubted(&self, of: impl Fn(u32) -> bool, rules: Rules) -> Vec<LeaseRef> {
         let doubted = self.groups.of(|target| of(rules.shard(target))).filter(|member| member.doubted);
         doubted.map(|member| member.lease).collect()
     }
 
-    /// Returns the next group whose time has come. It must be answered ([`Self::answered`]), or put back
-    /// ([`Self::put_back`]).
+    /// Returns the next group that is due. The caller must pass its outcome to [`Self::answered`], or put it
+    /// back with [`Self::put_back`].
     pub(crate) fn due(&mut self, now: Timestamp, rules: Rules) -> Option<Due> {
         let group = self.groups.next_due(now, rules)?;
         let found = self.groups.get(group)?;
         Some(Due { group, kind: found.kind, hangs: found.phase == Phase::Hung })
     }
 
-    /// Returns what to poke for a group that was due. If no sensor waits for it any more, it is put back.
+    /// Returns the poke to make for a group that was due. If no sensor waits for the group any more, it is
+    /// put back.
     pub(crate) fn job(&mut self, group: GroupRef, now: Timestamp, rules: Rules) -> Option<Job> {
         let Some(found) = self.groups.get(group).filter(|found| found.members > 0) else {
             self.groups.rest(group, now, rules);
@@ -288,19 +290,19 @@ impl Plan {
         })
     }
 
-    /// Gives a group that was due its next time, because its poke will not be made.
+    /// Sets the next due time of a group that was due but will not be poked.
     pub(crate) fn put_back(&mut self, group: GroupRef, rules: Rules) {
         self.groups.rest(group, self.now.unwrap_or(Timestamp::UNIX_EPOCH), rules);
     }
 
-    /// Notes that a poke that hung has returned. Its group may be poked again.
+    /// Records that a hung poke has returned. Its group may be poked again.
     pub(crate) fn returned(&mut self, group: GroupRef) {
         self.groups.returned(group);
     }
 
-    /// Ends the sensors that have timed out and whose last look has not come in the usual time. Either no thread
-    /// was free for it, or the poke takes longer than they can wait. The poke goes on for the other sensors of
-    /// its group.
+    /// Ends the sensors that have timed out and whose last poke has not returned within the usual time.
+    /// Either no thread was free for it, or it takes longer than they can wait. The poke goes on for the
+    /// other sensors of its group.
     pub(crate) fn end_overdue(&mut self, now: Timestamp, rules: Rules) {
         self.groups.forget_looks(now, rules);
         let before = now - rules.usual_timeout;
@@ -314,7 +316,7 @@ impl Plan {
         }
     }
 
-    /// Returns the ends to record after this one, as many as one transaction takes. They stay until
+    /// Returns the ends to record after `after`, at most as many as one transaction takes. They stay until
     /// [`Self::forget`] is called. Ends of sensors that were forgotten or registered again are dropped.
     pub(crate) fn ends(&mut self, after: Option<LeaseRef>) -> Vec<(LeaseRef, Ending)> {
         let groups = &self.groups;
@@ -335,18 +337,18 @@ impl Plan {
         chunk.map(|(lease, ending)| (*lease, Ending::clone(ending))).collect()
     }
 
-    /// Forgets a sensor whose end is settled: the store has recorded it, or it no longer waits there.
+    /// Forgets a sensor whose end is settled: the store has recorded it, or the sensor no longer waits there.
     pub(crate) fn forget(&mut self, lease: LeaseRef) {
         self.endings.remove(&lease);
         self.groups.remove(lease.id);
     }
 
-    /// Forgets everything, and the pokes that run as well. None of them may be answered afterwards.
+    /// Forgets everything, including the running pokes. Their outcomes must not be passed in afterwards.
     pub(crate) fn forget_pokes(&mut self) {
         *self = Self { turn: self.turn, now: self.now, ..Self::default() };
     }
 
-    /// Returns when it next has something to do.
+    /// Returns when the plan next has something to do.
     pub(crate) fn next_due(&self, now: Timestamp, rules: Rules) -> Option<Timestamp> {
         let overdue = self.groups.first_overdue().map(|since| since + rules.usual_timeout);
         let ends = (!self.endings.is_empty()).then(|| now + ENDS_AGAIN);

@@ -1,7 +1,7 @@
-//! What the store knows of the outages of a worker's targets, and what it does not know yet.
+//! What the store knows about the outages of a worker's targets, and what still has to be recorded.
 //!
 //! A worker records outages when it renews its shards, which is several times per lease. An outage that
-//! begins and ends between two renewals is never written, and no poke writes anything.
+//! begins and ends between two renewals is never written. Pokes themselves write nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,31 +13,31 @@ use crate::time::Timestamp;
 /// The ongoing outages in the store, and where memory differs from it.
 #[derive(Debug, Default)]
 pub(super) struct Outages {
-    /// Since when, by target.
+    /// When each outage began, by target.
     stored: BTreeMap<Fingerprint, Timestamp>,
-    /// When a poke could check the target again, for those that the store still holds as ongoing.
+    /// When a poke could check the target again, for outages that are still open in the store.
     over: BTreeMap<Fingerprint, Timestamp>,
-    /// Targets whose outage began, ended or lost its sensors since the last record.
+    /// Targets whose outage has begun, ended or lost its sensors since the last record.
     differing: BTreeSet<Fingerprint>,
-    /// Targets found in the store without a sensor seen here. If a part of the shard is lent, the sensors may be
-    /// another worker's.
+    /// Targets with an outage in the store but no sensor known to this worker. If part of the shard is lent,
+    /// another worker may have the sensors.
     pub(super) unmatched: BTreeSet<Fingerprint>,
 }
 
 impl Outages {
-    /// Returns the beginning of an outage that the store holds, unless a poke has ended it since.
+    /// Returns when an outage in the store began, unless a poke has ended it since.
     pub(super) fn goes_on(&self, target: Fingerprint) -> Option<Timestamp> {
         self.stored.get(&target).filter(|_| !self.over.contains_key(&target)).copied()
     }
 
-    /// Notes that a poke could look again.
+    /// Records that a poke could check the target again.
     pub(super) fn is_over(&mut self, target: Fingerprint, now: Timestamp) {
         if self.stored.contains_key(&target) {
             self.over.insert(target, now);
         }
     }
 
-    /// Notes that memory may differ from the store.
+    /// Records that memory may differ from the store.
     pub(super) fn differs(&mut self, target: Fingerprint) {
         self.differing.insert(target);
     }
@@ -56,14 +56,14 @@ impl Outages {
 }
 
 impl Plan {
-    /// Learns of ongoing outages in shards that were just gained, before it learns of their sensors. The
-    /// first poke of a target decides whether its outage still lasts.
+    /// Loads the ongoing outages of shards that were just gained, before their sensors are loaded. The first
+    /// poke of a target decides whether its outage still lasts.
     pub(crate) fn learn_outages(&mut self, rows: &[OutageRow]) {
         let (stored, known) = (&mut self.groups.stored, &self.groups.by_print);
         for row in rows.iter().filter(|row| row.until.is_none()) {
             stored.stored.insert(row.fingerprint, row.since);
             stored.over.remove(&row.fingerprint);
-            // If no sensor waits for the target any more, the store learns that the outage is over.
+            // If no sensor waits for the target any more, the end of the outage must be recorded.
             stored.differing.insert(row.fingerprint);
             if !known.contains_key(&row.fingerprint) {
                 stored.unmatched.insert(row.fingerprint);
@@ -71,9 +71,9 @@ impl Plan {
         }
     }
 
-    /// Forgets outages of targets without a sensor seen here, where a part of their shard is lent: they may be another
-    /// worker's, which ends them without this one's knowledge. To be called once the sensors of shards that were gained
-    /// are learned.
+    /// Forgets outages of targets without a known sensor if part of their shard is lent. Such an outage may
+    /// belong to another worker, which ends it without this worker's knowledge. Call this once the sensors of
+    /// gained shards have been loaded.
     pub(crate) fn forget_outages_of_others(&mut self, rules: Rules) {
         let held = &self.held;
         let is_whole = |target| held.get(&rules.shard(target)).is_some_and(|share| share.scope.is_whole());
@@ -87,8 +87,8 @@ impl Plan {
         }
     }
 
-    /// Returns the outages to record: those that it does not know, and the ends of those that are over. An
-    /// outage is over for the store as well if no sensor waits for its target.
+    /// Returns the outages to record: those that the store does not have, and the ends of those that are
+    /// over. An outage also counts as over if no sensor waits for its target.
     pub(crate) fn outages_to_store(&self, now: Timestamp, rules: Rules) -> Vec<OutageRow> {
         let Outages { stored, over, differing, unmatched } = &self.groups.stored;
         let is_whole =
@@ -110,7 +110,7 @@ impl Plan {
         rows
     }
 
-    /// Notes that the store has accepted these rows. The next renewal sends the others again.
+    /// Records that the store has accepted these rows. The next renewal sends the others again.
     pub(crate) fn outages_stored(&mut self, rows: &[OutageRow]) {
         for OutageRow { fingerprint, since, until } in rows {
             let stored = &mut self.groups.stored;

@@ -1,18 +1,18 @@
-//! Values by small numbers.
+//! Values addressed by small numbers.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Memory for this many values is not worth giving back.
+/// Memory for this few values is not worth releasing.
 const FEW: usize = 1_024;
 
-/// Values at numbers that are reused once they are free. Memory that a peak took is released later: see
+/// Values under numbers that are reused once they are free. Memory from a peak is released later: see
 /// [`Self::trim`].
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,
-    /// How many values were removed since it last looked for free places at the end.
+    /// The number of values removed since the last trim.
     removed: usize,
 }
 
@@ -52,9 +52,9 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Drops the free places at the end. From then on assigns the lowest ones first, so that the end becomes
-    /// free over time. Values cannot move, because others refer to them by number. It reads all places
-    /// once in as many removals as a quarter of them, so a removal costs little on average.
+    /// Drops the free places at the end. Afterwards the lowest numbers are assigned first, so the end becomes
+    /// free over time. Values cannot move, because others refer to them by number. It reads all
+    /// places once for each quarter of them that is removed, so a removal costs little on average.
     fn trim(&mut self) {
         while self.places.pop_if(|place| place.is_none()).is_some() {}
         let end = self.places.len();
@@ -76,8 +76,8 @@ impl<T> Slab<T> {
     }
 }
 
-/// Releases memory that a once larger map no longer needs. Called after each removal, it costs little on
-/// average.
+/// Releases memory that a map which was once larger no longer needs. A call after each removal costs little
+/// on average.
 pub(super) fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
     if map.capacity() > 4 * map.len().max(FEW) {
         map.shrink_to(2 * map.len());
@@ -90,7 +90,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl<T> Slab<T> {
-        /// Returns for how many values memory is reserved.
+        /// Returns the number of values for which memory is reserved.
         fn capacity(&self) -> usize {
             self.places.capacity()
         }
@@ -100,7 +100,7 @@ mod tests {
     fn what_a_peak_took_is_given_back() {
         let mut slab = Slab::default();
         let all: Vec<u32> = (0..100_000).filter_map(|n| slab.insert(n)).collect();
-        // Every thousandth stays, also at the end.
+        // Every thousandth value stays, including one at the end.
         for at in all.iter().filter(|at| *at % 1_000 != 999) {
             slab.remove(*at);
         }
@@ -108,7 +108,7 @@ mod tests {
         for at in all.iter().filter(|at| *at % 1_000 == 999) {
             slab.remove(*at);
         }
-        // Some come and go as before.
+        // Some values come and go as before.
         for _ in 0..300 {
             let new: Vec<u32> = (0..100).filter_map(|n| slab.insert(n)).collect();
             for at in new {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes: each value stays at its number, and no number has two.
+        /// Each value stays at its number, and no number has two values, whatever is inserted or removed.
         #[test]
         fn values_stay_at_their_numbers(rounds in proptest::collection::vec((0_usize..6_000, 0_usize..6_000, 1_usize..7), 0..8)) {
             let (mut slab, mut model, mut next) = (Slab::default(), HashMap::new(), 0);

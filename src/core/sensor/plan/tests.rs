@@ -1,8 +1,8 @@
-//! The plan against a naive model of the whole protocol, under a virtual clock.
+//! Compares the plan with a naive model of the whole protocol, under a virtual clock.
 //!
-//! Two workers share a store and its shards. Sensors register, again too, are cancelled and end; shards
-//! change hands; pokes begin late, answer, pass their deadline, hang and return; the store refuses ends;
-//! clocks are set back. The model keeps plain lists and computes everything again.
+//! Two workers share a store and its shards. Sensors register, sometimes again, are cancelled, and end.
+//! Shards change hands. Pokes begin late, return, pass their deadline, and hang. The store refuses ends, and
+//! clocks are set back. The model keeps plain lists and recomputes everything.
 #![allow(clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ fn rules() -> Rules {
     }
 }
 
-/// Numbers in an order without a pattern: SplitMix64.
+/// Pseudorandom numbers from SplitMix64.
 struct Dice(u64);
 
 impl Dice {
@@ -53,7 +53,7 @@ impl Dice {
     }
 }
 
-/// Two targets have one fingerprint.
+/// Each pair of targets shares one fingerprint.
 fn print_of(target: u64) -> Fingerprint {
     Fingerprint(target / 2 * 7)
 }
@@ -86,12 +86,12 @@ impl Sensor {
     }
 }
 
-/// What the model knows of a target that has sensors, or whose poke has not returned.
+/// What the model knows about a target that has sensors, or whose poke has not returned.
 #[derive(Default)]
 struct Target {
     asked: Option<Timestamp>,
     hangs: bool,
-    /// It may be due for a sensor that left.
+    /// True if it may be due for a sensor that has left.
     left: bool,
     joined: bool,
     looked_at: Option<Timestamp>,
@@ -104,9 +104,9 @@ struct Naive {
     sensors: Vec<Sensor>,
     targets: BTreeMap<u64, Target>,
     endings: BTreeMap<LeaseRef, EndReason>,
-    /// The outages that go on in the store, and when a poke of its own found each to be over.
+    /// The ongoing outages in the store, and when one of the worker's own pokes found each to be over.
     stored: BTreeMap<Fingerprint, (Timestamp, Option<Timestamp>)>,
-    /// When targets had last been poked when their last sensor left.
+    /// When targets whose last sensor has left were last poked.
     looks: BTreeMap<Fingerprint, Timestamp>,
 }
 
@@ -124,7 +124,7 @@ impl Naive {
         outage.map_or(interval, |outage| backed_off(interval, outage.age(now), rules().max_pause))
     }
 
-    /// When the first sensor of the target times out, and when the first has tolerated the outage for long enough.
+    /// When the target's first sensor times out, and when the first has tolerated the outage for long enough.
     fn ends(&self, target: u64) -> Vec<Timestamp> {
         let outage = self.targets[&target].outage;
         let timeouts = self.of(target).map(|sensor| sensor.terms.times_out_at);
@@ -134,7 +134,7 @@ impl Naive {
         timeouts.min().into_iter().chain(outage.and_then(borne)).collect()
     }
 
-    /// When a member wants a poke, if its last look ended at `since`. No last look comes before `soonest`.
+    /// When a member needs a poke if the last poke was at `since`. No last poke comes before `soonest`.
     fn wanted(&self, target: u64, since: Timestamp, soonest: Timestamp, now: Timestamp) -> Timestamp {
         let found = &self.targets[&target];
         let mut all = vec![next_poke(print_of(target), self.interval(target, now), since)];
@@ -191,7 +191,7 @@ impl Naive {
                 while missed.len() < 3 && missed[missed.len() - 1] <= now {
                     missed.push(next_poke(print_of(target), interval, missed[missed.len() - 1]));
                 }
-                // One that no one looked at is made up for, and no more.
+                // One missed due time is made up for, and no more.
                 if missed.len() == 3 { next_poke(print_of(target), interval, now) } else { missed[0] }
             }
             (Some(looked), None) => looked + rules().min_interval,
@@ -226,7 +226,7 @@ impl Naive {
         lost.into_iter().for_each(|id| self.forget(id));
     }
 
-    /// The targets whose time has come, each with whether it hangs.
+    /// The targets that are due, each with whether it hangs.
     fn due(&mut self, now: Timestamp) -> BTreeMap<u64, bool> {
         let mut all = BTreeMap::new();
         for target in self.targets.keys().copied().collect::<Vec<_>>() {
@@ -290,7 +290,8 @@ impl Naive {
         self.targets.get_mut(&target).unwrap().due = Some(due);
     }
 
-    /// Applies the outcome of a poke that began after the turn `knew`, or of none.
+    /// Applies the outcome of a poke that began after turn `knew`, or the outcome for a group that was not
+    /// poked.
     fn answered(&mut self, target: u64, knew: u64, poked: &PokeOutcome, hangs: bool, now: Timestamp) {
         let empty = self.of(target).next().is_none();
         if let Some(found) = self.targets.get_mut(&target).filter(|_| !empty) {
@@ -343,12 +344,12 @@ impl Naive {
     }
 }
 
-/// A poke on its way.
+/// A poke in progress.
 struct Call {
     group: GroupRef,
     target: u64,
     turn: u64,
-    /// The turn that had read the store when it began.
+    /// The last turn that had read the store when the poke began.
     knew: Option<u64>,
     hangs: bool,
 }
@@ -358,7 +359,7 @@ struct Worker {
     plan: Plan,
     naive: Naive,
     calls: Vec<Call>,
-    /// The changes that it has read.
+    /// The number of changes that it has read.
     cursor: usize,
     skew: Duration,
 }
@@ -366,19 +367,19 @@ struct Worker {
 struct World {
     dice: Dice,
     clock: Timestamp,
-    /// What waits in the store.
+    /// The waiting sensors in the store.
     store: BTreeMap<TaskId, Sensor>,
-    /// Registrations, and sensors that ended.
+    /// Registrations and ended sensors, as changes.
     changes: Vec<Sensor>,
     epoch: i64,
     /// The outages in the store, each with its end.
     outages: BTreeMap<(Fingerprint, Timestamp), Option<Timestamp>>,
     workers: [Worker; 2],
-    /// What happened, so that a run in which nothing happens is noticed.
+    /// The events that happened, so that a run in which nothing happens is noticed.
     seen: BTreeSet<&'static str>,
 }
 
-/// A shard as a whole, until its lease ends.
+/// Returns the share of a whole shard, until its lease ends.
 fn until(until: Timestamp) -> Share {
     Share { until, scope: Scope::whole() }
 }
@@ -472,14 +473,14 @@ impl World {
         }
     }
 
-    /// One cycle of a worker: it reads what changed, and asks for what is due.
+    /// Runs one cycle of a worker: it reads the changes and requests what is due.
     fn turn(&mut self, at: usize) {
         let now = self.now(at);
         assert!(self.workers[at].plan.begin(now));
         let news = self.changes[self.workers[at].cursor..].to_vec();
         self.workers[at].cursor = self.changes.len();
         for sensor in news {
-            // A row has one state: the last.
+            // A row has only one state: the latest.
             match self.store.get(&sensor.lease.id).cloned() {
                 Some(last) => self.learn(at, &last, true, None),
                 None => self.learn(at, &sensor, false, None),
@@ -519,7 +520,7 @@ impl World {
         worker.naive.end_overdue(now);
     }
 
-    /// The engine begins a poke that waited for a thread.
+    /// Begins a poke that waited for a thread, as the engine does.
     fn begin(&mut self, at: usize) {
         let (dice, worker) = (&mut self.dice, &mut self.workers[at]);
         let turn = worker.plan.turn();
@@ -575,7 +576,7 @@ impl World {
         self.workers[at].naive.returned(call.target);
     }
 
-    /// The worker records ends. The store refuses some, and others hold the tasks of some.
+    /// Lets the worker record ends. The store refuses some, and other transactions hold the tasks of some.
     fn settle(&mut self, at: usize) {
         let worker = &mut self.workers[at];
         worker
@@ -608,7 +609,7 @@ impl World {
         }
     }
 
-    /// The worker renews its shards, and records outages. No other outage of a target is known.
+    /// Lets the worker renew its shards and record outages. No other outage of a target is known.
     fn renew(&mut self, at: usize) {
         let now = self.now(at);
         let worker = &mut self.workers[at];
@@ -629,7 +630,7 @@ impl World {
         assert_eq!(worker.plan.outages_to_store(now, rules()), [], "it is told once");
     }
 
-    /// What a worker reads with shards that it gains.
+    /// Reads what a worker reads with the shards that it gains.
     fn learn_outages(&mut self, at: usize, mine: impl Fn(u64) -> bool) {
         let mut rows = Vec::new();
         for target in (0..TARGETS).step_by(2).filter(|target| mine(*target)) {
@@ -649,7 +650,7 @@ impl World {
         self.workers[at].plan.learn_outages(&rows);
     }
 
-    /// A shard goes to the other worker: its lease ends, and the other one claims it.
+    /// Moves a shard to the other worker: the lease ends, and the other worker claims the shard.
     fn hand_over(&mut self) {
         let shard = self.dice.roll(u64::from(SHARDS)) as u32;
         let from = usize::from(!self.workers[0].plan.held().contains_key(&shard));
@@ -682,7 +683,8 @@ impl World {
         }
     }
 
-    /// The worker may have missed ends, and reads its sensors again: all that wait. What it knows of them stays.
+    /// Lets the worker read all its waiting sensors again, as if it may have missed ends. What it knows about
+    /// them stays.
     fn read_again(&mut self, at: usize) {
         let now = self.now(at);
         assert!(self.workers[at].plan.begin(now));
@@ -706,7 +708,7 @@ impl World {
         }
     }
 
-    /// The worker's clock is set back: it starts again, as after a restart.
+    /// Sets the worker's clock back. The worker starts again, as after a restart.
     fn set_back(&mut self, at: usize) {
         let Some(last) = self.workers[at].plan.now() else { return };
         self.seen.insert("set back");
@@ -729,7 +731,7 @@ impl World {
         }
     }
 
-    /// What must hold between two calls.
+    /// Checks what must hold between two calls.
     fn check(&self, at: usize) {
         let (now, Worker { plan, naive, .. }) = (self.now(at), &self.workers[at]);
         assert_eq!(plan.sensors(), naive.sensors.len());
@@ -745,7 +747,7 @@ impl World {
         assert_eq!(plan.outages_to_store(now, rules()), naive.outages_to_store(now));
         let due = naive.targets.values().filter_map(|target| target.due).min();
         assert_eq!(plan.groups.earliest(), due, "when something is due");
-        // A last look that does not come ends its sensors after the usual time.
+        // If a last poke does not return, its sensors end after the usual time.
         let end = |sensor: &Sensor| {
             let asked =
                 naive.targets[&sensor.target].asked.filter(|_| !naive.endings.contains_key(&sensor.lease))?;
@@ -797,7 +799,7 @@ impl Worker {
     }
 }
 
-/// `STATIONMASTER_PLAN_STEPS=1000000` takes that many.
+/// `STATIONMASTER_PLAN_STEPS=1000000` runs that many steps.
 #[test]
 fn does_what_a_naive_model_does() {
     let steps: u64 = std::env::var("STATIONMASTER_PLAN_STEPS").map_or(30_000, |steps| steps.parse().unwrap());
@@ -805,7 +807,7 @@ fn does_what_a_naive_model_does() {
     for seed in 0..runs {
         let mut world = World::new(seed);
         (0..1_000).for_each(|_| world.step());
-        // In the end all pokes return and all sensors leave, and nothing is kept.
+        // At the end all pokes return and all sensors leave, and nothing is kept.
         for at in 0..2 {
             while let Some(call) = world.workers[at].calls.pop() {
                 match call.hangs {
@@ -841,8 +843,8 @@ fn does_what_a_naive_model_does() {
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
 }
 
-/// Where a part of a shard is lent, an outage of which no sensor is known may be the borrower's, which ends it without this
-/// worker's knowledge. When the kind comes back, it must not go on.
+/// If part of a shard is lent, an outage without a known sensor may belong to the borrower, which ends it
+/// without this worker's knowledge. When the kind is returned, the outage must not go on.
 #[test]
 fn an_outage_of_what_is_lent_does_not_go_on_when_it_comes_back() {
     let at = |seconds: u32| Timestamp::UNIX_EPOCH + SECOND * seconds;

@@ -1,30 +1,30 @@
-//! How many tasks are in each state.
+//! Counts of tasks by state.
 
 use serde::{Deserialize, Serialize};
 
 use crate::task::TaskState;
 
-/// How many tasks are in a state.
+/// The number of tasks in a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TaskCount {
     /// The state.
     pub state: TaskState,
-    /// How many tasks are in it, or a lower bound.
+    /// The number of tasks in it, or a lower bound.
     pub tasks: u64,
-    /// Whether there may be more: counting stopped at the cap.
+    /// True if there may be more, because counting stopped at the cap.
     pub is_at_least: bool,
 }
 
-/// A store's counts of tasks, from which the numbers for each state follow.
+/// A store's counts of tasks, from which the count for each state is computed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TaskSums {
-    /// Tasks that have not ended, by the lanes' counters.
+    /// Tasks that have not ended, from the lanes' counters.
     pub open: u64,
-    /// Ready ones among them, by the lanes' counters.
+    /// Those of them that are ready, from the lanes' counters.
     pub ready: u64,
-    /// Tasks in these states, counted one by one. A state may be left out if it has none.
+    /// Tasks in these states, counted one by one. A state without tasks may be left out.
     pub counted: Vec<(TaskState, u64)>,
 }
 
@@ -38,7 +38,7 @@ impl TaskSums {
         let retries = counted(TaskState::UpForRetry);
         let count = |state: TaskState| {
             let (tasks, is_at_least) = match state {
-                // Tasks beyond the cap may all be waiting to be tried again.
+                // All tasks beyond the cap may be waiting for a retry.
                 TaskState::Scheduled if retries > cap => (self.ready, true),
                 TaskState::Scheduled => (waiting.saturating_sub(retries), false),
                 state if others.contains(&state) => (counted(state), false),

@@ -1,4 +1,4 @@
-//! The text that names the next page of a list.
+//! The text that identifies the next page of a list.
 
 use std::hash::Hasher;
 
@@ -16,24 +16,24 @@ pub(crate) struct Cursor {
     query: u64,
     /// The index of the walk.
     pub(crate) walk: usize,
-    /// Where to continue in it; `None` is its beginning.
+    /// Where to continue in the walk; `None` means at its beginning.
     pub(crate) place: Option<Place>,
 }
 
 impl Cursor {
-    /// Creates the cursor of a place in a list.
+    /// Creates a cursor for a place in a list.
     pub(crate) fn new(query: &TaskQuery, walk: usize, place: Option<Place>) -> Self {
         Self { query: hash(query), walk, place }
     }
 
-    /// Returns the text, in hexadecimal digits, so that it can be part of an address.
+    /// Returns the text in hexadecimal digits, so that it can be part of a URL.
     pub(crate) fn to_text(&self) -> String {
         let json = serde_json::to_string(self).unwrap_or_default();
         let digit = |half: u8| char::from_digit(half.into(), 16);
         json.bytes().flat_map(|byte| [byte >> 4, byte & 15]).filter_map(digit).collect()
     }
 
-    /// Returns where the query continues, or its beginning if it names no page.
+    /// Returns where the query continues. If it names no page, this is the beginning of the list.
     pub(crate) fn of(query: &TaskQuery) -> Result<Self, Invalid> {
         let Some(text) = &query.after else { return Ok(Self::new(query, 0, None)) };
         let cursor = Self::from_text(text).ok_or(Invalid::TaskQuery {
@@ -60,7 +60,7 @@ impl Cursor {
 
 #[cfg(feature = "dashboard")]
 impl TaskQuery {
-    /// Leaves out the tasks that wait for an instant, which come first in a list of those that wait.
+    /// Leaves out the tasks that wait for an instant. They come first in a list of waiting tasks.
     pub(crate) fn without_later(mut self) -> Self {
         let ready = self.walks().iter().position(|walk| *walk == super::walk::Walk::Ready);
         self.after = ready.map(|walk| Cursor::new(&self, walk, None).to_text());
@@ -69,7 +69,7 @@ impl TaskQuery {
 }
 
 fn hash(query: &TaskQuery) -> u64 {
-    // The states in one order, each once: it is the same query.
+    // Each state counts once, in a fixed order, because order and repetition do not change the query.
     let states: Vec<_> = query.possible().collect();
     let whole = TaskQuery { states, after: None, limit: 1, ..query.clone() };
     let mut hasher = SipHasher24::new();

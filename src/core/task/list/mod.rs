@@ -21,10 +21,10 @@ pub use walk::{Place, TaskWalk, Walk, Walked};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TaskPage {
-    /// The tasks. There may be fewer than the limit, even none, while there is a next page.
+    /// The tasks. There may be fewer than the limit, or even no tasks, although there is a next page.
     pub tasks: Vec<TaskRecord>,
-    /// Names the next page for [`TaskQuery::after`], in letters and digits. It is valid only for the same query, with
-    /// any page length. `None` at the end of the list.
+    /// The next page for [`TaskQuery::after`], as letters and digits. It is valid only for the same query,
+    /// with any page length. `None` at the end of the list.
     pub next: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl TaskPage {
         Self { tasks, next }
     }
 
-    /// Returns the keys of its tasks, for verbs that take keys.
+    /// Returns the keys of its tasks, for operations that take keys.
     pub fn keys(&self) -> Vec<TaskKey> {
         self.tasks.iter().map(|task| task.key.clone()).collect()
     }

@@ -1,4 +1,4 @@
-//! What a host asks of a list of tasks.
+//! Queries for lists of tasks.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,11 +10,13 @@ use crate::id::{Holder, LimitKey, Namespace, PoolName, QueueName, RunId, Workflo
 use crate::task::{TaskRecord, TaskState};
 use crate::time::Timestamp;
 
-/// A query for a list of tasks: states, and filters that must all match. `docs/listing.md` says in which
-/// order tasks come, what a query costs, and what is guaranteed while tasks change between pages.
+/// A query for a list of tasks: states, and filters that must all match.
 ///
-/// Default: 100 tasks a page, from the first page. A workflow can be set only with a namespace, and a run
-/// only with a workflow.
+/// `docs/listing.md` describes the order of the tasks, the cost of a query, and the guarantees while tasks
+/// change between pages.
+///
+/// The default is 100 tasks a page, from the first page. A workflow can be set only with a namespace, and a
+/// run only with a workflow.
 ///
 /// # Examples
 ///
@@ -31,15 +33,15 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TaskQuery {
-    /// The states, at least one. Repetitions are harmless.
+    /// The states, at least one. Repetitions are ignored.
     pub states: Vec<TaskState>,
     /// The tenant; `None` matches any.
     #[serde(default)]
     pub namespace: Option<Namespace>,
-    /// The workflow, in the namespace; `None` matches any.
+    /// The workflow in the namespace; `None` matches any.
     #[serde(default)]
     pub workflow: Option<WorkflowId>,
-    /// The run, of the workflow; `None` matches any.
+    /// The run of the workflow; `None` matches any.
     #[serde(default)]
     pub run: Option<RunId>,
     /// The queue; `None` matches any.
@@ -48,7 +50,7 @@ pub struct TaskQuery {
     /// The pool; `None` matches any.
     #[serde(default)]
     pub pool: Option<PoolName>,
-    /// A limit key that they carry; `None` also matches tasks without keys.
+    /// A limit key that the tasks carry; `None` also matches tasks without keys.
     #[serde(default)]
     pub limit_key: Option<LimitKey>,
     /// The holder of the lease; `None` also matches tasks without a lease.
@@ -63,7 +65,7 @@ pub struct TaskQuery {
     /// Only tasks that ended at this instant or later.
     #[serde(default)]
     pub ended_since: Option<Timestamp>,
-    /// The most tasks of a page, 1 to [`Self::MOST`].
+    /// The most tasks on a page, 1 to [`Self::MOST`].
     #[serde(default = "TaskQuery::default_limit")]
     pub limit: usize,
     /// Continues after the page that returned this as [`TaskPage::next`](crate::task::TaskPage::next).
@@ -72,10 +74,10 @@ pub struct TaskQuery {
 }
 
 impl TaskQuery {
-    /// The most tasks of a page.
+    /// The highest limit of tasks on a page.
     pub const MOST: usize = 10_000;
 
-    /// The most tasks that a page reads without returning them, after which it ends early.
+    /// The most tasks that a page reads without returning them. It then ends early.
     pub const MOST_PASSED: usize = 10_000;
 
     /// Creates a query for tasks in these states.
@@ -133,32 +135,32 @@ impl TaskQuery {
     setters! {
         /// Sets the tenant.
         namespace: Some(Namespace);
-        /// Sets the workflow; a namespace must be set, too.
+        /// Sets the workflow; a namespace must be set as well.
         workflow: Some(WorkflowId);
-        /// Sets the run; a workflow must be set, too.
+        /// Sets the run; a workflow must be set as well.
         run: Some(RunId);
         /// Sets the queue.
         queue: Some(QueueName);
         /// Sets the pool.
         pool: Some(PoolName);
-        /// Sets the limit key that they carry.
+        /// Sets the limit key that the tasks carry.
         limit_key: Some(LimitKey);
         /// Sets the holder; only leased tasks match.
         holder: Some(Holder);
         /// Sets the earliest due instant; only tasks that wait for an instant match.
         due_since(at: impl Into<Timestamp>) { due_since = Some(at.into()) }
-        /// Sets the instant before which they are due; only tasks that wait for an instant match.
+        /// Sets the instant before which the tasks are due; only tasks that wait for an instant match.
         due_before(at: impl Into<Timestamp>) { due_before = Some(at.into()) }
         /// Sets the earliest end; only ended tasks match.
         ended_since(at: impl Into<Timestamp>) { ended_since = Some(at.into()) }
-        /// Sets the most tasks of a page, 1 to [`Self::MOST`].
+        /// Sets the most tasks on a page, 1 to [`Self::MOST`].
         limit: usize;
         /// Continues after the page that returned this as [`TaskPage::next`](crate::task::TaskPage::next).
         after(next: impl Into<String>) { after = Some(next.into()) }
     }
 
-    /// Returns true if the task is in the list: by its state and every filter. [`Self::limit`] and
-    /// [`Self::after`] are ignored.
+    /// Returns true if the task's state and every filter match. [`Self::limit`] and [`Self::after`] are
+    /// ignored.
     pub fn wants(&self, task: &TaskRecord) -> bool {
         fn is<T: PartialEq>(asked: Option<&T>, has: &T) -> bool {
             asked.is_none_or(|asked| asked == has)
@@ -177,14 +179,14 @@ impl TaskQuery {
             && self.ended_since.is_none_or(has_ended_since)
     }
 
-    /// Returns true if queue, pool and limit key are those of the lane.
+    /// Returns true if the lane matches the query's queue, pool and limit key.
     pub(crate) fn wants_lane(&self, lane: &LaneKey) -> bool {
         self.queue.as_ref().is_none_or(|queue| *queue == lane.queue)
             && self.pool.as_ref().is_none_or(|asked| lane.pools().any(|(pool, _)| pool == asked))
             && self.limit_key.as_ref().is_none_or(|key| lane.limits.contains(key))
     }
 
-    /// Returns true if a queue, a pool or a limit key is asked for.
+    /// Returns true if the query names a queue, a pool or a limit key.
     pub(crate) fn asks_for_lanes(&self) -> bool {
         self.queue.is_some() || self.pool.is_some() || self.limit_key.is_some()
     }
@@ -193,8 +195,8 @@ impl TaskQuery {
     ///
     /// # Errors
     ///
-    /// Returns [`Invalid::TaskQuery`] if no state is named, if no task in these states can match the filters,
-    /// if a workflow has no namespace or a run no workflow, or if the limit is out of range.
+    /// Returns [`Invalid::TaskQuery`] if no state is given, if no task in these states can match the filters,
+    /// if a workflow has no namespace or a run has no workflow, or if the limit is out of range.
     pub fn check(&self) -> Result<(), Invalid> {
         let refuse = |why| Err(Invalid::TaskQuery { why });
         if self.states.is_empty() {
@@ -218,7 +220,7 @@ impl TaskQuery {
         Ok(())
     }
 
-    /// Returns the states that the filters leave, in the order of [`TaskState::ALL`].
+    /// Returns the states that the filters allow, in the order of [`TaskState::ALL`].
     pub(crate) fn possible(&self) -> impl Iterator<Item = TaskState> {
         let is_due = self.due_since.is_some() || self.due_before.is_some();
         TaskState::ALL.into_iter().filter(move |state| {

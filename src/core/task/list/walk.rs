@@ -1,4 +1,4 @@
-//! The walks that make up a list of tasks, and the places on them.
+//! The walks that make up a list of tasks, and places on them.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::lease::TaskId;
 use crate::task::TaskState;
 
-/// The part of its life that a task is in.
+/// The stage of its life that a task is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Waiting,
@@ -31,40 +31,42 @@ impl Stage {
     }
 }
 
-/// A walk through some of the tasks. No change to a task on it reverses their order.
+/// A walk through some of the tasks. No change to a task on it reverses the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Walk {
-    /// All tasks, the latest number first.
+    /// All tasks, highest number first.
     Numbers,
-    /// Those of the query's namespace, workflow and run, by key.
+    /// The tasks of the query's namespace, workflow and run, by key.
     Keys,
-    /// Those that wait for an instant of the query's bounds, earliest first, ties in the order of admission.
+    /// The tasks that wait for an instant within the query's bounds, earliest first. Ties are in the order of
+    /// admission.
     Due,
-    /// Those in this state that wait for an instant, in the query's lanes.
+    /// The tasks in this state that wait for an instant, in the query's lanes.
     Later(TaskState),
-    /// Ready ones in the query's lanes, lane after lane, each in the order of admission.
+    /// The ready tasks in the query's lanes, lane after lane, each in the order of admission.
     Ready,
-    /// Those with a lease, or with one of the query's holder, by holder, then by number.
+    /// The tasks with a lease, or only those of the query's holder, by holder, then by number.
     Leases,
-    /// Those that wait as sensors, in the query's lanes.
+    /// The tasks that wait as sensors, in the query's lanes.
     Sensing,
-    /// Those that ended in one of the query's states, from its bound on, the latest end first.
+    /// The tasks that ended in one of the query's states, no earlier than its bound, latest end first.
     Ends,
 }
 
-/// A place on a [`Walk`], behind a task. Only the store that returned it, and others on the same rows, can read it.
+/// A place on a [`Walk`], right after a task. Only the store that returned it, and stores on the same rows,
+/// can read it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Place {
     /// The numbers by which the walk is ordered.
     pub numbers: Vec<i64>,
-    /// The texts by which it is ordered.
+    /// The texts by which the walk is ordered.
     pub texts: Vec<String>,
 }
 
 impl Place {
-    /// Creates it.
+    /// Creates a place.
     pub fn new(numbers: impl Into<Vec<i64>>, texts: impl Into<Vec<String>>) -> Self {
         Self { numbers: numbers.into(), texts: texts.into() }
     }
@@ -74,11 +76,11 @@ impl Place {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TaskWalk<'a> {
-    /// Which tasks are found: those that it [wants](TaskQuery::wants).
+    /// Selects the tasks: those that it [wants](TaskQuery::wants).
     pub query: &'a TaskQuery,
     /// The walk.
     pub walk: Walk,
-    /// Where to begin; `None` is the beginning of the walk.
+    /// Where to begin; `None` means at the beginning of the walk.
     pub after: Option<&'a Place>,
     /// The most tasks to find.
     pub most: usize,
@@ -87,17 +89,17 @@ pub struct TaskWalk<'a> {
 }
 
 impl<'a> TaskWalk<'a> {
-    /// Creates a step from this place.
+    /// Creates a step that starts at this place.
     pub fn new(query: &'a TaskQuery, walk: Walk, after: Option<&'a Place>, most: usize) -> Self {
         let most_read = most.saturating_add(TaskQuery::MOST_PASSED);
         Self { query, walk, after, most, most_read }
     }
 
-    /// Returns the numbers and texts of the place after which the walk continues; `None` at the beginning.
+    /// Returns the numbers and texts of the place after which the walk continues, or `None` at the beginning.
     ///
     /// # Errors
     ///
-    /// Returns an error (kind `Backend`) if there are others than on a place of this walk.
+    /// Returns an error (kind `Backend`) if their count does not fit a place on this walk.
     pub(crate) fn place<const N: usize, const T: usize>(
         &self,
     ) -> StoreResult<Option<([i64; N], &'a [String; T])>> {
@@ -110,8 +112,8 @@ impl<'a> TaskWalk<'a> {
         })
     }
 
-    /// Reads tasks in the order of the walk until it should stop. Each comes with its number and whether
-    /// it is wanted; `place` returns the place behind it.
+    /// Reads tasks in the order of the walk until it should stop. Each task comes with its number and whether
+    /// it is wanted. `place` returns the place right after the task.
     pub(crate) fn gather<K>(
         &self,
         tasks: impl IntoIterator<Item = (K, TaskId, bool)>,
@@ -127,7 +129,7 @@ impl<'a> TaskWalk<'a> {
     }
 }
 
-/// What a step found so far.
+/// What a step has found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) found: Vec<TaskId>,
@@ -135,7 +137,7 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// Takes the next task if it is wanted, and returns true if the step ends with it.
+    /// Adds the next task if it is wanted. Returns true if the step ends with it.
     pub(crate) fn is_full_with(&mut self, step: &TaskWalk<'_>, id: TaskId, is_wanted: bool) -> bool {
         self.read += 1;
         self.found.extend(is_wanted.then_some(id));
@@ -154,14 +156,14 @@ pub struct Walked {
 }
 
 impl Walked {
-    /// Creates it.
+    /// Creates the result of a step.
     pub fn new(found: Vec<TaskId>, next: Option<Place>) -> Self {
         Self { found, next }
     }
 }
 
 impl TaskQuery {
-    /// Returns the walks whose results, one after the other, are the list.
+    /// Returns the walks whose results, one after the other, form the list.
     pub(crate) fn walks(&self) -> Vec<Walk> {
         if self.namespace.is_some() {
             return vec![Walk::Keys];
@@ -178,7 +180,7 @@ impl TaskQuery {
             Stage::Sensing => vec![Walk::Sensing],
             Stage::Ended => vec![Walk::Ends],
             Stage::Waiting if is_due => vec![Walk::Due],
-            // What waits for an instant comes first, because it may become ready between two pages.
+            // Tasks that wait for an instant come first, because they may become ready between two pages.
             Stage::Waiting => {
                 let mut walks: Vec<Walk> = states.iter().rev().map(|state| Walk::Later(*state)).collect();
                 walks.extend(states.contains(&TaskState::Scheduled).then_some(Walk::Ready));
@@ -187,7 +189,7 @@ impl TaskQuery {
         }
     }
 
-    /// Returns true if every task that the walk finds is in the list.
+    /// Returns true if every task that the walk finds belongs to the list.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn is_exact(&self, walk: Walk) -> bool {
         let states = self.possible().count();

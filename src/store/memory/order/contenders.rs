@@ -9,7 +9,7 @@ use super::{Line, Order, refile};
 use crate::admission::{LaneId, Pair, ShareTurn, Turn, UnreadOf};
 use crate::id::QueueName;
 
-/// The lanes of one class, share and level.
+/// The lanes with the same class, share and level.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Contender {
@@ -18,15 +18,15 @@ pub(super) struct Contender {
     level: i64,
     /// The turn of the share when it was filed.
     turn: ShareTurn,
-    /// How many groups there are.
+    /// The number of its groups.
     pub(super) groups: usize,
-    /// Those that do not sleep.
+    /// The groups that do not sleep.
     pub(super) awake: Line<i64>,
     filed: Option<Turn>,
 }
 
 impl Order {
-    /// Returns the contender of this share and level in a class, which it makes if necessary.
+    /// Returns the contender of this share and level in a class. Creates it if necessary.
     pub(super) fn contender_of(
         &mut self,
         class: i64,
@@ -46,7 +46,7 @@ impl Order {
         number
     }
 
-    /// Takes a contender out of its class, and the class out of its place.
+    /// Takes a contender out of its class, and the class out of the turns.
     pub(super) fn take_out_contender(&mut self, number: i64) {
         let Some(contender) = self.contenders.get_mut(&number) else { return };
         let Some(class) = self.classes.get_mut(&contender.class) else { return };
@@ -54,7 +54,7 @@ impl Order {
         self.turns.refile(&class.key.0, &mut class.filed_turn, None, number);
     }
 
-    /// Takes out the contenders whose turns have changed, and gives them their new ones.
+    /// Takes out the contenders whose turns have changed, and sets their new turns.
     pub(super) fn take_out_changed(&mut self, turn: impl Fn(&Pair) -> ShareTurn) -> Vec<i64> {
         let changed = std::mem::take(&mut self.changed_shares);
         let contenders = changed.iter().filter_map(|share| self.contenders_of.get(share));
@@ -68,7 +68,7 @@ impl Order {
         contenders
     }
 
-    /// Files a contender by its turn and its first task. Forgets an empty one.
+    /// Files a contender by its turn and its first task. Forgets an empty contender.
     pub(super) fn refile_contender(&mut self, number: i64) {
         let Some(contender) = self.contenders.get_mut(&number) else { return };
         let (at, pair) = (contender.class, contender.pair.clone());
@@ -91,8 +91,8 @@ impl Order {
         self.refile_class(at);
     }
 
-    /// Returns the first contenders of these queues that have their turns behind this one, and do not sleep.
-    /// If there are others, also the turn behind which they begin.
+    /// Returns the first contenders of these queues that do not sleep and whose turns are behind this one. If
+    /// there are more, also returns the turn behind which they begin.
     pub(in crate::store::memory) fn turns_behind(
         &self,
         queues: Option<&BTreeSet<QueueName>>,
@@ -133,7 +133,8 @@ impl Order {
         (found, None)
     }
 
-    /// Returns the first lane of a contender that does not sleep, and the others if there are any.
+    /// Returns the first lane of a contender that does not sleep, and where its other lanes begin if there
+    /// are any.
     pub(in crate::store::memory) fn first_lane_of(&self, number: i64) -> Option<(LaneId, Option<UnreadOf>)> {
         let awake = &self.contenders.get(&number)?.awake;
         let (head, group) = awake.first_key_value()?;
@@ -172,7 +173,7 @@ mod tests {
 
     const AT: Timestamp = Timestamp::UNIX_EPOCH;
 
-    /// Of each of 40 shares three tasks, each in a lane of its own.
+    /// Three tasks of each of 40 shares, each in its own lane.
     fn forty_shares() -> MemoryStore {
         let store = MemoryStore::new();
         let task = |n: usize| {
@@ -195,7 +196,7 @@ mod tests {
         survey.lanes.iter().map(|lane| lane.id.0).collect()
     }
 
-    /// A change of needs takes the first task of one lane to another, which was filed before.
+    /// A change of needs moves the first task of one lane to another lane that was already filed.
     #[test]
     fn a_task_that_goes_to_another_class_is_found_there() {
         let store = MemoryStore::new();
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(numbers(&page(&store, &first, 9)), [1]);
     }
 
-    /// A definition of a weight changes the order of shares, also of those that nothing else has changed.
+    /// Defining a weight changes the order of shares, even of those that nothing else has changed.
     #[test]
     fn a_new_weight_changes_the_order() {
         let store = forty_shares();

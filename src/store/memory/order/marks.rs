@@ -10,7 +10,7 @@ use crate::id::{LimitKey, PoolName, QueueName};
 use crate::pool::Slots;
 use crate::time::Timestamp;
 
-/// Marks.
+/// Making and removing marks.
 impl Order {
     pub(in crate::store::memory) fn sleeps(&self, id: LaneId) -> bool {
         let Some(group) = self.lanes.get(&id).and_then(|filed| self.groups.get(&filed.group)) else {
@@ -20,7 +20,7 @@ impl Order {
         group.asleep.is_some() || class.is_some_and(|class| class.closed.is_some())
     }
 
-    /// Makes a mark, of a lane with these needs. All lanes are filed.
+    /// Makes a mark for a lane with these needs. All lanes must be filed.
     pub(in crate::store::memory) fn mark(
         &mut self,
         mark: &Mark,
@@ -134,9 +134,10 @@ impl Order {
     }
 }
 
-/// What wakes.
+/// Waking.
 impl Order {
-    /// Removes the marks of a pool that fit now, and if its size has changed those for which it was unknown or too small.
+    /// Removes the marks of classes that fit into this pool now. If its size has changed, also removes those
+    /// for which it was unknown or too small.
     pub(in crate::store::memory) fn wake_pool(
         &mut self,
         pool: &PoolName,
@@ -150,7 +151,7 @@ impl Order {
             return;
         }
         let fits = |closed: &BTreeSet<(u32, i64)>| -> Vec<i64> {
-            // Without a number of open slots the pool is gone or unlimited.
+            // If there is no number of open slots, the pool was removed or is unlimited.
             let fits = |needs: u32| open.is_none_or(|open| i64::from(needs) <= open);
             closed.iter().take_while(|(needs, _)| fits(*needs)).map(|(_, class)| *class).collect()
         };
@@ -159,14 +160,15 @@ impl Order {
         }
     }
 
-    /// Removes the marks of classes that this queue or pool closes, except those of a full pool.
+    /// Removes the marks of classes that this queue or pool closes, except those closed because a pool is
+    /// full.
     fn open_closed(&mut self, by: &Subject) {
         for class in self.closed.get(by).cloned().unwrap_or_default() {
             self.open_class(class);
         }
     }
 
-    /// Removes the marks that a pause of this was the reason for.
+    /// Removes the marks caused by a pause of this subject.
     pub(in crate::store::memory) fn wake_resumed(&mut self, subject: &Subject) {
         self.open_closed(subject);
         for group in self.paused.get(subject).cloned().unwrap_or_default() {
@@ -174,7 +176,7 @@ impl Order {
         }
     }
 
-    /// Removes the marks of a key against which less counts than before, or whose definition has changed.
+    /// Removes the marks of a key if less counts against it than before, or if its definition has changed.
     /// Notes that its weight may have changed.
     pub(in crate::store::memory) fn wake_limit(&mut self, key: &LimitKey, was: LimitRow, now: LimitRow) {
         if now.used < was.used || (LimitRow { used: 0, ..was }) != (LimitRow { used: 0, ..now }) {
@@ -183,7 +185,7 @@ impl Order {
         }
     }
 
-    /// The same for all keys that begin with this.
+    /// Does the same for all keys with this prefix.
     pub(in crate::store::memory) fn wake_family(&mut self, prefix: &LimitKey) {
         let keys = self.asleep.range(prefix.clone()..);
         let keys = keys.take_while(|(key, _)| key.as_str().starts_with(prefix.as_str()));
@@ -201,7 +203,7 @@ impl Order {
         }
     }
 
-    /// Removes at most this many marks of these queues that end on their own by this instant.
+    /// Removes at most `most` marks of these queues that expire by this instant.
     pub(in crate::store::memory) fn wake_by(
         &mut self,
         clock: Timestamp,
@@ -226,7 +228,7 @@ impl Order {
         }
     }
 
-    /// Returns when the first mark of these queues ends on its own.
+    /// Returns when the first mark of these queues expires.
     pub(in crate::store::memory) fn next_token(
         &self,
         queues: Option<&BTreeSet<QueueName>>,
@@ -250,7 +252,7 @@ impl Order {
         }
     }
 
-    /// Returns each mark, with the queue and the pools of what it refuses.
+    /// Returns each mark, with the queue and the pools of the tasks that it refuses.
     pub(in crate::store::memory) fn marks(&self) -> impl Iterator<Item = Marked<'_>> {
         let closed = self.classes.values().filter_map(|class| {
             let mark = match class.closed.as_ref()? {
@@ -266,13 +268,13 @@ impl Order {
         closed.chain(asleep)
     }
 
-    /// Returns the lanes that were moved to a group, with its cause.
+    /// Returns the lanes that were moved to a group with a cause, and that cause.
     pub(in crate::store::memory) fn causes(&self) -> impl Iterator<Item = (LaneId, &Cause)> {
         self.causes.iter().map(|(lane, cause)| (*lane, cause))
     }
 }
 
-/// Removes an entry, and its set once that is empty.
+/// Removes an entry, and also its set if that is then empty.
 fn remove<K: Hash + Eq, T: Ord>(sets: &mut HashMap<K, BTreeSet<T>>, key: &K, entry: &T) {
     if let Some(set) = sets.get_mut(key) {
         set.remove(entry);
@@ -283,7 +285,7 @@ fn remove<K: Hash + Eq, T: Ord>(sets: &mut HashMap<K, BTreeSet<T>>, key: &K, ent
 }
 
 impl Class {
-    /// Returns how many slots of a pool its lanes need.
+    /// Returns the number of slots of a pool that the lanes of the class need.
     fn needs(&self, pool: &PoolName) -> u32 {
         self.key.1.iter().find(|(name, _)| name == pool).map_or(0, |(_, slots)| *slots)
     }
