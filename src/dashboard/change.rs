@@ -59,7 +59,7 @@ async fn do_it(app: &Arc<App>, request: Request) -> Result<(Order, Vec<Outcome>)
         shared.cache.clear();
         // Logged here, because the requester may be gone by now.
         let told = |subject, result| {
-            tell(&shared.board, &Change { who: who.clone(), verb: order.verb(), subject, result });
+            log_change(&shared.board, &Change { who: who.clone(), verb: order.verb(), subject, result });
         };
         match &done {
             Ok(outcomes) => {
@@ -78,7 +78,7 @@ async fn do_it(app: &Arc<App>, request: Request) -> Result<(Order, Vec<Outcome>)
     .await
 }
 
-fn tell(board: &Dashboard, change: &Change) {
+fn log_change(board: &Dashboard, change: &Change) {
     #[cfg(feature = "tracing")]
     tracing::info!(target: "stationmaster::dashboard", who = %change.who, verb = change.verb,
         subject = %change.subject, result = %change.result, "changed");

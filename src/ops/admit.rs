@@ -164,7 +164,7 @@ pub struct Admission {
     /// holds only for the named lanes and for tasks that an earlier tick refused.
     pub next_due: Option<Timestamp>,
     /// When the holder must next announce which queues it serves.
-    pub(crate) tells_at: Option<Timestamp>,
+    pub(crate) announces_at: Option<Timestamp>,
     /// The pools that had no open slot, if nothing was granted. A task that becomes ready in one of them
     /// waits for capacity.
     pub(crate) full: Vec<PoolName>,
@@ -271,10 +271,10 @@ impl Tx<'_> {
             apply_families(&mut survey, &request.policy)?;
             // Tasks that are still overdue wait for the next tick, which is due at once.
             let next_due = survey.next_due.map(|due| due.max(now));
-            let tells_at = Some(tell(tx, &request.serving(now), &survey.serving)?);
+            let announces_at = Some(announce(tx, &request.serving(now), &survey.serving)?);
             if let Some(leases) = &survey.granted {
                 let granted = granted_before(tx, request, leases)?;
-                return Ok(Admission { granted, next_due, tells_at, ..Admission::default() });
+                return Ok(Admission { granted, next_due, announces_at, ..Admission::default() });
             }
             // Another transaction may be changing a planned task. The store leaves such tasks out of a second
             // plan. It identifies them by what the first plan read, so the lanes are not read again.
@@ -301,7 +301,7 @@ impl Tx<'_> {
                         missing,
                         promoted,
                         next_due,
-                        tells_at,
+                        announces_at,
                         full,
                     });
                 }
@@ -438,15 +438,15 @@ pub(super) fn full_pools(survey: &Survey, request: &AdmitRequest) -> Vec<PoolNam
 const KEPT: Duration = Duration::from_secs(600);
 
 /// Returns when the holder must next announce what it serves, or `None` if it must do so now.
-pub(super) fn tells_at(new: &Serving, told: &[Serving]) -> Option<Timestamp> {
+pub(super) fn announces_at(new: &Serving, told: &[Serving]) -> Option<Timestamp> {
     let known = told.iter().find(|serving| serving.is_replaced_by(new));
     known.filter(|known| !known.is_outdated_by(new)).map(Serving::due)
 }
 
 /// Records which queues a tick serves, unless a record less than a lease old exists. Returns when to announce
 /// again.
-fn tell(tx: &mut Tx<'_>, new: &Serving, told: &[Serving]) -> Result<Timestamp> {
-    if let Some(at) = tells_at(new, told) {
+fn announce(tx: &mut Tx<'_>, new: &Serving, told: &[Serving]) -> Result<Timestamp> {
+    if let Some(at) = announces_at(new, told) {
         return Ok(at);
     }
     tx.raw().put_serving(new, new.announced_at - KEPT)?;

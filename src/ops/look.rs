@@ -1,6 +1,6 @@
 //! Checks before an admission tick whether it would do anything.
 
-use super::admit::{Admission, AdmitRequest, apply_families, feed, full_pools, needed_pools, tells_at};
+use super::admit::{Admission, AdmitRequest, announces_at, apply_families, feed, full_pools, needed_pools};
 use crate::admission::{Need, Planner, Policy};
 use crate::error::Result;
 use crate::store::ReadTx;
@@ -21,8 +21,8 @@ impl ReadTx<'_> {
         }
         let mut survey = self.raw().survey(&query)?;
         apply_families(&mut survey, policy)?;
-        let tells_at = tells_at(&serving, &survey.serving);
-        if survey.is_behind || survey.next_due.is_some_and(|due| due <= now) || tells_at.is_none() {
+        let announces_at = announces_at(&serving, &survey.serving);
+        if survey.is_behind || survey.next_due.is_some_and(|due| due <= now) || announces_at.is_none() {
             return Ok(None);
         }
         let planner = Planner::new(request.budget, std::mem::take(&mut survey.lanes)).policy(policy, now);
@@ -48,7 +48,7 @@ impl ReadTx<'_> {
         let (refusals, more_lanes, missing) = (plan.refusals, plan.more_lanes, plan.missing);
         let full = full_pools(&survey, request);
         let idle =
-            Admission { refusals, more_lanes, missing, next_due, tells_at, full, ..Admission::default() };
+            Admission { refusals, more_lanes, missing, next_due, announces_at, full, ..Admission::default() };
         Ok(plan.admit.is_empty().then_some(idle))
     }
 }

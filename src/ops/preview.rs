@@ -86,7 +86,7 @@ impl ReadTx<'_> {
             missing,
             promoted: promoted.count,
             next_due: survey.next_due.map(|due| due.max(now)).into_iter().chain(next_token).min(),
-            tells_at: None,
+            announces_at: None,
             full: Vec::new(),
         })
     }

@@ -51,11 +51,11 @@ impl ReadTx<'_> {
         for name in told.iter().flat_map(|told| told.queues.iter().flatten()).chain(capped) {
             queues.entry(name.clone()).or_insert_with(|| QueueRecord::new(name.clone(), 0, 0, 0, 0));
         }
-        let told_of = |queue: QueueRecord| QueueRecord {
+        let with_servers = |queue: QueueRecord| QueueRecord {
             served_until: served_until(&told, &queue.name),
             cap: caps.get(&Subject::Queue(queue.name.clone())).copied(),
             ..queue
         };
-        Ok(queues.into_values().map(told_of).collect())
+        Ok(queues.into_values().map(with_servers).collect())
     }
 }

@@ -226,7 +226,7 @@ impl Admitter {
                 let admission = self.store.write(|tx| tx.admit(now, request))?;
                 Ok(Admission { next_due: Some(now), ..admission })
             }
-            None => Ok(Admission { next_due: Some(now), tells_at: Some(now), ..Admission::default() }),
+            None => Ok(Admission { next_due: Some(now), announces_at: Some(now), ..Admission::default() }),
         }
     }
 
@@ -255,7 +255,7 @@ impl Service for Admitter {
     /// it is due at the latest when the queues that it serves must be announced again.
     fn tick(&mut self, now: Timestamp) -> Result<Admission> {
         let mut admission = self.admit(now, usize::MAX)?;
-        admission.next_due = admission.next_due.into_iter().chain(admission.tells_at).min();
+        admission.next_due = admission.next_due.into_iter().chain(admission.announces_at).min();
         if !admission.granted.is_empty() && admission.granted.len() >= self.budget {
             admission.next_due = Some(now);
         }

@@ -96,7 +96,7 @@ pub(super) struct State {
     /// The tasks that its admitters look for.
     pub(super) wishes: Vec<Arc<TaskWish>>,
     /// How often one of its services reported what it looks for.
-    pub(super) told_wants: u64,
+    pub(super) wishes_noted: u64,
 }
 
 impl State {

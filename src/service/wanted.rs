@@ -74,7 +74,7 @@ impl LoopHandle {
     pub(super) fn wants(&self, more: Wanted) {
         let mut state = self.state();
         state.wanted = Some(state.wanted.map_or(more, |wanted| wanted.and(more)));
-        state.told_wants = state.told_wants.wrapping_add(1);
+        state.wishes_noted = state.wishes_noted.wrapping_add(1);
     }
 
     /// Notes which ready tasks an admitter of this handle looks for.
@@ -87,9 +87,9 @@ impl LoopHandle {
 
     /// Gives the handle to a service. If the service does not report what it looks for, it may look for anything.
     pub(crate) fn wakes<S: Service>(&self, service: &mut S) {
-        let told = self.state().told_wants;
+        let told = self.state().wishes_noted;
         service.woken_by(self);
-        if self.state().told_wants == told {
+        if self.state().wishes_noted == told {
             self.wants(Wanted::ALL);
         }
     }

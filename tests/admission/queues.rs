@@ -148,14 +148,14 @@ fn a_queue_that_nobody_serves_is_told_of() {
 #[test]
 fn it_is_told_once_in_a_lease() {
     on_every_store(|scene| {
-        let told_at = |now| {
+        let announced_at = |now| {
             scene.admit(now, &scene.serving("a", &["gpu"]));
             let queues = scene.read(|tx| tx.queues());
             queues[0].served_until.unwrap()
         };
-        assert_eq!(told_at(0), at(20));
-        assert_eq!(told_at(9), at(20));
-        assert_eq!(told_at(10), at(30));
+        assert_eq!(announced_at(0), at(20));
+        assert_eq!(announced_at(9), at(20));
+        assert_eq!(announced_at(10), at(30));
         scene.admit(11, &scene.serving("a", &["cpu"]));
         let names: Vec<_> = scene.read(|tx| tx.queues()).into_iter().map(|queue| queue.name).collect();
         assert_eq!(

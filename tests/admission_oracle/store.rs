@@ -187,8 +187,8 @@ fn run(store: &dyn Store, world: &World, fused: bool, named: usize) -> Vec<TaskR
     let body = |tx: &mut Tx<'_>| {
         let numbers = set_up(tx, world)?;
         // Told a lease and a half ago, and two leases ago.
-        let (lease, told_at) = (Duration::from_secs(60), world.now - Duration::from_secs(90));
-        let others = Serving::new("other".try_into()?, Some(world.serve_others.clone()), told_at, lease);
+        let (lease, announced_at) = (Duration::from_secs(60), world.now - Duration::from_secs(90));
+        let others = Serving::new("other".try_into()?, Some(world.serve_others.clone()), announced_at, lease);
         let gone = Serving::new("gone".try_into()?, None, world.now - 2 * lease, lease);
         for told in [gone, others] {
             raw(tx).put_serving(&told, Timestamp::UNIX_EPOCH)?;

@@ -16,7 +16,7 @@ use super::plan::{Need, Plan};
 use super::policy::Policy;
 use super::share::ShareUse;
 use super::subject::{Paused, Subject};
-use super::tick_capacity::{Bar, Interner, LimitWork, PoolWork};
+use super::tick_capacity::{Exclusion, Interner, LimitWork, PoolWork};
 use super::verdict::{Reason, Refusal};
 use super::window::Window;
 use crate::id::{LimitKey, PoolName, QueueName};
@@ -70,7 +70,7 @@ pub(super) struct LaneWork {
     pools: Vec<(usize, u32)>,
     /// The limits in key order, with how much each task counts against each.
     pub(super) limits: Vec<(usize, u32)>,
-    pub(super) barred: Bar,
+    pub(super) excluded: Exclusion,
     buffer: VecDeque<Candidate>,
     last: Option<OrderKey>,
     /// The number of its tasks read so far.
@@ -165,7 +165,7 @@ impl Planner {
                 limits,
                 contender: self.contenders.of(&lane),
                 share_takes: self.contenders.taken_by(&lane),
-                barred: Bar::default(),
+                excluded: Exclusion::default(),
                 buffer: VecDeque::new(),
                 last: None,
                 read: 0,
@@ -326,7 +326,7 @@ impl Planner {
         }
         self.contenders.weigh(|share| limits.get(share).and_then(|limit| limit.weight).unwrap_or(1));
         if let Rule::Window(_) = self.rule {
-            Window::bar_full(&mut self.pools);
+            Window::exclude_full(&mut self.pools);
         }
         self.has_capacity = true;
     }
@@ -397,7 +397,7 @@ impl Planner {
             Rule::Window(window) if !keeps_slots => {
                 let (work, budget_left) =
                     (&mut self.lanes[at], self.budget.saturating_sub(self.admitted.len()));
-                if window.is_barred(work, &self.pools, &self.limits) {
+                if window.is_excluded(work, &self.pools, &self.limits) {
                     work.is_left = true;
                     return;
                 }

@@ -22,7 +22,7 @@ pub(super) struct PoolWork {
     /// Open slots that are kept for tasks of queues that others serve, and the first of these tasks.
     kept: i64,
     kept_for: Option<TaskId>,
-    pub(super) barred: Bar,
+    pub(super) excluded: Exclusion,
 }
 
 #[derive(Debug)]
@@ -36,14 +36,14 @@ pub(super) struct LimitWork {
     taken: u64,
     /// The number of these tasks.
     starts: u64,
-    pub(super) barred: Bar,
+    pub(super) excluded: Exclusion,
 }
 
 /// Whether something was excluded, and in which round of the tick.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Bar(Option<u32>);
+pub(super) struct Exclusion(Option<u32>);
 
-impl Bar {
+impl Exclusion {
     /// Excludes it. Returns true if it was not excluded before.
     pub(super) fn put(&mut self, round: u32) -> bool {
         self.0.replace(self.0.unwrap_or(round)).is_none()
@@ -51,7 +51,7 @@ impl Bar {
 
     /// Returns true from the round after the one in which it was excluded.
     pub(super) fn holds_in(self, round: u32) -> bool {
-        self.0.is_some_and(|barred| barred < round)
+        self.0.is_some_and(|excluded| excluded < round)
     }
 }
 
@@ -65,7 +65,7 @@ impl PoolWork {
             reserved: None,
             kept: 0,
             kept_for: None,
-            barred: Bar::default(),
+            excluded: Exclusion::default(),
         }
     }
 
@@ -120,7 +120,16 @@ impl PoolWork {
 
 impl LimitWork {
     pub(super) fn undefined(key: LimitKey) -> Self {
-        Self { key, max: None, used: 0, bucket: None, weight: 1, taken: 0, starts: 0, barred: Bar::default() }
+        Self {
+            key,
+            max: None,
+            used: 0,
+            bucket: None,
+            weight: 1,
+            taken: 0,
+            starts: 0,
+            excluded: Exclusion::default(),
+        }
     }
 
     /// Sets its counts. `owed` is what its starts owe to a rate.

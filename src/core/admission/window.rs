@@ -73,16 +73,16 @@ impl Window {
         true
     }
 
-    pub(super) fn is_barred(&self, lane: &LaneWork, pools: &[PoolWork], limits: &[LimitWork]) -> bool {
-        lane.main_pool().is_some_and(|pool| pools[pool].barred.holds_in(self.round))
-            || lane.barred.holds_in(self.round)
-            || lane.limits.iter().any(|(limit, _)| limits[*limit].barred.holds_in(self.round))
+    pub(super) fn is_excluded(&self, lane: &LaneWork, pools: &[PoolWork], limits: &[LimitWork]) -> bool {
+        lane.main_pool().is_some_and(|pool| pools[pool].excluded.holds_in(self.round))
+            || lane.excluded.holds_in(self.round)
+            || lane.limits.iter().any(|(limit, _)| limits[*limit].excluded.holds_in(self.round))
     }
 
     /// Excludes the pools without open slots from all rounds.
-    pub(super) fn bar_full(pools: &mut [PoolWork]) {
+    pub(super) fn exclude_full(pools: &mut [PoolWork]) {
         for pool in pools.iter_mut().filter(|pool| pool.open().is_some_and(|open| open <= 0)) {
-            pool.barred.put(0);
+            pool.excluded.put(0);
         }
     }
 
@@ -102,25 +102,25 @@ impl Window {
         let Some(pool) = lane.main_pool() else { return true };
         let (pool, needs) = (&mut pools[pool], i64::from(lane.lane.key.slots));
         let learned = if pool.slots.is_none() || pool.open().is_some_and(|open| open <= 0) {
-            pool.barred.put(self.round)
+            pool.excluded.put(self.round)
         } else if pool.slots.and_then(Slots::total).is_some_and(|total| needs > i64::from(total))
             || pool.open().is_some_and(|open| needs > open)
         {
-            bar_task(lane, limits, self.round)
+            exclude_task(lane, limits, self.round)
         } else {
             let workflow = key_of(lane, limits, Scope::Workflow);
             if let Some(at) = workflow.filter(|at| limits[*at].is_reached(1)) {
-                limits[at].barred.put(self.round)
+                limits[at].excluded.put(self.round)
             } else if let Some(at) = workflow.filter(|at| self.missing.contains(&limits[*at].key)) {
                 self.met.insert(limits[at].key.clone());
-                limits[at].barred.put(self.round);
+                limits[at].excluded.put(self.round);
                 false
             } else {
                 // The key of a task sorts before that of the task in a run, which is the order of the checks.
                 let reached = lane.keys().find(|at| limits[*at].is_reached(1));
                 match reached {
-                    Some(at) => limits[at].barred.put(self.round),
-                    None if budget_left == 0 => bar_task(lane, limits, self.round),
+                    Some(at) => limits[at].excluded.put(self.round),
+                    None if budget_left == 0 => exclude_task(lane, limits, self.round),
                     None => return true,
                 }
             }
@@ -136,9 +136,9 @@ fn key_of(lane: &LaneWork, limits: &[LimitWork], scope: Scope) -> Option<usize> 
 }
 
 /// Excludes all instances of a task: everything that carries its key, or the lane if its tasks carry none.
-fn bar_task(lane: &mut LaneWork, limits: &mut [LimitWork], round: u32) -> bool {
+fn exclude_task(lane: &mut LaneWork, limits: &mut [LimitWork], round: u32) -> bool {
     match key_of(lane, limits, Scope::Task) {
-        Some(at) => limits[at].barred.put(round),
-        None => lane.barred.put(round),
+        Some(at) => limits[at].excluded.put(round),
+        None => lane.excluded.put(round),
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Group {
     /// When it asks even without news.
     due: Option<Timestamp>,
     /// When it must record again which queues it serves, even if no place is free.
-    tells_at: Option<Timestamp>,
+    announces_at: Option<Timestamp>,
     /// It does not ask before this instant.
     pub(super) pauses_until: Option<Timestamp>,
 }
@@ -40,7 +40,7 @@ impl Group {
             has_news: true,
             is_asking: false,
             due: None,
-            tells_at: None,
+            announces_at: None,
             pauses_until: None,
         }
     }
@@ -67,7 +67,7 @@ impl Group {
         let pauses = self.pauses_until.is_some_and(|until| now < until);
         let wants = self.free() > 0 && !pauses && (self.has_news || is_past(self.due));
         let asks = wants && !(may_hold && self.holds(now));
-        if !asks && !is_past(self.tells_at) {
+        if !asks && !is_past(self.announces_at) {
             return None;
         }
         (self.has_news, self.is_asking, self.held_since) = (false, true, None);
@@ -88,10 +88,10 @@ impl Group {
 
     /// Records a response. `is_filled` means that it contained as many tasks as were asked for, so there may
     /// be more.
-    pub(super) fn answered(&mut self, is_filled: bool, due: Timestamp, tells_at: Option<Timestamp>) {
+    pub(super) fn answered(&mut self, is_filled: bool, due: Timestamp, announces_at: Option<Timestamp>) {
         self.is_asking = false;
         self.has_news |= is_filled;
-        (self.due, self.tells_at) = (Some(due), tells_at);
+        (self.due, self.announces_at) = (Some(due), announces_at);
     }
 
     /// Records that a request failed.
@@ -107,6 +107,6 @@ impl Group {
             (true, true) => Some(not_before.unwrap_or(Timestamp::MIN)),
             (true, false) => self.due.max(not_before),
         };
-        asks_at.into_iter().chain(self.tells_at).min()
+        asks_at.into_iter().chain(self.announces_at).min()
     }
 }

@@ -137,7 +137,7 @@ impl<E: Clone> WorkerState<E> {
         free: usize,
         leases: &[LeaseRef],
         due: Option<Timestamp>,
-        tells_at: Option<Timestamp>,
+        announces_at: Option<Timestamp>,
     ) {
         for lease in leases {
             let attempt = Attempt {
@@ -155,7 +155,7 @@ impl<E: Clone> WorkerState<E> {
         }
         let latest = now + self.waits.at_most;
         let due = due.map_or(latest, |due| due.min(latest));
-        self.groups[group].answered(leases.len() >= free, due, tells_at);
+        self.groups[group].answered(leases.len() >= free, due, announces_at);
     }
 
     /// Records that a group's request failed.

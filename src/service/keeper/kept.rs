@@ -55,7 +55,7 @@ impl Slot {
     }
 
     /// Notifies the holder. It may call the keeper from its callback, so no lock is held.
-    pub(super) fn tell(&self) {
+    pub(super) fn notify(&self) {
         self.told.stop();
         let calls = self.calls.lock().take();
         for call in calls.into_iter().flatten() {

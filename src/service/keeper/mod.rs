@@ -167,7 +167,7 @@ impl Keeper {
         let mut state = self.shared.lock();
         let ended: Vec<Arc<Slot>> = leases.into_iter().filter_map(|lease| state.end(lease)).collect();
         drop(state);
-        ended.iter().for_each(|slot| slot.tell());
+        ended.iter().for_each(|slot| slot.notify());
         Ok(finished.into_iter().filter(|finished| *finished == Finished::Ready).count())
     }
 }
@@ -195,7 +195,7 @@ impl Service for Keeper {
         let notes = state.take_notes(&asked);
         drop(state);
         // Before asking the store: it failed the last time, so it may take long.
-        told.iter().for_each(|slot| slot.tell());
+        told.iter().for_each(|slot| slot.notify());
 
         let lease = self.lease;
         let answer = match asked.is_empty() {
@@ -243,7 +243,7 @@ impl Service for Keeper {
         // Before the lost leases, because a reported deadline may have passed.
         cancelled.retain(|(slot, deadline)| slot.tell_cancelled(*deadline));
         report.cancelled = cancelled.iter().map(|(slot, _)| slot.lease).collect();
-        told.iter().for_each(|slot| slot.tell());
+        told.iter().for_each(|slot| slot.notify());
         self.emitter.ticked(&tick, Some(&report), report.error.as_ref());
         Ok(report)
     }

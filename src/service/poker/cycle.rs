@@ -44,12 +44,12 @@ impl Poker {
 
     /// Takes back pokes that have not begun and for which no sensor waits any more.
     pub(super) fn withdraw(&mut self) {
-        if !self.plan.has_deserted() {
+        if !self.plan.has_unwanted() {
             return;
         }
         let (rules, plan) = (self.rules(), &mut self.plan);
-        let mut withdrawn = self.kinds.withdraw(|group| !plan.is_deserted(group));
-        withdrawn.extend(self.engine.withdraw(|job| !plan.is_deserted(job.group)));
+        let mut withdrawn = self.kinds.withdraw(|group| !plan.is_unwanted(group));
+        withdrawn.extend(self.engine.withdraw(|job| !plan.is_unwanted(job.group)));
         withdrawn.into_iter().for_each(|group| plan.put_back(group, rules));
     }
 

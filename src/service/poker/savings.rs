@@ -11,7 +11,7 @@ use crate::sensor::plan::Outcome;
 use crate::service::observer::metrics::{POKE_GROUPS, SENSORS};
 
 /// The kinds that were last reported to the observer, with their sensors and groups.
-pub(super) type ToldKinds = BTreeMap<SensorKind, (usize, usize)>;
+pub(super) type ReportedKinds = BTreeMap<SensorKind, (usize, usize)>;
 
 impl PokeReport {
     /// Returns the word for the outcome of a poke.
@@ -69,13 +69,14 @@ impl Poker {
             return;
         }
         let now = |kind: u32| Some((self.kinds.name(kind)?.clone(), *self.plan.by_kind().get(&kind)?));
-        let now: ToldKinds = self.plan.by_kind().keys().filter_map(|kind| now(*kind)).collect();
-        let gone = self.told_kinds.keys().filter(|kind| !now.contains_key(*kind)).map(|kind| (kind, &(0, 0)));
-        let changed = now.iter().filter(|(kind, count)| self.told_kinds.get(*kind) != Some(*count));
+        let now: ReportedKinds = self.plan.by_kind().keys().filter_map(|kind| now(*kind)).collect();
+        let gone =
+            self.reported_kinds.keys().filter(|kind| !now.contains_key(*kind)).map(|kind| (kind, &(0, 0)));
+        let changed = now.iter().filter(|(kind, count)| self.reported_kinds.get(*kind) != Some(*count));
         for (kind, (sensors, groups)) in changed.chain(gone) {
             self.emitter.gauge(&SENSORS, &[("kind", kind.as_str())], *sensors as u64);
             self.emitter.gauge(&POKE_GROUPS, &[("kind", kind.as_str())], *groups as u64);
         }
-        self.told_kinds = now;
+        self.reported_kinds = now;
     }
 }

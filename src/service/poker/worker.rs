@@ -11,7 +11,7 @@ use super::life::FormerHolders;
 use super::options::Options;
 use super::poke::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
-use super::savings::ToldKinds;
+use super::savings::ReportedKinds;
 use super::shards::take_turns;
 use crate::base::setters;
 use crate::error::{Error, Result};
@@ -149,7 +149,7 @@ pub struct Poker {
     /// Whether the engine wakes its loop for outcomes.
     pub(super) is_woken: bool,
     pub(super) emitter: Emitter,
-    pub(super) told_kinds: ToldKinds,
+    pub(super) reported_kinds: ReportedKinds,
 }
 
 impl fmt::Debug for Poker {
@@ -193,7 +193,7 @@ impl Poker {
             engine: Engine::new(),
             is_woken: false,
             emitter: Emitter::default(),
-            told_kinds: ToldKinds::new(),
+            reported_kinds: ReportedKinds::new(),
         }
     }
 

@@ -114,13 +114,13 @@ impl Service for AdmitLoop {
                 Err(error) => {
                     self.shared.state.lock().machine.not_granted(group);
                     if let Some(before) = failed.replace(error.during("asking for tasks")) {
-                        self.shared.tell(&before);
+                        self.shared.report(&before);
                     }
                     continue;
                 }
             };
             is_idle &= admission.is_idle();
-            let due = (admission.next_due, admission.tells_at);
+            let due = (admission.next_due, admission.announces_at);
             let granted = self.shared.granted(now, group, free, admission.granted, due);
             let is_queued = |attempt: &Attempt| attempt.task().state == TaskState::Queued;
             let (queued, started): (Vec<_>, Vec<_>) = granted.into_iter().partition(is_queued);
@@ -130,7 +130,7 @@ impl Service for AdmitLoop {
         if let Err(error) = self.start_queued()
             && let Some(before) = failed.replace(error)
         {
-            self.shared.tell(&before);
+            self.shared.report(&before);
         }
         match failed {
             Some(error) => Err(error),

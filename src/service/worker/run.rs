@@ -101,7 +101,7 @@ impl Running {
                     ControlFlow::Break(())
                 }
                 Err(error) => {
-                    shared.tell(&error);
+                    shared.report(&error);
                     ControlFlow::Continue(())
                 }
                 Ok(_) => ControlFlow::Continue(()),
@@ -196,7 +196,7 @@ impl Service for Keeping {
         let mut report = self.0.tick(now)?;
         report.error = report.error.map(|error| error.during("renewing leases"));
         if let Some(error) = &report.error {
-            self.1.tell(error);
+            self.1.report(error);
         }
         if !report.lost.is_empty() {
             self.1.lost(&report.lost);

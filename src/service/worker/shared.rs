@@ -112,11 +112,11 @@ impl Shared {
         group: usize,
         free: usize,
         tasks: Vec<TaskRecord>,
-        (due, tells_at): (Option<Timestamp>, Option<Timestamp>),
+        (due, announces_at): (Option<Timestamp>, Option<Timestamp>),
     ) -> Vec<Attempt> {
         let steady = self.steady();
-        let [due, tells_at] =
-            [due, tells_at].map(|at| at.map(|at| steady + at.saturating_duration_since(now)));
+        let [due, announces_at] =
+            [due, announces_at].map(|at| at.map(|at| steady + at.saturating_duration_since(now)));
         let leases: Vec<LeaseRef> = tasks.iter().map(TaskRecord::lease_ref).collect();
         let kept = |task: TaskRecord| {
             let kept = self.keeper.keep(&task);
@@ -126,7 +126,7 @@ impl Shared {
         let mut state = self.state.lock();
         // A store that grants a lease twice must not begin its task twice.
         attempts.retain(|attempt| !state.machine.has(attempt.lease()));
-        state.machine.granted(steady, group, free, &leases, due, tells_at);
+        state.machine.granted(steady, group, free, &leases, due, announces_at);
         state.attempts.extend(attempts.iter().map(|attempt| (attempt.lease(), attempt.clone())));
         attempts
     }
@@ -177,7 +177,7 @@ impl Shared {
             }
         });
         if let Err(error) = self.handlers.launch(launched) {
-            self.tell(&error.during("starting a thread for handlers"));
+            self.report(&error.during("starting a thread for handlers"));
         }
     }
 
@@ -255,7 +255,7 @@ impl Shared {
     }
 
     fn tell_losses(&self, attempts: impl IntoIterator<Item = Attempt>) {
-        attempts.into_iter().filter_map(|attempt| attempt.loss()).for_each(|loss| self.tell(&loss));
+        attempts.into_iter().filter_map(|attempt| attempt.loss()).for_each(|loss| self.report(&loss));
     }
 
     /// Gives back an attempt that did not begin.
@@ -359,7 +359,7 @@ impl Shared {
     }
 
     /// Reports to the host an error after which the worker continues.
-    pub(super) fn tell(&self, error: &Error) {
+    pub(super) fn report(&self, error: &Error) {
         if let Some(on_error) = &self.on_error {
             // The panic hook has printed it.
             let _ = catch_unwind(AssertUnwindSafe(|| on_error(error)));

@@ -17,7 +17,7 @@ use super::host::{execute_script, execute_text};
 use super::liveness::Liveness;
 use super::options::{Beginnings, PostgresOptions};
 use super::pipeline::join_all;
-use super::request::{Opening, Reply, Then, Untold};
+use super::request::{Opening, Reply, Then, Unannounced};
 use super::route::Route;
 use super::seat::look;
 use super::tick_lock::{COMMIT, FLUSH, enter};
@@ -37,12 +37,12 @@ pub(super) struct Connection {
     /// The pending end of the previous transaction.
     ending: Option<Ending>,
     /// A pending `NOTIFY`.
-    telling: Option<(Ending, Untold)>,
+    announcing: Option<(Ending, Unannounced)>,
 }
 
 /// How long the next transaction waits for the response to a `NOTIFY`. The server sends one notification at a time, so
 /// this one may wait behind another program's commit.
-const TELLING: Duration = Duration::from_millis(50);
+const ANNOUNCING: Duration = Duration::from_millis(50);
 
 /// The pending response to something that was sent without waiting.
 type Ending = JoinHandle<Result<(), PgError>>;
@@ -96,7 +96,7 @@ impl Connection {
             driving,
             standby_since,
             ending: None,
-            telling: None,
+            announcing: None,
         }
     }
 
@@ -123,22 +123,22 @@ impl Connection {
     }
 
     /// Sends a text that is a transaction of its own, without waiting for the response.
-    pub(super) async fn tell_beside(&mut self, text: String, untold: Untold) {
+    pub(super) async fn announce_beside(&mut self, text: String, unannounced: Unannounced) {
         let client = Arc::clone(&self.client);
-        let telling = tokio::spawn(async move { client.batch_execute(&text).await });
-        self.telling = Some((telling, untold));
+        let announcing = tokio::spawn(async move { client.batch_execute(&text).await });
+        self.announcing = Some((announcing, unannounced));
         look().await;
     }
 
-    /// Waits for the response to [`Self::tell_beside`]. Returns false if it has not come in time, or was an error.
+    /// Waits for the response to [`Self::announce_beside`]. Returns false if it has not come in time, or was an error.
     /// Then nothing else may be sent.
-    pub(super) async fn has_told(&mut self) -> bool {
-        let Some((telling, untold)) = self.telling.take() else { return true };
-        let has_told = matches!(timeout(TELLING, telling).await, Ok(Ok(Ok(()))));
-        if has_told {
-            untold.told();
+    pub(super) async fn has_announced(&mut self) -> bool {
+        let Some((announcing, unannounced)) = self.announcing.take() else { return true };
+        let has_announced = matches!(timeout(ANNOUNCING, announcing).await, Ok(Ok(Ok(()))));
+        if has_announced {
+            unannounced.announced();
         }
-        has_told
+        has_announced
     }
 
     /// Waits for the response to [`Self::end_beside`]. If that failed, no later call can rely on the connection.

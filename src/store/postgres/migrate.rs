@@ -52,7 +52,7 @@ const INITIAL: Migration = Migration {
         ),
         function!(
             "_move(BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], \
-             BIGINT[], TEXT[], TEXT[], BIGINT[], BIGINT[]) RETURNS TABLE (place BIGINT, is_told BOOLEAN)",
+             BIGINT[], TEXT[], TEXT[], BIGINT[], BIGINT[]) RETURNS TABLE (place BIGINT, is_fed BOOLEAN)",
             "move.sql"
         ),
         include_str!("migrations/0001_initial/functions/fold_few.sql"),

@@ -21,26 +21,26 @@ pub(super) enum Request {
     /// Rolls the transaction back, without waiting for the result.
     RollBack,
     /// Runs this text, which is its own transaction.
-    Tell(String),
+    Announce(String),
     /// Sends such a text, without waiting for the result.
-    TellBeside(String, Untold),
+    AnnounceBeside(String, Unannounced),
 }
 
 /// Calls this closure when dropped, unless the text is known to have been sent.
-pub(super) struct Untold(Option<Box<dyn Fn() + Send + Sync>>);
+pub(super) struct Unannounced(Option<Box<dyn Fn() + Send + Sync>>);
 
-impl Untold {
+impl Unannounced {
     pub(super) fn new(call: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Some(Box::new(call)))
     }
 
     /// Notes that the text was sent.
-    pub(super) fn told(mut self) {
+    pub(super) fn announced(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Untold {
+impl Drop for Unannounced {
     fn drop(&mut self) {
         if let Some(call) = &self.0 {
             call();
@@ -48,9 +48,9 @@ impl Drop for Untold {
     }
 }
 
-impl fmt::Debug for Untold {
+impl fmt::Debug for Unannounced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Untold")
+        f.write_str("Unannounced")
     }
 }
 

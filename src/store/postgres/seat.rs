@@ -93,8 +93,8 @@ impl SessionHandle {
     }
 
     /// Returns whether this thread can send a `NOTIFY` on this connection itself, outside transactions.
-    pub(super) fn tells_beside(&self) -> bool {
-        serves_here() && self.seat.as_ref().is_some_and(|seat| seat.lock().session.tells_beside())
+    pub(super) fn announces_beside(&self) -> bool {
+        serves_here() && self.seat.as_ref().is_some_and(|seat| seat.lock().session.announces_beside())
     }
 
     /// Makes a request, and waits for its reply.

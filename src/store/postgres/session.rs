@@ -13,7 +13,7 @@ use super::error::{Failure, commit_error, is_of_standby, open_commit};
 use super::holder::end_stopped;
 use super::liveness::Liveness;
 use super::pipeline::join_all;
-use super::request::{Opening, Reply, Request, Then, Untold};
+use super::request::{Opening, Reply, Request, Then, Unannounced};
 use super::route::Route;
 use super::seat::look;
 use super::tick_lock::COMMIT;
@@ -28,7 +28,7 @@ pub(super) struct Session {
     liveness: Liveness,
     connection: Option<Connection>,
     /// After how many more commits a `NOTIFY` may be sent outside a transaction.
-    tells_in: u32,
+    announces_in: u32,
 }
 
 /// For how many commits no `NOTIFY` is sent outside a transaction after a slow one.
@@ -36,7 +36,7 @@ const PAUSE: u32 = 64;
 
 impl Session {
     pub(super) fn new(dialer: Dialer) -> Self {
-        Self { dialer, liveness: Liveness::new(), connection: None, tells_in: 0 }
+        Self { dialer, liveness: Liveness::new(), connection: None, announces_in: 0 }
     }
 
     /// Serves a request. Drops a connection that turns out to be lost.
@@ -84,8 +84,8 @@ impl Session {
             }
             Request::Commit(then) => self.commit(then).await,
             Request::RollBack => self.roll_back().await,
-            Request::Tell(text) => self.tell(&text).await,
-            Request::TellBeside(text, untold) => self.tell_beside(text, untold).await,
+            Request::Announce(text) => self.announce(&text).await,
+            Request::AnnounceBeside(text, unannounced) => self.announce_beside(text, unannounced).await,
         }
     }
 
@@ -115,10 +115,10 @@ impl Session {
         self.connection
             .take_if(|connection| connection.standby_since.is_some_and(|since| since.elapsed() > STANDBY));
         if let Some(connection) = &mut self.connection
-            && !connection.has_told().await
+            && !connection.has_announced().await
         {
             self.connection = None;
-            self.tells_in = PAUSE;
+            self.announces_in = PAUSE;
         }
         let was_used = self.connection.as_ref().is_some_and(|connection| !connection.is_lost());
         self.connect(role).await?;
@@ -163,12 +163,12 @@ impl Session {
 
     /// Runs a text that may safely run twice. Does not wait for an unavailable server, because a host's call may need
     /// the session meanwhile.
-    async fn tell(&mut self, text: &str) -> Reply {
+    async fn announce(&mut self, text: &str) -> Reply {
         let was_used = self.connection.as_ref().is_some_and(|connection| !connection.is_lost());
-        match self.try_tell(text).await {
+        match self.try_announce(text).await {
             Err(Failure::Lost(_)) if was_used => {
                 self.connection = None;
-                self.try_tell(text).await
+                self.try_announce(text).await
             }
             done => done,
         }
@@ -176,22 +176,22 @@ impl Session {
 
     /// Returns whether a `NOTIFY` may be sent outside transactions. Behind a pooler, the next request might get its
     /// result. After a slow or failed one, others send the next ones.
-    pub(super) fn tells_beside(&mut self) -> bool {
-        let is_paused = self.tells_in > 0;
-        self.tells_in = self.tells_in.saturating_sub(1);
+    pub(super) fn announces_beside(&mut self) -> bool {
+        let is_paused = self.announces_in > 0;
+        self.announces_in = self.announces_in.saturating_sub(1);
         let is_direct = |connection: &Connection| connection.route == Route::Direct && !connection.is_lost();
         !is_paused && self.connection.as_ref().is_some_and(is_direct)
     }
 
-    async fn tell_beside(&mut self, text: String, untold: Untold) -> Reply {
+    async fn announce_beside(&mut self, text: String, unannounced: Unannounced) -> Reply {
         let Some(connection) = &mut self.connection else {
             return Err(Failure::lost("the connection is lost: call again"));
         };
-        connection.tell_beside(text, untold).await;
+        connection.announce_beside(text, unannounced).await;
         Ok(Vec::new())
     }
 
-    async fn try_tell(&mut self, text: &str) -> Reply {
+    async fn try_announce(&mut self, text: &str) -> Reply {
         look().await;
         if self.connection.as_ref().is_none_or(Connection::is_lost) {
             self.connection = None;

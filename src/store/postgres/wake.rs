@@ -12,7 +12,7 @@ use super::hub::Hub;
 use super::news::{Channel, NewsSet};
 use super::places::Purpose;
 use super::pool::{Lease, Pool};
-use super::request::{Request, Untold};
+use super::request::{Request, Unannounced};
 
 /// How a store's commits wake listeners ([`super::PostgresStore::on_change`]) of other stores. Its own
 /// listeners are woken directly, unless it is [`Self::Never`].
@@ -142,14 +142,14 @@ impl Announcer {
     pub(super) fn tell_on(&self, lease: &Lease, news: NewsSet) -> bool {
         let Some(outbox) = self.outbox.as_ref().filter(|_| !news.is_empty()) else { return false };
         let now = Instant::now();
-        if outbox.waits_until().is_some_and(|until| now < until) || !lease.session().tells_beside() {
+        if outbox.waits_until().is_some_and(|until| now < until) || !lease.session().announces_beside() {
             return false;
         }
         let Some(all) = outbox.take(news, now) else { return false };
         let late = Arc::clone(outbox);
-        let untold = Untold::new(move || late.add(all));
-        // `untold` keeps what is not sent.
-        let _ = lease.session().call(Request::TellBeside(text(&self.hub.channel(), all), untold));
+        let unannounced = Unannounced::new(move || late.add(all));
+        // `unannounced` keeps what is not sent.
+        let _ = lease.session().call(Request::AnnounceBeside(text(&self.hub.channel(), all), unannounced));
         true
     }
 
@@ -186,7 +186,7 @@ async fn keep_telling(outbox: Arc<Outbox>, pool: Arc<Pool>, channel: Channel) {
         if !is_empty
             && let Ok(lease) = pool.lease_for_task(Purpose::Service).await
             && let Some(news) = outbox.take(NewsSet::NONE, Instant::now()).filter(|news| !news.is_empty())
-            && lease.session().ask(Request::Tell(text(&channel, news))).await.is_err()
+            && lease.session().ask(Request::Announce(text(&channel, news))).await.is_err()
         {
             outbox.put_back(news);
         }

@@ -329,7 +329,7 @@ pub(in crate::store) fn cap<R: ReadRow>(row: &R) -> Read<(Subject, WaitingCap), 
     Ok((subject(row)?, cap.strict(row.integer(3)? != 0)))
 }
 
-/// Reads a holder's record of its queues: holder, queues, told_at, lease.
+/// Reads a holder's record of its queues: holder, queues, announced_at, lease.
 pub(in crate::store) fn serving<R: ReadRow>(row: &R) -> Read<Serving, R> {
     let queues = serde_json::from_str(row.text(1)?)?;
     Ok(Serving::new(name(row, 0)?, queues, instant(row, 2)?, Duration::from_micros(number(row, 3)?)))

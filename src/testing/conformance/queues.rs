@@ -31,8 +31,8 @@ fn set(names: &[&str]) -> BTreeSet<QueueName> {
 }
 
 /// What a holder announces at this instant, with leases of 10.
-fn serving(name: &str, queues: Option<&[&str]>, told_at: i64) -> Serving {
-    Serving::new(holder(name), queues.map(set), at(told_at), Duration::from_micros(10))
+fn serving(name: &str, queues: Option<&[&str]>, announced_at: i64) -> Serving {
+    Serving::new(holder(name), queues.map(set), at(announced_at), Duration::from_micros(10))
 }
 
 fn record(name: &str, [ready, waiting, leased, sensing]: [u64; 4]) -> QueueRecord {
@@ -147,8 +147,8 @@ fn a_survey_tells_who_serves_what(store: &dyn Store) {
 fn what_stopped_counting_is_forgotten_in_pieces(store: &dyn Store) {
     let world = World(store);
     let names: Vec<String> = (0..70).map(|n| format!("h{n:02}")).collect();
-    for (name, told_at) in names.iter().zip((0..70).rev()) {
-        world.write(|tx| tx.put_serving(&serving(name, None, told_at), at(0)));
+    for (name, announced_at) in names.iter().zip((0..70).rev()) {
+        world.write(|tx| tx.put_serving(&serving(name, None, announced_at), at(0)));
     }
     let new = serving("new", None, 0);
     let left = |forget| {

@@ -88,7 +88,7 @@ impl Planner {
             Rule::Window(window) => {
                 let lane = &self.lanes[at];
                 // Airflow's query leaves out paused tasks.
-                lane.paused.is_empty() && !window.is_barred(lane, &self.pools, &self.limits)
+                lane.paused.is_empty() && !window.is_excluded(lane, &self.pools, &self.limits)
             }
         }
     }

@@ -31,14 +31,14 @@ pub(super) struct Groups {
     /// The number of sensors and of groups, for each kind that has any.
     by_kind: BTreeMap<u32, (usize, usize)>,
     /// The number of groups without members. They are kept only until their poke returns or is not made.
-    pub(super) deserted: usize,
+    pub(super) empty: usize,
     /// The number of groups without members that are being poked.
     pub(super) unwanted: usize,
 }
 
 impl Groups {
     pub(super) fn len(&self) -> usize {
-        self.slab.len() - self.deserted
+        self.slab.len() - self.empty
     }
 
     pub(super) fn get(&self, group: GroupRef) -> Option<&Group> {
@@ -99,10 +99,10 @@ impl Groups {
         }
         let Some(first) = self.members.push(member, group.first) else { return };
         group.first = first;
-        // A group without members is counted in `deserted`, whether it was just created or waits for its poke
+        // A group without members is counted in `empty`, whether it was just created or waits for its poke
         // to return.
         if group.members == 0 {
-            self.deserted -= 1;
+            self.empty -= 1;
             self.unwanted -= usize::from(group.phase == Phase::Asked);
             let looked = self.looks.get(&group.fingerprint).copied();
             group.looked_at = looked.filter(|looked| now < *looked + rules.min_interval);
@@ -160,7 +160,7 @@ impl Groups {
         let twin = self.by_print.get(&sensor.fingerprint).copied().unwrap_or(NOBODY);
         let group = Group::new(sensor.fingerprint, kind, sensor.context.clone(), self.incarnations, twin);
         let at = self.slab.insert(group)?;
-        self.deserted += 1;
+        self.empty += 1;
         self.by_print.insert(sensor.fingerprint, at);
         Some(at)
     }
@@ -198,14 +198,14 @@ impl Groups {
             }
         }
         if group.members == 0 {
-            self.deserted += 1;
-            self.desert(at);
+            self.empty += 1;
+            self.retire(at);
         }
     }
 
     /// Takes a group without members out of all orders and removes it. If its poke has not returned, the
     /// group is kept until it does.
-    fn desert(&mut self, at: u32) {
+    fn retire(&mut self, at: u32) {
         self.set_outage(at, None);
         self.set_overdue(at, i64::MAX);
         let Some(group) = self.slab.get_mut(at) else { return };
@@ -225,7 +225,7 @@ impl Groups {
 
     fn forget(&mut self, at: u32) {
         let Some(group) = self.slab.remove(at) else { return };
-        self.deserted -= 1;
+        self.empty -= 1;
         match self.by_print.get(&group.fingerprint).copied() {
             Some(first) if first == at && group.twin == NOBODY => {
                 self.by_print.remove(&group.fingerprint);
@@ -281,8 +281,8 @@ impl Groups {
         for (at, members) in all {
             if let Some(group) = self.slab.get_mut(at).filter(|_| members > 0) {
                 group.members = 0;
-                self.deserted += 1;
-                self.desert(at);
+                self.empty += 1;
+                self.retire(at);
             }
         }
     }

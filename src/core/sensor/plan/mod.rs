@@ -177,12 +177,12 @@ impl Plan {
     }
 
     /// Returns true if a group without sensors is being poked.
-    pub(crate) fn has_deserted(&self) -> bool {
+    pub(crate) fn has_unwanted(&self) -> bool {
         self.groups.unwanted > 0
     }
 
     /// Returns true if no sensor waits for this group.
-    pub(crate) fn is_deserted(&self, group: GroupRef) -> bool {
+    pub(crate) fn is_unwanted(&self, group: GroupRef) -> bool {
         self.groups.get(group).is_none_or(|found| found.members == 0)
     }
 

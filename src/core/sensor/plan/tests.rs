@@ -736,10 +736,10 @@ impl World {
         let (now, Worker { plan, naive, .. }) = (self.now(at), &self.workers[at]);
         assert_eq!(plan.sensors(), naive.sensors.len());
         let with = naive.targets.keys().filter(|target| naive.of(**target).next().is_some()).count();
-        assert_eq!((plan.groups(), plan.groups.deserted), (with, naive.targets.len() - with));
+        assert_eq!((plan.groups(), plan.groups.empty), (with, naive.targets.len() - with));
         let unwanted =
             |(target, found): (&u64, &Target)| found.asked.is_some() && naive.of(*target).next().is_none();
-        assert_eq!(plan.has_deserted(), naive.targets.iter().any(unwanted));
+        assert_eq!(plan.has_unwanted(), naive.targets.iter().any(unwanted));
         let count = plan.by_kind().get(&0).copied().unwrap_or_default();
         assert_eq!(count, (naive.sensors.len(), with));
         let outages = naive.targets.values().filter(|target| target.outage.is_some()).count();
@@ -817,7 +817,7 @@ fn does_what_a_naive_model_does() {
             }
             let plan = &mut world.workers[at].plan;
             plan.hold(BTreeMap::new(), rules());
-            assert_eq!((plan.groups(), plan.has_deserted(), plan.sensors()), (0, false, 0), "seed {seed}");
+            assert_eq!((plan.groups(), plan.has_unwanted(), plan.sensors()), (0, false, 0), "seed {seed}");
         }
         seen.append(&mut world.seen);
     }

@@ -53,7 +53,7 @@ impl Shared {
         for _ in 0..state.call_threads(Instant::now()) {
             self.work.notify_one();
         }
-        if !std::mem::take(&mut state.untold) {
+        if !std::mem::take(&mut state.unnotified) {
             return;
         }
         if state.awaited {

@@ -81,7 +81,7 @@ pub(super) struct State {
     /// Whether there is something to collect.
     pub(super) news: bool,
     /// Whether the tick, or its loop, has not been notified of it yet.
-    pub(super) untold: bool,
+    pub(super) unnotified: bool,
     /// Whether a tick waits for news.
     pub(super) awaited: bool,
     /// Woken if no tick waits.
@@ -260,7 +260,7 @@ impl State {
 
     /// Notes that there is something to collect.
     pub(super) fn note(&mut self) {
-        self.untold |= !self.news;
+        self.unnotified |= !self.news;
         self.news = true;
     }
 

@@ -183,7 +183,7 @@ impl World {
 
     fn wake(&mut self) {
         self.state.call_threads(self.now);
-        self.told |= std::mem::take(&mut self.state.untold);
+        self.told |= std::mem::take(&mut self.state.unnotified);
     }
 
     fn start(&mut self) {

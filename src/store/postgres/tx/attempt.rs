@@ -26,7 +26,7 @@ pub(super) const CANCEL: &str = statement!("cancel.sql");
 pub(super) const MOVE: &str = statement!("move.sql");
 pub(super) const END: &str = statement!("end.sql");
 /// [`END`] of one lease.
-pub(super) const END_ONE: &str = "SELECT place, is_recorded, is_told FROM sm._end_one(\
+pub(super) const END_ONE: &str = "SELECT place, is_recorded, is_fed FROM sm._end_one(\
   $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint)";
 pub(super) const LOCK_EXPIRED: &str = statement!("lock_expired.sql");
 pub(super) const STILL_EXPIRED: &str = statement!("still_expired.sql");
@@ -172,14 +172,14 @@ impl Db<'_> {
             instants(|change| change.at),
             moves.iter().map(|change| change.reason.map(Code::code)).collect::<Vec<Option<i64>>>(),
         );
-        let mut is_told = false;
+        let mut is_fed = false;
         for row in self.one(statement)? {
-            is_told = row::value(&row, 1)?;
+            is_fed = row::value(&row, 1)?;
             if let Some(answer) = answers.get_mut(row::place(&row, 0)?) {
                 *answer = true;
             }
         }
-        self.telling.told(is_told);
+        self.announcements.fed(is_fed);
         Ok(answers)
     }
 
@@ -217,14 +217,14 @@ impl Db<'_> {
                 )
             }
         };
-        let mut is_told = false;
+        let mut is_fed = false;
         for row in &self.one_or_last(is_last, statement)? {
-            is_told |= row::value::<bool>(row, 2)?;
+            is_fed |= row::value::<bool>(row, 2)?;
             if let Some(answer) = answers.get_mut(row::place(row, 0)?) {
                 *answer = Some(row::value(row, 1)?);
             }
         }
-        self.telling.told(is_told);
+        self.announcements.fed(is_fed);
         self.repeats |= answers.iter().all(Option::is_none);
         Ok(answers)
     }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 
 pub(super) use self::fold::{FOLD, Folded, MOST as MOST_FOLDED, is_whole};
-use self::notify::Telling;
+use self::notify::Announcements;
 use self::sensor::numbers;
 pub(super) use self::tick::TICK_HOLDER;
 use super::digest::Digest;
@@ -74,7 +74,7 @@ struct Db<'w> {
     repeats: bool,
     /// Whether a host's transaction is `READ COMMITTED`, once the server was asked.
     is_read_committed: Option<bool>,
-    telling: Box<Telling>,
+    announcements: Box<Announcements>,
     habits: Arc<Habits>,
     last: last::Last,
     /// The needs that a digest identifies never change.
@@ -105,7 +105,7 @@ impl<'w> PostgresBackend<'w> {
             hands_out: false,
             repeats: false,
             is_read_committed: None,
-            telling: Box::new(Telling::on(channel)),
+            announcements: Box::new(Announcements::on(channel)),
             habits: Arc::default(),
             last: last::Last::Never,
             lanes: HashMap::new(),
@@ -238,7 +238,7 @@ impl Db<'_> {
     ) -> Outcome<[Answer; N]> {
         let mut batch = Vec::with_capacity(N + 1);
         batch.extend(statements);
-        let news = self.telling.take();
+        let news = self.announcements.take();
         let tells = news.is_some();
         batch.extend(news);
         let mut answers =

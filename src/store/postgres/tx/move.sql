@@ -193,4 +193,4 @@ appended AS (
   WHERE sums.came > 0 OR sums.went > 0 OR sums.begun <> sums.ended OR sums.slots <> 0 OR sums.leases <> 0
     OR sums.due IS NOT NULL OR sums.pool IS NOT NULL
 )
-SELECT place, EXISTS (SELECT FROM told) AS is_told FROM hit
+SELECT place, EXISTS (SELECT FROM told) AS is_fed FROM hit

@@ -12,7 +12,7 @@ use crate::task::{TaskInsert, TaskState};
 const NOTIFY: &str = "SELECT pg_notify($1::text, $2::text)";
 
 /// The news to announce when the transaction commits, each once.
-pub(super) struct Telling {
+pub(super) struct Announcements {
     /// The channel if the transaction itself announces its news.
     channel: Option<Channel>,
     announced: NewsSet,
@@ -22,7 +22,7 @@ pub(super) struct Telling {
     brought: NewsSet,
 }
 
-impl Telling {
+impl Announcements {
     /// Announces on this channel. With `None`, leaves that to others.
     pub(super) fn on(channel: Option<Channel>) -> Self {
         let none = NewsSet::NONE;
@@ -41,11 +41,11 @@ impl Telling {
     }
 }
 
-impl Telling {
+impl Announcements {
     /// Notes whether the statements appended to the feed. A `NOTIFY` that was sent along announced this before the
     /// result was known.
-    pub(super) fn told(&mut self, is_told: bool) {
-        if is_told {
+    pub(super) fn fed(&mut self, is_fed: bool) {
+        if is_fed {
             self.brought = self.brought.and(News::Events);
         }
     }
@@ -56,45 +56,45 @@ impl<'w> PostgresBackend<'w> {
     /// refuses that after a `NOTIFY`. Others then see the change at their next tick.
     #[must_use]
     pub(in crate::store::postgres) fn without_notify(mut self) -> Self {
-        self.db.telling.channel = None;
+        self.db.announcements.channel = None;
         self
     }
 
     /// Returns the news that its commit brings.
     pub(in crate::store::postgres) fn news(&self) -> NewsSet {
-        self.db.telling.brought
+        self.db.announcements.brought
     }
 
     /// Like [`Self::write`], and announces the news to others if anything is sent to the server.
-    pub(super) fn tell<T>(
+    pub(super) fn announce<T>(
         &mut self,
         news: News,
         work: impl FnOnce(&mut Db<'w>) -> Outcome<T>,
     ) -> StoreResult<T> {
-        self.tell_of(news.into(), work, |_| news.into())
+        self.announce_of(news.into(), work, |_| news.into())
     }
 
     /// Like [`Self::write`] for work that may bring these news. Its result says which it brought. A `NOTIFY` in the
     /// transaction is sent along, before the result is known.
-    pub(super) fn tell_of<T>(
+    pub(super) fn announce_of<T>(
         &mut self,
         may_bring: NewsSet,
         work: impl FnOnce(&mut Db<'w>) -> Outcome<T>,
         brought: impl FnOnce(&T) -> NewsSet,
     ) -> StoreResult<T> {
-        self.db.telling.next = may_bring;
+        self.db.announcements.next = may_bring;
         let done = self.write(work);
         // Nothing was sent to the server.
-        let is_left = !may_bring.is_empty() && self.db.telling.next == may_bring;
-        self.db.telling.next = NewsSet::NONE;
+        let is_left = !may_bring.is_empty() && self.db.announcements.next == may_bring;
+        self.db.announcements.next = NewsSet::NONE;
         if let (Ok(answer), false) = (&done, is_left) {
-            self.db.telling.brought = self.db.telling.brought.and(brought(answer));
+            self.db.announcements.brought = self.db.announcements.brought.and(brought(answer));
         }
         // A commit that was sent along may have taken effect.
         if let Err(error) = &done
             && error.kind() == StoreErrorKind::Indeterminate
         {
-            self.db.telling.brought = self.db.telling.brought.and(may_bring);
+            self.db.announcements.brought = self.db.announcements.brought.and(may_bring);
         }
         done
     }
@@ -142,9 +142,9 @@ pub(super) fn of_move(change: &Move) -> NewsSet {
 /// end needs no `NOTIFY` of its own.
 pub(super) fn of_feed(change: &Move) -> NewsSet {
     let was_sensing = change.from == TaskState::Sensing;
-    let is_told = (change.to.is_end() && change.from != TaskState::UpForRetry)
+    let is_fed = (change.to.is_end() && change.from != TaskState::UpForRetry)
         || (was_sensing && matches!(change.to, TaskState::Scheduled | TaskState::UpForRetry));
-    if is_told { News::Events.into() } else { NewsSet::NONE }
+    if is_fed { News::Events.into() } else { NewsSet::NONE }
 }
 
 pub(super) fn of_moved(moves: &[Move], answers: &[bool]) -> NewsSet {

@@ -21,7 +21,7 @@ impl PostgresBackend<'_> {
         let inserted = |answers: &Option<Vec<Inserted>>| {
             answers.as_ref().map_or(NewsSet::NONE, |answers| notify::of_inserted(tasks, answers))
         };
-        self.tell_of(may_bring, |db| db.insert_tasks(tasks, unless_capped), inserted)
+        self.announce_of(may_bring, |db| db.insert_tasks(tasks, unless_capped), inserted)
     }
 }
 
@@ -117,14 +117,14 @@ impl TaskTx for PostgresBackend<'_> {
             true => News::Cancels.into(),
             false => NewsSet::NONE,
         };
-        self.tell_of(News::Cancels.into(), |db| db.cancel_if_leased(leases, deadline, message), asked)
+        self.announce_of(News::Cancels.into(), |db| db.cancel_if_leased(leases, deadline, message), asked)
     }
 
     fn move_if(&mut self, moves: &[Move]) -> StoreResult<Vec<bool>> {
         let may_bring =
             moves.iter().map(|change| notify::of_move(change).and(notify::of_feed(change))).collect();
         let moved = |answers: &Vec<bool>| notify::of_moved(moves, answers);
-        self.tell_of(may_bring, |db| db.move_if(moves), moved)
+        self.announce_of(may_bring, |db| db.move_if(moves), moved)
     }
 
     fn end_if_leased(&mut self, ends: &[Move]) -> StoreResult<Vec<Option<bool>>> {
@@ -133,7 +133,7 @@ impl TaskTx for PostgresBackend<'_> {
             false => NewsSet::NONE,
         };
         let may_bring = NewsSet::from(News::Capacity).and(News::Events);
-        self.tell_of(may_bring, |db| db.end_if_leased(ends), ended)
+        self.announce_of(may_bring, |db| db.end_if_leased(ends), ended)
     }
 
     fn last(&mut self) {
@@ -154,7 +154,7 @@ impl TaskTx for PostgresBackend<'_> {
             let changed = changes.iter().zip(answers).filter(|(_, changed)| **changed);
             changed.map(|(change, _)| notify::of_change(change)).collect()
         };
-        self.tell_of(may_bring, |db| db.change_if(changes), changed)
+        self.announce_of(may_bring, |db| db.change_if(changes), changed)
     }
 
     fn delete_if(&mut self, tasks: &[(LeaseRef, TaskState)]) -> StoreResult<Vec<bool>> {
@@ -163,7 +163,7 @@ impl TaskTx for PostgresBackend<'_> {
             let gone = tasks.iter().zip(answers).filter(|(_, gone)| **gone);
             gone.map(|((_, from), _)| notify::of_leaving(*from)).collect()
         };
-        self.tell_of(may_bring, |db| db.delete_if(tasks), gone)
+        self.announce_of(may_bring, |db| db.delete_if(tasks), gone)
     }
 
     fn hold_expired(&mut self, now: Timestamp, limit: usize) -> StoreResult<Vec<TaskRecord>> {
@@ -215,6 +215,6 @@ impl TaskTx for PostgresBackend<'_> {
             false => News::Capacity.into(),
             true => NewsSet::NONE,
         };
-        self.tell_of(News::Capacity.into(), |db| db.repair_counters(), repaired)
+        self.announce_of(News::Capacity.into(), |db| db.repair_counters(), repaired)
     }
 }

@@ -201,7 +201,7 @@ CREATE INDEX sm_lane_group_next_of ON sm_lane_group (queue, next) WHERE next IS 
 CREATE TABLE sm_serving (
     holder  TEXT NOT NULL,
     queues  TEXT NOT NULL,
-    told_at INTEGER NOT NULL,
+    announced_at INTEGER NOT NULL,
     lease   INTEGER NOT NULL,
     until   INTEGER NOT NULL,
     PRIMARY KEY (holder, queues)

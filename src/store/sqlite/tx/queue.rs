@@ -10,13 +10,13 @@ use crate::id::QueueName;
 use crate::store::sql::records;
 use crate::time::{Timestamp, duration_micros};
 
-const PUT_SERVING: &str = "INSERT INTO sm_serving (holder, queues, told_at, lease, until) VALUES (?1, ?2, ?3, ?4, ?5) \
+const PUT_SERVING: &str = "INSERT INTO sm_serving (holder, queues, announced_at, lease, until) VALUES (?1, ?2, ?3, ?4, ?5) \
      ON CONFLICT (holder, queues) DO UPDATE \
-     SET told_at = excluded.told_at, lease = excluded.lease, until = excluded.until";
+     SET announced_at = excluded.announced_at, lease = excluded.lease, until = excluded.until";
 pub(super) const FORGET_SERVING: &str = "DELETE FROM sm_serving WHERE (holder, queues) IN ( \
      SELECT holder, queues FROM sm_serving WHERE until <= ?1 AND (holder, queues) <> (?2, ?3) \
      ORDER BY until, holder, queues LIMIT 64)";
-const SERVING: &str = "SELECT holder, queues, told_at, lease FROM sm_serving";
+const SERVING: &str = "SELECT holder, queues, announced_at, lease FROM sm_serving";
 const TASKS: &str = "SELECT queue, sum(ready), sum(tasks) FROM sm_lane WHERE tasks > 0 GROUP BY queue";
 pub(super) const LEASES: &str = "SELECT lane, count(*) FROM sm_task INDEXED BY sm_task_lease \
      WHERE expires_at IS NOT NULL AND state IN (1, 2) GROUP BY lane";
@@ -25,9 +25,9 @@ impl Db<'_> {
     pub(super) fn put_serving(&mut self, serving: &Serving, forget: Timestamp) -> Outcome<()> {
         let holder = serving.holder.as_str();
         let queues = serde_json::to_string(&serving.queues)?;
-        let (told_at, lease) = (serving.announced_at.as_micros(), duration_micros(serving.lease));
+        let (announced_at, lease) = (serving.announced_at.as_micros(), duration_micros(serving.lease));
         let until = serving.until().as_micros();
-        self.prepare(PUT_SERVING)?.execute((holder, &queues, told_at, lease, until))?;
+        self.prepare(PUT_SERVING)?.execute((holder, &queues, announced_at, lease, until))?;
         self.prepare(FORGET_SERVING)?.execute((forget.as_micros(), holder, queues))?;
         Ok(())
     }

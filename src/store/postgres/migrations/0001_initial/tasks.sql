@@ -417,7 +417,7 @@ CREATE TABLE sm.serving (
     holder  TEXT COLLATE "C",
     digest  UUID,
     queues  TEXT NOT NULL,
-    told_at BIGINT NOT NULL,
+    announced_at BIGINT NOT NULL,
     lease   BIGINT NOT NULL,
     until   BIGINT NOT NULL,
     PRIMARY KEY (holder, digest)

@@ -128,7 +128,7 @@ impl PoolTx for PostgresBackend<'_> {
     }
 
     fn put_pools(&mut self, pools: &[PoolSpec]) -> StoreResult<()> {
-        self.tell(News::Capacity, |db| if pools.is_empty() { Ok(()) } else { db.put_pools(pools) })
+        self.announce(News::Capacity, |db| if pools.is_empty() { Ok(()) } else { db.put_pools(pools) })
     }
 
     fn delete_pools_if_unused(&mut self, pools: &[PoolName]) -> StoreResult<Vec<Undefined>> {
@@ -153,15 +153,18 @@ impl PoolTx for PostgresBackend<'_> {
     }
 
     fn put_limits(&mut self, limits: &[LimitSpec]) -> StoreResult<()> {
-        self.tell(News::Capacity, |db| if limits.is_empty() { Ok(()) } else { db.put_limits(limits) })
+        self.announce(News::Capacity, |db| if limits.is_empty() { Ok(()) } else { db.put_limits(limits) })
     }
 
     fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<bool>> {
-        self.tell(News::Capacity, |db| if keys.is_empty() { Ok(Vec::new()) } else { db.delete_limits(keys) })
+        self.announce(
+            News::Capacity,
+            |db| if keys.is_empty() { Ok(Vec::new()) } else { db.delete_limits(keys) },
+        )
     }
 
     fn delete_families(&mut self, prefixes: &[LimitKey]) -> StoreResult<Vec<bool>> {
-        self.tell(News::Capacity, |db| match prefixes {
+        self.announce(News::Capacity, |db| match prefixes {
             [] => Ok(Vec::new()),
             _ => db.delete_families(prefixes),
         })
@@ -206,7 +209,7 @@ impl PoolTx for PostgresBackend<'_> {
             _ => db.put_paused(subjects, paused),
         };
         // A pause may end a reservation that blocks other tasks.
-        self.tell(News::Capacity, put)
+        self.announce(News::Capacity, put)
     }
 
     fn paused(&mut self) -> StoreResult<Vec<Subject>> {

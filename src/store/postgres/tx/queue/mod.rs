@@ -24,7 +24,7 @@ pub(super) fn serving(row: &Row) -> Outcome<Vec<Serving>> {
     let instants: Vec<i64> = row::value::<Option<_>>(row, 4)?.unwrap_or_default();
     let leases: Vec<i64> = row::value::<Option<_>>(row, 5)?.unwrap_or_default();
     let told = holders.into_iter().zip(queues).zip(instants).zip(leases);
-    in_order(told.map(|(((holder, queues), told_at), lease)| (holder, queues, told_at, lease)))
+    in_order(told.map(|(((holder, queues), announced_at), lease)| (holder, queues, announced_at, lease)))
 }
 
 /// Reads the holders' announcements, each a JSON array of holder, queues, instant and lease length.
@@ -37,10 +37,10 @@ pub(super) fn told(told: Vec<String>) -> Outcome<Vec<Serving>> {
 fn in_order(told: impl IntoIterator<Item = (String, String, i64, i64)>) -> Outcome<Vec<Serving>> {
     let told: Outcome<_> = told
         .into_iter()
-        .map(|(holder, queues, told_at, lease)| {
+        .map(|(holder, queues, announced_at, lease)| {
             let (queues, lease) =
                 (serde_json::from_str(&queues)?, Duration::from_micros(lease.unsigned_abs()));
-            Ok(Serving::new(holder.try_into()?, queues, Timestamp::from_micros(told_at), lease))
+            Ok(Serving::new(holder.try_into()?, queues, Timestamp::from_micros(announced_at), lease))
         })
         .collect();
     told.map(records::in_order)
@@ -51,9 +51,9 @@ impl Db<'_> {
         let holder = serving.holder.as_str();
         let queues = serde_json::to_string(&serving.queues)?;
         let digest = vec![Digest::of(&queues)];
-        let (told_at, lease) = (serving.announced_at.as_micros(), duration_micros(serving.lease));
+        let (announced_at, lease) = (serving.announced_at.as_micros(), duration_micros(serving.lease));
         let until = serving.until().as_micros();
-        let put = ask!(PUT_SERVING, holder, queues, told_at, lease, until, digest.clone());
+        let put = ask!(PUT_SERVING, holder, queues, announced_at, lease, until, digest.clone());
         self.habits.told();
         self.at_tick(true, [put, ask!(FORGET_SERVING, forget.as_micros(), holder, digest)]).map(drop)
     }

@@ -1,7 +1,7 @@
 -- Records what a holder serves.
 -- $1 to $6: holder, queues as JSON, told at, length of its leases, when it stops counting, digest of the
 -- queues.
-INSERT INTO sm.serving (holder, digest, queues, told_at, lease, until)
+INSERT INTO sm.serving (holder, digest, queues, announced_at, lease, until)
 VALUES ($1::text, ($6::uuid[])[1], $2::text, $3::bigint, $4::bigint, $5::bigint)
 ON CONFLICT (holder, digest) DO UPDATE
-SET told_at = excluded.told_at, lease = excluded.lease, until = excluded.until
+SET announced_at = excluded.announced_at, lease = excluded.lease, until = excluded.until

@@ -1,2 +1,2 @@
 -- Returns the queues that holders said they serve.
-SELECT holder, queues, told_at, lease FROM sm.serving
+SELECT holder, queues, announced_at, lease FROM sm.serving

@@ -72,7 +72,7 @@ impl Db<'_> {
 
 impl SensorTx for PostgresBackend<'_> {
     fn put_sensors(&mut self, sensors: &[SensorInsert]) -> StoreResult<Vec<SensorRecord>> {
-        self.tell(News::Sensors, |db| {
+        self.announce(News::Sensors, |db| {
             if sensors.is_empty() {
                 return Ok(Vec::new());
             }
@@ -209,7 +209,7 @@ impl SensorTx for PostgresBackend<'_> {
 
     /// If a registration is named twice, the second item finds it already ended.
     fn end_sensors_if_waiting(&mut self, sensors: &[LeaseRef]) -> StoreResult<Vec<Option<SensorRecord>>> {
-        self.tell(News::Sensors, |db| {
+        self.announce(News::Sensors, |db| {
             if sensors.is_empty() {
                 return Ok(Vec::new());
             }

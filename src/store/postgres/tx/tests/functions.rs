@@ -72,7 +72,7 @@ async fn course(client: &Client, schema: &Schema) {
         client.batch_execute(&schema.apply(&grant)).await.unwrap();
     }
     // The same by a tick that is sent ahead. The holder has announced what it serves.
-    let whole = "INSERT INTO sm.serving (holder, digest, queues, told_at, lease, until)
+    let whole = "INSERT INTO sm.serving (holder, digest, queues, announced_at, lease, until)
           VALUES ('h', sm._lane_digest('', 1, '', NULL), 'null', 1, 90, 181);
         EXECUTE enqueue(NULL, 0, 3, -1, 0, NULL, 0, 1, 1, 'n', 'w', 'r', 't3', NULL, '', 'default_pool', 1, '[]', NULL, 0, 0);
         SELECT * FROM sm._tick_few('tick 3', 'tick 2', 'h', 90, 4, 3, 3, 64);

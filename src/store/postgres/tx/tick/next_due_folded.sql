@@ -18,7 +18,7 @@ SELECT
   paused.kinds, paused.names,
   (SELECT at FROM sm.rate_use ORDER BY at DESC LIMIT 1)
 FROM (
-  SELECT array_agg(holder) AS holders, array_agg(queues) AS queues, array_agg(told_at) AS instants,
+  SELECT array_agg(holder) AS holders, array_agg(queues) AS queues, array_agg(announced_at) AS instants,
     array_agg(lease) AS leases
   FROM sm.serving
 ) told

@@ -17,7 +17,7 @@ FROM (
     (SELECT no FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL
       ORDER BY lane, rank, logical_date, map_index, no LIMIT 1) IS NOT NULL
       OR EXISTS (SELECT FROM sm.family) OR EXISTS (SELECT FROM sm.pause) AS has_more,
-    ARRAY(SELECT json_build_array(holder, queues, told_at, lease)::text FROM sm.serving) AS told
+    ARRAY(SELECT json_build_array(holder, queues, announced_at, lease)::text FROM sm.serving) AS told
 ) beside
 LEFT JOIN LATERAL (
   SELECT lane.*, was.ready, was.rank, was.logical_date, was.map_index, was.no AS first, was.early

@@ -4,14 +4,14 @@
 -- expected: as in end.sql, how many leases must be ended without a further statement, or 0.
 CREATE FUNCTION sm._end_one(lease_no BIGINT, lease_epoch BIGINT, new_state BIGINT, ended BIGINT, new_message TEXT,
   new_value TEXT, expected BIGINT)
-RETURNS TABLE (place BIGINT, is_recorded BOOLEAN, is_told BOOLEAN) LANGUAGE plpgsql AS $$
+RETURNS TABLE (place BIGINT, is_recorded BOOLEAN, is_fed BOOLEAN) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   gone sm.lease;
 BEGIN
   DELETE FROM sm.lease WHERE no = lease_no AND epoch = lease_epoch AND coalesce(runs, 0) & 8 = 0 RETURNING * INTO gone;
   is_recorded := gone.started = 1 AND coalesce(gone.runs, 0) & 1 = 1;
-  is_told := coalesce(gone.runs, 0) & 2 <> 0;
+  is_fed := coalesce(gone.runs, 0) & 2 <> 0;
   IF expected <> 0 AND (gone.no IS NULL OR coalesce(gone.runs, 0) & 1 = 1) THEN
     RAISE division_by_zero;
   ELSIF gone.no IS NULL THEN
@@ -22,7 +22,7 @@ BEGIN
     ended_at, finished, message, value)
   VALUES (gone.no, new_state, gone.epoch, gone.lane, ended, gone.attempt, gone.forgiven, gone.lost, gone.queued_at,
     gone.first_started_at, gone.started_at, ended, new_state, new_message, new_value);
-  IF is_told THEN
+  IF is_fed THEN
     INSERT INTO sm.feed_inbox (no, attempt, at, state, map_index, namespace, workflow, run, task, value, message)
     SELECT no, gone.attempt, ended, new_state, map_index, namespace, workflow, run, task, new_value, new_message
     FROM sm.task WHERE no = gone.no;

@@ -24,10 +24,10 @@ DECLARE
   granted BIGINT;
 BEGIN
   told := ARRAY(
-    SELECT json_build_array(holder, queues, told_at, lease)::text FROM sm.serving
+    SELECT json_build_array(holder, queues, announced_at, lease)::text FROM sm.serving
     -- As numeric, because a lease may be long enough to overflow a bigint.
-    WHERE holder = of_holder AND queues = 'null' AND now < told_at::numeric + lease
-      AND told_at::numeric + 2 * lease::numeric <= now + 2 * lasts::numeric);
+    WHERE holder = of_holder AND queues = 'null' AND now < announced_at::numeric + lease
+      AND announced_at::numeric + 2 * lease::numeric <= now + 2 * lasts::numeric);
   has_more := told = '{}' OR EXISTS (SELECT FROM sm.request WHERE id = tick_id)
     OR EXISTS (SELECT FROM sm.family) OR EXISTS (SELECT FROM sm.pause)
     OR (SELECT no FROM sm.idle WHERE due IS NULL AND rank IS NOT NULL
