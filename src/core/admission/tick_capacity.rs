@@ -120,16 +120,8 @@ impl PoolWork {
 
 impl LimitWork {
     pub(super) fn undefined(key: LimitKey) -> Self {
-        Self {
-            key,
-            max: None,
-            used: 0,
-            bucket: None,
-            weight: 1,
-            taken: 0,
-            starts: 0,
-            excluded: Exclusion::default(),
-        }
+        let excluded = Exclusion::default();
+        Self { key, max: None, used: 0, bucket: None, weight: 1, taken: 0, starts: 0, excluded }
     }
 
     /// Sets its counts. `owed` is what its starts owe to a rate.

@@ -70,13 +70,12 @@ impl Poker {
         }
         let now = |kind: u32| Some((self.kinds.name(kind)?.clone(), *self.plan.by_kind().get(&kind)?));
         let now: ReportedKinds = self.plan.by_kind().keys().filter_map(|kind| now(*kind)).collect();
-        let gone =
-            self.reported_kinds.keys().filter(|kind| !now.contains_key(*kind)).map(|kind| (kind, &(0, 0)));
-        let changed = now.iter().filter(|(kind, count)| self.reported_kinds.get(*kind) != Some(*count));
+        let gone = self.reported.keys().filter(|kind| !now.contains_key(*kind)).map(|kind| (kind, &(0, 0)));
+        let changed = now.iter().filter(|(kind, count)| self.reported.get(*kind) != Some(*count));
         for (kind, (sensors, groups)) in changed.chain(gone) {
             self.emitter.gauge(&SENSORS, &[("kind", kind.as_str())], *sensors as u64);
             self.emitter.gauge(&POKE_GROUPS, &[("kind", kind.as_str())], *groups as u64);
         }
-        self.reported_kinds = now;
+        self.reported = now;
     }
 }

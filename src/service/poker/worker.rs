@@ -149,7 +149,7 @@ pub struct Poker {
     /// Whether the engine wakes its loop for outcomes.
     pub(super) is_woken: bool,
     pub(super) emitter: Emitter,
-    pub(super) reported_kinds: ReportedKinds,
+    pub(super) reported: ReportedKinds,
 }
 
 impl fmt::Debug for Poker {
@@ -193,7 +193,7 @@ impl Poker {
             engine: Engine::new(),
             is_woken: false,
             emitter: Emitter::default(),
-            reported_kinds: ReportedKinds::new(),
+            reported: ReportedKinds::new(),
         }
     }
 

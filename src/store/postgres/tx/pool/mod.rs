@@ -157,10 +157,8 @@ impl PoolTx for PostgresBackend<'_> {
     }
 
     fn delete_limits(&mut self, keys: &[LimitKey]) -> StoreResult<Vec<bool>> {
-        self.announce(
-            News::Capacity,
-            |db| if keys.is_empty() { Ok(Vec::new()) } else { db.delete_limits(keys) },
-        )
+        let delete = |db: &mut Db<'_>| if keys.is_empty() { Ok(Vec::new()) } else { db.delete_limits(keys) };
+        self.announce(News::Capacity, delete)
     }
 
     fn delete_families(&mut self, prefixes: &[LimitKey]) -> StoreResult<Vec<bool>> {
