@@ -89,7 +89,7 @@ fn each_attempt_that_did_not_succeed_tells_why() {
 
 /// Only a write deletes older rows, so rows may exist for longer than they are returned.
 #[test]
-fn what_is_older_than_sixteen_grants_is_not_told_though_all_later_ones_succeeded() {
+fn what_is_older_than_sixteen_grants_is_not_reported_though_all_later_ones_succeeded() {
     for store in stores() {
         store.write(|tx| tx.enqueue(at(0), &[NewTask::new(key("a"))])).unwrap();
         let lease = run(&store, 0)[0];

@@ -99,7 +99,7 @@ fn each_consumer_gets_all_in_order_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn nothing_is_told_of_tasks_that_do_not_say_so() {
+fn nothing_is_reported_of_tasks_that_did_not_ask() {
     for store in stores() {
         let (mut reader, heard_by) = reader(&store, "first");
         drain(&mut reader, 0);
@@ -197,7 +197,7 @@ fn accepted_events_are_forgotten_and_a_slow_consumer_holds_back_only_to_the_boun
 }
 
 #[test]
-fn a_consumer_that_went_away_is_dropped_and_told_what_it_lost() {
+fn a_consumer_that_went_away_is_dropped_and_learns_what_it_lost() {
     for store in stores() {
         let mut upkeep = Upkeep::new(store.clone()).drop_consumers_after(Duration::from_secs(100));
         let (mut gone, gone_heard) = reader(&store, "gone");

@@ -167,7 +167,7 @@ fn a_store_that_fails_for_a_while_costs_no_lease() {
 }
 
 #[test]
-fn a_holder_whose_lease_could_not_be_renewed_is_told_when_it_expires() {
+fn a_holder_whose_lease_could_not_be_renewed_is_notified_when_it_expires() {
     for store in stores() {
         let faults = Arc::new(FaultStore::new(store.clone()));
         let (tasks, _) = granted(&store, &["a"]);
@@ -200,7 +200,7 @@ fn a_holder_whose_lease_could_not_be_renewed_is_told_when_it_expires() {
 
 /// The call may take long, because the store was in trouble.
 #[test]
-fn a_holder_is_told_of_the_expiry_before_the_store_is_asked_once_more() {
+fn a_holder_is_notified_of_the_expiry_before_the_store_is_asked_once_more() {
     for store in stores() {
         let faults = Arc::new(FaultStore::new(store.clone()));
         let (tasks, _) = granted(&store, &["a"]);
@@ -309,7 +309,7 @@ fn a_holder_that_starts_again_finds_its_leases() {
 }
 
 #[test]
-fn a_lost_lease_is_told_once_in_every_way() {
+fn a_lost_lease_is_reported_once_in_every_way() {
     for store in stores() {
         let (tasks, mut keeper) = granted(&store, &["a", "b"]);
         let kept: Vec<Kept> = tasks.iter().map(|task| keeper.keep(task)).collect();
@@ -445,7 +445,7 @@ fn a_task_that_is_not_leased_is_lost_at_the_next_tick() {
 }
 
 #[test]
-fn what_a_holder_does_when_it_is_told_disturbs_no_other() {
+fn what_a_holder_does_when_it_is_notified_disturbs_no_other() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let (tasks, mut keeper) = granted(&store, &["a", "b", "c"]);
     let kept: Vec<Kept> = tasks.iter().map(|task| keeper.keep(task)).collect();

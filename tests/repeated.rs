@@ -106,7 +106,7 @@ fn a_finish_may_be_repeated_and_says_what_is_stored() {
 }
 
 #[test]
-fn a_retry_that_became_due_is_still_told_until_it_is_granted() {
+fn a_retry_that_became_due_is_still_reported_until_it_is_granted() {
     for store in stores() {
         let lease = granted(&store, "t");
         let failed = || Finish::failed(lease, "no");

@@ -117,7 +117,7 @@ fn planned_sizes_meet_the_target_and_one_slot_less_does_not() {
 }
 
 #[test]
-fn a_pool_that_no_size_helps_is_told_apart() {
+fn a_pool_that_no_size_helps_is_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("limited.json").display().to_string();
     let mut workload: Value = serde_json::from_str(&std::fs::read_to_string(night()).unwrap()).unwrap();

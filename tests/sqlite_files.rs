@@ -367,7 +367,7 @@ fn a_file_is_opened_for_reading_alone_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_host_that_migrates_itself_is_told_what_is_missing() {
+fn a_host_that_migrates_itself_learns_what_is_missing() {
     let options = || SqliteOptions::new().apply_migrations(false);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jobs.db");

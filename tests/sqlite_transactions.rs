@@ -110,7 +110,7 @@ fn a_long_read_stops_no_writer_and_sees_one_state() {
 }
 
 #[test]
-fn busy_is_told_in_time_and_the_next_call_succeeds() {
+fn busy_is_reported_in_time_and_the_next_call_succeeds() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jobs.db");
     let options = SqliteOptions::new().busy_timeout(Duration::from_millis(200));

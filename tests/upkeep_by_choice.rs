@@ -274,7 +274,7 @@ fn a_part_that_fails_undoes_and_stops_no_other() {
 /// Each failure is reported, and an audit that failed is made again soon, not after its interval.
 #[cfg(feature = "testing")]
 #[test]
-fn several_parts_that_fail_are_all_told_and_an_audit_is_made_again_soon() {
+fn several_parts_that_fail_are_all_reported_and_an_audit_is_made_again_soon() {
     use stationmaster::error::StoreErrorKind;
     use stationmaster::store::TxMode;
     use stationmaster::testing::{Fault, FaultStore, When};

@@ -9,7 +9,7 @@ pub(crate) fn cpu() -> Duration {
     Duration::new(time.tv_sec.try_into().expect("a time"), time.tv_nsec.try_into().expect("nanoseconds"))
 }
 
-/// Where CPU time is not told: the time that has passed.
+/// The time that has passed, where the system reports no CPU time.
 #[cfg(not(unix))]
 pub(crate) fn cpu() -> Duration {
     static BEGAN: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);

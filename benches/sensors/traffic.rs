@@ -33,7 +33,11 @@ pub(crate) fn steady(path: &Path, sensors: usize, targets: usize, bars: &mut Bar
     at += LEASE / 3;
     let ((), renewing) = watched.during(|| cycle(&mut poker, at, &poked, targets));
 
-    println!("\nA steady cycle of {sensors}: {}.\nWith the renewal: {}.", told(&between), told(&renewing));
+    println!(
+        "\nA steady cycle of {sensors}: {}.\nWith the renewal: {}.",
+        summary(&between),
+        summary(&renewing)
+    );
     let sensors_read = |traffic: &Traffic| (traffic.read_of("sm_sensor") + traffic.read_of("sm_task")) as f64;
     bars.at_most(format!("{sensors}: rows written in a cycle without renewal"), between.written as f64, 0.0);
     bars.at_most(
@@ -50,7 +54,7 @@ pub(crate) fn steady(path: &Path, sensors: usize, targets: usize, bars: &mut Bar
     bars.at_most(format!("{sensors}: rows read besides the change cursor"), other as f64, 0.0);
 }
 
-fn told(traffic: &Traffic) -> String {
+fn summary(traffic: &Traffic) -> String {
     let by_table = ["sm_sensor", "sm_task", "sm_counter", "sm_worker", "sm_shard"];
     let reads = by_table.map(|table| format!("{} of {table}", traffic.read_of(table)));
     format!("{} rows written, {} read: {}", traffic.written, traffic.rows_read(), reads.join(", "))

@@ -83,15 +83,15 @@ fn run(store: &dyn Store, step: &Step, names: &mut HashMap<TaskId, String>) -> R
         Verb::Drain(subjects) => Ok(json!({ "drain": store.read(|tx| tx.drain(subjects))? })),
         Verb::Explain(tasks) => {
             let found = store.read(|tx| tx.explain(now, &keys(tasks)?))?;
-            let told =
+            let lines =
                 tasks.iter().zip(found).map(|(task, why)| json!({ "task": task, "why": why.to_string() }));
-            Ok(json!({ "explain": told.collect::<Vec<_>>() }))
+            Ok(json!({ "explain": lines.collect::<Vec<_>>() }))
         }
         Verb::Positions(tasks, most) => {
             let found = store.read(|tx| tx.positions(&keys(tasks)?, *most))?;
-            let told =
+            let lines =
                 tasks.iter().zip(found).map(|(task, position)| json!({ "task": task, "position": position }));
-            Ok(json!({ "positions": told.collect::<Vec<_>>() }))
+            Ok(json!({ "positions": lines.collect::<Vec<_>>() }))
         }
         verb => {
             let answer = store.write(|tx| write(tx, now, verb))?;
@@ -131,7 +131,7 @@ fn write(tx: &mut Tx<'_>, now: Timestamp, verb: &Verb) -> Result<Answer> {
                     json!({ "refused": { "subject": subject, "waiting": waiting, "most": most } })
                 }
             };
-            json!({ "enqueue": told(tasks, inserted.map(word)) })
+            json!({ "enqueue": outcomes(tasks, inserted.map(word)) })
         }
         Verb::Tick(request) => return Ok(Answer::Tick(Box::new(tx.admit(now, request)?))),
         Verb::Finish(tasks) => {
@@ -151,9 +151,9 @@ fn write(tx: &mut Tx<'_>, now: Timestamp, verb: &Verb) -> Result<Answer> {
         }
         Verb::Cancel(tasks, grace) => {
             let became = tx.cancel(now, *grace, &keys(tasks)?, "a step says so")?.into_iter();
-            let told =
+            let lines =
                 tasks.iter().zip(became).map(|(task, became)| json!({ "task": task, "became": became }));
-            json!({ "cancel": told.collect::<Vec<_>>() })
+            json!({ "cancel": lines.collect::<Vec<_>>() })
         }
         Verb::Preview(_) | Verb::Drain(_) | Verb::Explain(_) | Verb::Positions(..) => Value::Null,
     };
@@ -191,9 +191,9 @@ fn name(key: &TaskKey) -> String {
     }
 }
 
-fn told(tasks: &[NewTask], answers: impl Iterator<Item = Value>) -> Vec<Value> {
-    let told = |(task, answer): (&NewTask, Value)| json!({ "task": name(&task.key), "became": answer });
-    tasks.iter().zip(answers).map(told).collect()
+fn outcomes(tasks: &[NewTask], answers: impl Iterator<Item = Value>) -> Vec<Value> {
+    let line = |(task, answer): (&NewTask, Value)| json!({ "task": name(&task.key), "became": answer });
+    tasks.iter().zip(answers).map(line).collect()
 }
 
 /// Returns what a tick did. Tasks are given by name. The refused lanes are ordered by their needs.
@@ -201,12 +201,12 @@ fn admission(tick: &Admission, names: &HashMap<TaskId, String>) -> Value {
     let mut refused = tick.refusals.clone();
     refused.sort_unstable_by(|a, b| a.lane.cmp(&b.lane));
     let refused = refused.into_iter().map(|refusal| {
-        let mut told = json!(refusal);
-        let number = told["reason"]["task"].as_i64().map(TaskId);
+        let mut line = json!(refusal);
+        let number = line["reason"]["task"].as_i64().map(TaskId);
         if let Some(name) = number.and_then(|number| names.get(&number)) {
-            told["reason"]["task"] = name.as_str().into();
+            line["reason"]["task"] = name.as_str().into();
         }
-        told
+        line
     });
     json!({
         "admitted": tick.granted.iter().map(|task| name(&task.key)).collect::<Vec<_>>(),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line_and_field() {
+    fn what_is_wrong_is_reported_with_its_line_and_field() {
         let task = |field: &str| format!(r#"{{"at":0,"enqueue":[{{"task":"a"}},{{"task":"b",{field}}}]}}"#);
         let wrong = [
             ("{".to_owned(), "line 2: it is not JSON: EOF while parsing an object at line 1 column 1"),
@@ -298,9 +298,9 @@ mod tests {
                 "line 2: define: missing field `period_s`",
             ),
         ];
-        for (line, told) in wrong {
+        for (line, expected) in wrong {
             let world = format!("{{\"at\":0,\"finish\":[]}}\n{line}\n");
-            assert_eq!(read(&world).err().unwrap(), told);
+            assert_eq!(read(&world).err().unwrap(), expected);
         }
         let none = read(r#"{"at":0,"finnish":[]}"#).err().unwrap();
         assert!(

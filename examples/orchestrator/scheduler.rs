@@ -21,7 +21,7 @@ use crate::sensors::sensor_of;
 pub(crate) const LEASE: Duration = Duration::from_secs(5);
 
 /// A task whose sensor ended, how it ended, and its message.
-pub(crate) type Told = (TaskKey, &'static str, String);
+pub(crate) type Ended = (TaskKey, &'static str, String);
 
 pub(crate) struct Scheduler<'a> {
     pub(crate) store: &'a dyn Store,
@@ -40,7 +40,7 @@ pub(crate) struct Scheduler<'a> {
     pub(crate) reap_at: Option<Timestamp>,
     /// Reports how waiting tasks ended.
     pub(crate) feed: FeedReader,
-    pub(crate) told: Receiver<Told>,
+    pub(crate) ended: Receiver<Ended>,
 }
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Scheduler<'_> {
     fn look(&mut self, now: Timestamp) -> Result<Progress> {
         let key = std::slice::from_ref(&self.run.key);
         self.feed.tick(now)?;
-        let events: Vec<Told> = self.told.try_iter().collect();
+        let events: Vec<Ended> = self.ended.try_iter().collect();
         let (run, tasks) = self.store.read(|tx| Ok((tx.runs(key)?, tx.tasks(&self.run.keys)?)))?;
         let progress = self.run.progress(&run, &tasks);
         if events.is_empty() && !progress.may_advance {

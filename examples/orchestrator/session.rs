@@ -67,7 +67,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         scheduler: scheduling.clone(),
         busy: &busy,
     };
-    let (tell, told) = mpsc::channel();
+    let (sender, ended) = mpsc::channel();
     let feed = FeedReader::new(
         Arc::clone(store),
         "screen".try_into().map_err(stationmaster::Error::from)?,
@@ -76,7 +76,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
             let Some(reason) = event.reason else { return Ok(()) };
             let how = if reason.as_str() == "landed" { "landed" } else { event.state.as_str() };
             let detail = event.value.as_ref().or(event.message.as_ref()).cloned().unwrap_or_default();
-            Ok(tell.send((event.task.clone(), how, detail))?)
+            Ok(sender.send((event.task.clone(), how, detail))?)
         },
     );
     let mut scheduler = Scheduler {
@@ -94,7 +94,7 @@ pub(crate) fn work(store: &Arc<dyn Store>, run: &Run, workers: usize, tally: &Ta
         peaks: &tally.peaks,
         reap_at: None,
         feed,
-        told,
+        ended,
     };
 
     let end = thread::scope(|scope| {

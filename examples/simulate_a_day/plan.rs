@@ -57,7 +57,7 @@ pub(crate) struct Planned {
 
 /// A pool's result of one day.
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct Load {
     /// The percentile of waits, in microseconds.
     wait: i64,
     peak: u32,
@@ -71,7 +71,7 @@ struct Planner<'a> {
     hours: u32,
     goal: Goal,
     /// The results by sizes, so that a day is simulated only once.
-    days: HashMap<Sizes, Vec<Told>>,
+    days: HashMap<Sizes, Vec<Load>>,
 }
 
 pub(crate) fn plan(workload: &Workload, seed: u64, hours: u32, goal: Goal) -> Result<Plan, Trouble> {
@@ -139,8 +139,8 @@ impl Planner<'_> {
         Ok(Some(enough))
     }
 
-    fn meets(&self, told: Told) -> bool {
-        in_seconds(told.wait) <= self.goal.wait_s
+    fn meets(&self, load: Load) -> bool {
+        in_seconds(load.wait) <= self.goal.wait_s
     }
 
     /// Returns the most slots of this pool that a task needs: with fewer it would never run.
@@ -150,11 +150,11 @@ impl Planner<'_> {
         tasks.filter(|task| task.pool == *pool).map(|task| task.pool_slots).max().unwrap_or(1)
     }
 
-    fn with(&mut self, sizes: &Sizes, at: usize, size: u32) -> Result<Told, Trouble> {
+    fn with(&mut self, sizes: &Sizes, at: usize, size: u32) -> Result<Load, Trouble> {
         Ok(self.day(&replaced(sizes, at, Slots::Limited(size)))?[at])
     }
 
-    fn day(&mut self, sizes: &Sizes) -> Result<Vec<Told>, Trouble> {
+    fn day(&mut self, sizes: &Sizes) -> Result<Vec<Load>, Trouble> {
         if let Some(known) = self.days.get(sizes) {
             return Ok(known.clone());
         }
@@ -162,16 +162,16 @@ impl Planner<'_> {
         pools.iter_mut().zip(sizes).for_each(|(pool, slots)| pool.slots = *slots);
         let trace = Trace::new(self.workload.begin, None)?;
         let day = Day::new(self.workload, &pools, self.seed, self.hours, trace)?.run()?;
-        let told = |pool: &PoolSpec| {
+        let load = |pool: &PoolSpec| {
             let account = day.ledger.accounts.get(&pool.name);
-            account.map_or(Told { wait: 0, peak: 0 }, |account| Told {
+            account.map_or(Load { wait: 0, peak: 0 }, |account| Load {
                 wait: account.percentile(self.goal.percentile),
                 peak: u32::try_from(account.peak).unwrap_or(u32::MAX),
             })
         };
-        let told: Vec<Told> = pools.iter().map(told).collect();
-        self.days.insert(sizes.clone(), told.clone());
-        Ok(told)
+        let load: Vec<Load> = pools.iter().map(load).collect();
+        self.days.insert(sizes.clone(), load.clone());
+        Ok(load)
     }
 }
 

@@ -104,12 +104,12 @@ async fn status(State(app): State<Arc<App>>, Path(id): Path<i64>) -> Answer<Json
         app.schema.as_str()
     );
     let rows = client.query(&rows, &[&id]).await?;
-    let told = |row: &tokio_postgres::Row| {
+    let row_json = |row: &tokio_postgres::Row| {
         let (task, state, why) =
             (row.get::<_, &str>(0), row.get::<_, &str>(1), row.get::<_, Option<&str>>(2));
         json!({ "task": task, "state": state, "message": why })
     };
-    Ok(Json(rows.iter().map(told).collect()))
+    Ok(Json(rows.iter().map(row_json).collect()))
 }
 
 /// Opens a region: films that are made for it may be published.

@@ -58,18 +58,15 @@ async fn do_it(app: &Arc<App>, request: Request) -> Result<(Order, Vec<Outcome>)
         // Also after a failure, because it may have been committed.
         shared.cache.clear();
         // Logged here, because the requester may be gone by now.
-        let told = |subject, result| {
+        let log = |subject, result| {
             log_change(&shared.board, &Change { who: who.clone(), verb: order.verb(), subject, result });
         };
         match &done {
             Ok(outcomes) => {
-                outcomes.iter().for_each(|done| told(done.subject.clone(), done.result.clone()));
+                outcomes.iter().for_each(|done| log(done.subject.clone(), done.result.clone()));
             }
             Err(trouble) if trouble.is_unknown => {
-                order
-                    .subjects()
-                    .into_iter()
-                    .for_each(|subject| told(subject, "may have taken effect".into()));
+                order.subjects().into_iter().for_each(|subject| log(subject, "may have taken effect".into()));
             }
             Err(_) => (),
         }

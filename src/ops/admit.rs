@@ -438,15 +438,15 @@ pub(super) fn full_pools(survey: &Survey, request: &AdmitRequest) -> Vec<PoolNam
 const KEPT: Duration = Duration::from_secs(600);
 
 /// Returns when the holder must next announce what it serves, or `None` if it must do so now.
-pub(super) fn announces_at(new: &Serving, told: &[Serving]) -> Option<Timestamp> {
-    let known = told.iter().find(|serving| serving.is_replaced_by(new));
+pub(super) fn announces_at(new: &Serving, serving: &[Serving]) -> Option<Timestamp> {
+    let known = serving.iter().find(|known| known.is_replaced_by(new));
     known.filter(|known| !known.is_outdated_by(new)).map(Serving::due)
 }
 
 /// Records which queues a tick serves, unless a record less than a lease old exists. Returns when to announce
 /// again.
-fn announce(tx: &mut Tx<'_>, new: &Serving, told: &[Serving]) -> Result<Timestamp> {
-    if let Some(at) = announces_at(new, told) {
+fn announce(tx: &mut Tx<'_>, new: &Serving, serving: &[Serving]) -> Result<Timestamp> {
+    if let Some(at) = announces_at(new, serving) {
         return Ok(at);
     }
     tx.raw().put_serving(new, new.announced_at - KEPT)?;

@@ -162,9 +162,9 @@ impl ReadTx<'_> {
         now: Timestamp,
         mut queues: BTreeSet<QueueName>,
     ) -> Result<BTreeMap<QueueName, u64>> {
-        let told = if queues.is_empty() { Vec::new() } else { self.raw().serving()? };
-        queues.retain(|queue| served_until(&told, queue).is_none_or(|until| until <= now));
-        if told.is_empty() || queues.is_empty() {
+        let serving = if queues.is_empty() { Vec::new() } else { self.raw().serving()? };
+        queues.retain(|queue| served_until(&serving, queue).is_none_or(|until| until <= now));
+        if serving.is_empty() || queues.is_empty() {
             return Ok(BTreeMap::new());
         }
         let counted = self.raw().queues()?.into_iter().filter(|queue| queues.contains(&queue.name));

@@ -40,7 +40,7 @@ impl ReadTx<'_> {
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn queues(&mut self) -> Result<Vec<QueueRecord>> {
-        let told = self.raw().serving()?;
+        let serving = self.raw().serving()?;
         let counted = self.raw().queues()?.into_iter().map(|queue| (queue.name.clone(), queue));
         let mut queues: BTreeMap<QueueName, QueueRecord> = counted.collect();
         let caps = self.caps()?;
@@ -48,11 +48,11 @@ impl ReadTx<'_> {
             Subject::Queue(name) => Some(name),
             _ => None,
         });
-        for name in told.iter().flat_map(|told| told.queues.iter().flatten()).chain(capped) {
+        for name in serving.iter().flat_map(|served| served.queues.iter().flatten()).chain(capped) {
             queues.entry(name.clone()).or_insert_with(|| QueueRecord::new(name.clone(), 0, 0, 0, 0));
         }
         let with_servers = |queue: QueueRecord| QueueRecord {
-            served_until: served_until(&told, &queue.name),
+            served_until: served_until(&serving, &queue.name),
             cap: caps.get(&Subject::Queue(queue.name.clone())).copied(),
             ..queue
         };

@@ -58,11 +58,11 @@ impl ReadTx<'_> {
         let limits = self.limits_without_tokens(&keys.into_iter().cloned().collect::<Vec<_>>())?;
         let weights = limits.into_iter().flatten().filter_map(|limit| Some((limit.key, limit.weight?)));
         let weights: BTreeMap<LimitKey, u32> = weights.collect();
-        let told = |((pool, share), waiting): ((PoolName, LimitKey), u64)| {
+        let with_use = |((pool, share), waiting): ((PoolName, LimitKey), u64)| {
             let used = known.remove(&(pool.clone(), share.clone()));
             let weight = weights.get(&share).copied().unwrap_or(1);
             ShareUse { weight, waiting, ..used.unwrap_or_else(|| ShareUse::newcomer(pool, share, grants)) }
         };
-        Ok(waiting.into_iter().map(told).collect())
+        Ok(waiting.into_iter().map(with_use).collect())
     }
 }

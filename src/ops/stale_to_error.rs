@@ -109,7 +109,7 @@ mod tests {
     use crate::task::TaskState;
 
     #[test]
-    fn the_places_of_the_stale_ones_are_told() {
+    fn the_places_of_the_stale_ones_are_reported() {
         assert_eq!(vec![true, true].fenced().unwrap().len(), 2);
         let error = vec![true, false, false].fenced().unwrap_err();
         assert!(!error.is_retryable());

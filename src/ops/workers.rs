@@ -25,9 +25,9 @@ impl ReadTx<'_> {
     /// let order = AdmitRequest::new("worker-1".try_into()?, "tick-1".try_into()?, 10, Duration::from_secs(30));
     /// store.write(|tx| tx.admit(now, &order))?;
     ///
-    /// let told = store.read(|tx| tx.serving())?;
-    /// assert_eq!(told[0].holder.as_str(), "worker-1");
-    /// assert_eq!((&told[0].queues, told[0].until()), (&None, now + Duration::from_secs(60)));
+    /// let serving = store.read(|tx| tx.serving())?;
+    /// assert_eq!(serving[0].holder.as_str(), "worker-1");
+    /// assert_eq!((&serving[0].queues, serving[0].until()), (&None, now + Duration::from_secs(60)));
     /// # Ok::<(), stationmaster::Error>(())
     /// ```
     pub fn serving(&mut self) -> Result<Vec<Serving>> {

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn it_starts_what_it_grants_if_it_is_told_to() {
+    fn it_starts_what_it_grants_if_the_host_asks() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let task = |name: &str| NewTask::new(TaskKey::new("n", "w", "r", name).unwrap());
         let tasks = [task("plain"), task("recorded").attempts_as_runs(true)];

@@ -61,13 +61,13 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 ///     tx.enqueue(now, &[NewTask::new(key.clone()).feed(Feed::Ends)])?;
 ///     tx.mark(now, &[Mark::new(key.clone(), TaskState::Failed, "not today")])
 /// })?;
-/// let (told, heard) = std::sync::mpsc::channel();
+/// let (sender, receiver) = std::sync::mpsc::channel();
 /// let mut reader = FeedReader::new(store, "mailer".try_into()?, move |event: &TaskEvent| {
-///     told.send((event.task.clone(), event.state))?;
+///     sender.send((event.task.clone(), event.state))?;
 ///     Ok(())
 /// });
 /// assert_eq!(reader.tick(now)?.accepted, 1);
-/// assert_eq!(heard.recv().ok(), Some((key, TaskState::Failed)));
+/// assert_eq!(receiver.recv().ok(), Some((key, TaskState::Failed)));
 /// # Ok::<(), stationmaster::Error>(())
 /// ```
 pub struct FeedReader {

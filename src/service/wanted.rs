@@ -87,9 +87,9 @@ impl LoopHandle {
 
     /// Gives the handle to a service. If the service does not report what it looks for, it may look for anything.
     pub(crate) fn wakes<S: Service>(&self, service: &mut S) {
-        let told = self.state().wishes_noted;
+        let noted = self.state().wishes_noted;
         service.woken_by(self);
-        if self.state().wishes_noted == told {
+        if self.state().wishes_noted == noted {
             self.wants(Wanted::ALL);
         }
     }

@@ -106,17 +106,17 @@ fn sweep(
                 };
                 sweep.faults += 1;
                 sweep.calls.insert(struck.call);
-                let told = match answer {
+                let reported = match answer {
                     Err(Error::Store(error)) => error.kind(),
                     other => panic!("{} in {}: {other:?}", case(), struck.call),
                 };
                 if struck.is_committed() {
                     sweep.committed += 1;
-                    assert_eq!(told, StoreErrorKind::Indeterminate, "{}", case());
+                    assert_eq!(reported, StoreErrorKind::Indeterminate, "{}", case());
                     assert_eq!(look(shaky), after, "{} in {}", case(), struck.call);
                     store = None;
                 } else {
-                    assert_eq!(told, kind, "{} in {}", case(), struck.call);
+                    assert_eq!(reported, kind, "{} in {}", case(), struck.call);
                     assert_eq!(look(shaky), before, "{} in {}", case(), struck.call);
                     assert_eq!(rehearse(shaky, step), after, "{} in {}: tried again", case(), struck.call);
                 }

@@ -70,11 +70,11 @@ enum Step {
 /// report.
 struct Desk<S: Service> {
     service: Mutex<S>,
-    report: Mutex<Option<Told<S::Report>>>,
+    report: Mutex<Option<Ticked<S::Report>>>,
 }
 
 /// The instant of a tick, and its report.
-type Told<R> = (Timestamp, Result<R>);
+type Ticked<R> = (Timestamp, Result<R>);
 
 impl<S: Service> Drop for Desk<S> {
     fn drop(&mut self) {

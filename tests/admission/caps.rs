@@ -123,7 +123,7 @@ fn a_grant_or_an_end_makes_room_and_only_enqueueing_is_refused() {
 }
 
 #[test]
-fn a_family_caps_each_of_its_keys_and_definitions_are_told() {
+fn a_family_caps_each_of_its_keys_and_definitions_are_reported() {
     use Defined::{Changed, Created, Same};
     on_every_store(|scene| {
         let tenants = LimitSpec::of(limit("t/")).family().waiting(cap(1));

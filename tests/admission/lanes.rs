@@ -177,7 +177,7 @@ fn a_spent_budget_hides_no_token() {
 
 /// What makes a group sleep has another reason when the tick ends. Others in the group still wait for the token.
 #[test]
-fn a_token_is_told_of_although_the_lane_that_was_marked_waits_for_more() {
+fn a_token_is_reported_although_the_lane_that_was_marked_waits_for_more() {
     let store = MemoryStore::new();
     let (rated, single) = (LimitKey::new("rated").unwrap(), LimitKey::new("single").unwrap());
     let rate = LimitSpec::of(rated.clone()).rate(Rate::new(1, secs(10)).unwrap());

@@ -38,7 +38,7 @@ fn a_task_takes_all_of_its_pools_or_none() {
 }
 
 #[test]
-fn every_pool_that_refuses_is_told() {
+fn every_pool_that_refuses_is_reported() {
     on_every_store(|scene| {
         scene.pool("db", Slots::Limited(0));
         scene.put(0, &[both("a", 1, 3)]);

@@ -117,7 +117,7 @@ fn beside_the_slots_that_are_kept_smaller_tasks_go_on() {
 }
 
 #[test]
-fn a_queue_that_nobody_serves_is_told_of() {
+fn a_queue_that_nobody_serves_is_reported() {
     on_every_store(|scene| {
         scene.put(0, &[of("gpu", NewTask::new(key("g"))), NewTask::new(key("d"))]);
         assert_eq!(
@@ -146,7 +146,7 @@ fn a_queue_that_nobody_serves_is_told_of() {
 }
 
 #[test]
-fn it_is_told_once_in_a_lease() {
+fn it_is_announced_once_in_a_lease() {
     on_every_store(|scene| {
         let announced_at = |now| {
             scene.admit(now, &scene.serving("a", &["gpu"]));

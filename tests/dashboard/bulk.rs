@@ -61,7 +61,7 @@ fn a_list_has_a_box_for_each_task_if_the_reader_may_change_them() {
 }
 
 #[test]
-fn many_are_run_again_at_once_and_each_is_told() {
+fn many_are_run_again_at_once_and_each_is_reported() {
     let stage = filled();
     let of = |name: &str| number(&stage, name);
     let (a, b, c, d, e) = (of("fails"), of("fails too"), of("runs"), of("later"), of("ready"));

@@ -456,7 +456,7 @@ fn a_form_of_another_site_is_refused() {
 }
 
 #[test]
-fn changes_are_made_told_and_shown_at_once() {
+fn changes_are_made_reported_and_shown_at_once() {
     let world = World::new();
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = Arc::clone(&told);

@@ -120,7 +120,7 @@ fn it_listens_to_others_with_a_good_token_only() {
 }
 
 #[test]
-fn changes_are_told_on_its_standard_error() {
+fn changes_are_reported_on_its_standard_error() {
     let world = World::new();
     let mut served = Served::new(command(&world, &["--allow-changes"]));
     let page = served.get(&[]);

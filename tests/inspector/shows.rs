@@ -402,7 +402,7 @@ fn what_sharing_saves_is_not_that_of_a_page() {
 }
 
 #[test]
-fn sensors_without_a_worker_are_told_of() {
+fn sensors_without_a_worker_are_reported() {
     for world in worlds() {
         let shown = world.show(&["sensors"]).ends(0);
         assert!(shown.ends_with("No worker serves kind http: 1 of these are not poked.\n"), "{shown}");

@@ -205,7 +205,7 @@ fn everything(kind: &Kind) -> Told {
 }
 
 #[test]
-fn every_metric_is_told_by_something() {
+fn every_metric_is_reported_by_something() {
     for kind in &kinds() {
         let told = everything(kind);
         let names: BTreeSet<&str> = told.names().into_iter().collect();
@@ -262,7 +262,7 @@ fn a_tick_that_fails_tells_what_it_did() {
 
 /// A panic costs the one number.
 #[test]
-fn what_comes_after_a_panic_is_told() {
+fn what_comes_after_a_panic_is_reported() {
     struct Half(Recorder);
     impl Observer for Half {
         fn counter(&self, _: &'static Metric, _: &[(&'static str, &str)], _: u64) {

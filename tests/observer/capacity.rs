@@ -82,7 +82,7 @@ fn what_is_open_held_waiting_and_paused() {
 }
 
 #[test]
-fn labels_are_bounded_and_the_rest_is_told_in_sum() {
+fn labels_are_bounded_and_the_rest_is_reported_in_sum() {
     let store = stationmaster::store::MemoryStore::new();
     let pools = (0..1_005).map(|n| PoolSpec::new(format!("p{n:04}"), Slots::Limited(n)).unwrap());
     let pools: Vec<PoolSpec> = pools.collect();

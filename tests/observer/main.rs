@@ -45,7 +45,7 @@ fn on_worlds(sample: u32, check: impl Fn(&Kind, &[Op]) -> Result<(), TestCaseErr
 
 /// Counters and gauges are what reports, answers and the tasks' states say; transactions are those that the store had.
 #[test]
-fn what_is_told_is_the_truth() {
+fn what_is_reported_is_the_truth() {
     on_worlds(2, |kind, ops| {
         let (told, world) = told(kind, ops);
         let truth = world.whole_truth();

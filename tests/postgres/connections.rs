@@ -67,7 +67,7 @@ fn a_connection_lost_while_idle_is_made_anew_and_nobody_notices() {
 }
 
 #[test]
-fn a_connection_lost_within_a_transaction_is_told_and_nothing_was_changed() {
+fn a_connection_lost_within_a_transaction_is_reported_and_nothing_was_changed() {
     let named = Named::open(|options| options);
     for mode in [TxMode::Write, TxMode::Read] {
         let lost = named.store.transact(mode, &mut |tx| {
@@ -212,7 +212,7 @@ fn the_body_goes_on_after_a_panic_in_another() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_in_time() {
+fn a_server_that_is_not_there_is_reported_in_time() {
     let options = PostgresOptions::new().connect_timeout(Duration::from_millis(200));
     let refused = PostgresStore::connect("postgres://nobody@127.0.0.1:1/none", options.clone()).unwrap_err();
     assert_eq!(kind(&refused), StoreErrorKind::Io, "{refused}");

@@ -118,7 +118,7 @@ impl Pair {
     }
 
     /// Of a ready task: what is sent from now on comes after it.
-    fn assert_told_before_now(&self) {
+    fn assert_reported_before_now(&self) {
         query(&format!("SELECT pg_notify('{}', 'events')", self.channel()));
         assert!(self.told_until(|[.., events]| events)[0]);
     }
@@ -133,7 +133,7 @@ impl Pair {
 }
 
 #[test]
-fn what_may_bring_work_is_told_and_nothing_else() {
+fn what_may_bring_work_is_reported_and_nothing_else() {
     let pair = Pair::by(Wake::InTransaction);
     pair.enqueue("a");
     assert_eq!(pair.told_until(|[ready, ..]| ready), READY, "enqueued");
@@ -199,7 +199,7 @@ fn what_may_bring_work_is_told_and_nothing_else() {
 }
 
 #[test]
-fn beside_the_commit_the_same_is_told() {
+fn beside_the_commit_the_same_is_reported() {
     let pair = Pair::new();
     pair.enqueue("a");
     assert_eq!(pair.told_until(|[ready, ..]| ready), READY);
@@ -229,7 +229,7 @@ fn beside_the_commit_the_same_is_told() {
 }
 
 #[test]
-fn what_was_rolled_back_is_not_told() {
+fn what_was_rolled_back_is_not_reported() {
     for wake in [Wake::InTransaction, Wake::Beside] {
         let pair = Pair::by(wake);
         let refused = pair.actor.write(|tx| {
@@ -322,19 +322,19 @@ fn beside_the_commits_one_wake_up_stands_for_many() {
 
 /// As of a program that enqueues and ends.
 #[test]
-fn a_store_that_is_dropped_at_once_has_told() {
+fn a_store_that_is_dropped_at_once_has_announced() {
     let pair = Pair::new();
     for round in 0..5 {
         let store = pair.scratch.open(|options| options);
         store.write(|tx| tx.enqueue(now(), &[task(&round.to_string())])).unwrap();
         drop(store);
-        pair.assert_told_before_now();
+        pair.assert_reported_before_now();
     }
 }
 
 /// The connection breaks when it is asked to tell. That is seen when it is needed next.
 #[test]
-fn what_was_committed_is_told_by_another_connection_if_one_breaks() {
+fn what_was_committed_is_reported_by_another_connection_if_one_breaks() {
     let pair = Pair::new();
     let broken = Arc::new(AtomicBool::new(false));
     let breaks = Arc::clone(&broken);
@@ -347,7 +347,7 @@ fn what_was_committed_is_told_by_another_connection_if_one_breaks() {
 }
 
 #[test]
-fn what_could_not_be_told_is_told_with_the_next_commit() {
+fn what_could_not_be_reported_is_reported_with_the_next_commit() {
     let pair = Pair::new();
     let (down, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let goes_down = Arc::clone(&down);
@@ -372,7 +372,7 @@ fn what_could_not_be_told_is_told_with_the_next_commit() {
 }
 
 #[test]
-fn one_s_own_commits_are_told_once_and_not_by_the_server() {
+fn one_s_own_commits_are_reported_once_and_not_by_the_server() {
     for wake in [Wake::Beside, Wake::InTransaction] {
         let pair = Pair::by(wake);
         let (tell, own) = channel();
@@ -406,7 +406,7 @@ fn callbacks_share_a_connection_which_is_one_of_the_store_s() {
 }
 
 #[test]
-fn who_listens_again_is_told_again() {
+fn who_listens_again_is_notified_again() {
     let mut pair = Pair::new();
     for round in 0..5 {
         drop(pair.listening.take());
@@ -451,7 +451,7 @@ fn the_host_s_transaction_tells_when_the_host_commits() {
 }
 
 #[test]
-fn a_connection_that_is_lost_is_made_anew_and_everything_is_told() {
+fn a_lost_connection_is_replaced_and_everything_is_reported() {
     let pair = Pair::new();
     for round in 0..3 {
         query(&format!("SELECT pg_terminate_backend(pid) {}", pair.listening_backends()));
@@ -543,7 +543,7 @@ fn a_loop_s_handle_is_woken() {
 }
 
 #[test]
-fn who_cannot_listen_is_told() {
+fn a_store_that_cannot_listen_reports_it() {
     let scratch = Scratch::new();
     let store = PostgresStore::open(as_by_a_pooler(), scratch.options()).unwrap();
     let refused = store.on_change(|_| ()).unwrap_err();

@@ -89,7 +89,7 @@ fn a_name_of_yesterday_is_given_again_without_waiting_for_who_gives_another() {
 }
 
 #[test]
-fn a_writer_that_waits_too_long_is_told_and_the_next_call_succeeds() {
+fn a_writer_that_waits_too_long_gets_an_error_and_the_next_call_succeeds() {
     let scratch = Scratch::new();
     let store = scratch.open(|options| options.lock_timeout(Duration::from_millis(200)));
     let (schema, held) = (scratch.0.clone(), &store);

@@ -108,7 +108,7 @@ fn a_cancel_is_a_mark() {
 }
 
 #[test]
-fn what_cannot_be_cancelled_is_told_why() {
+fn what_cannot_be_cancelled_is_refused_with_a_reason() {
     for make in databases() {
         let world = make();
         fill(&world);

@@ -79,7 +79,7 @@ fn a_finish_gives_back_all_pools_and_all_that_counts() {
 }
 
 #[test]
-fn a_repeated_finish_is_told_apart_from_a_stale_one() {
+fn a_repeated_finish_is_distinguished_from_a_stale_one() {
     for make in databases() {
         let world = make();
         let retry = RetryPolicy::fixed(Duration::from_secs(1)).build().unwrap();

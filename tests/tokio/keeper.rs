@@ -26,7 +26,7 @@ fn granted(
 }
 
 #[test]
-fn a_task_that_waits_is_told_and_the_rest_is_given_back() {
+fn a_task_that_waits_is_notified_and_the_rest_is_given_back() {
     for store in stores() {
         let (tasks, admitter) = granted(&store, &["lost", "kept", "dropped"], at(0));
         in_order().block_on(async {

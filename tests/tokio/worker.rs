@@ -133,7 +133,7 @@ fn what_a_future_returns_is_how_its_task_ends() {
 }
 
 #[test]
-fn a_future_that_runs_too_long_is_told_and_then_dropped() {
+fn a_future_that_runs_too_long_is_notified_and_then_dropped() {
     for store in stores() {
         let (runtime, handle) = (runtime(), LoopHandle::new());
         enqueue(&store, &["heeds", "ignores"]);
@@ -164,7 +164,7 @@ fn a_future_that_runs_too_long_is_told_and_then_dropped() {
 
 /// One that ignores it is dropped at the deadline, and then its place is free and its task has ended.
 #[test]
-fn a_future_whose_task_was_cancelled_is_told_and_dropped_at_the_deadline() {
+fn a_future_whose_task_was_cancelled_is_notified_and_dropped_at_the_deadline() {
     for store in stores() {
         let (runtime, handle) = (runtime(), LoopHandle::new());
         let names = ["heeds", "ignores"];

@@ -25,7 +25,7 @@ fn cancel(store: &Arc<dyn Store>, grace: Duration, names: &[&str]) -> Timestamp 
 }
 
 #[test]
-fn a_handler_is_told_and_its_end_is_right() {
+fn a_handler_is_notified_and_its_end_is_right() {
     for (store, handle) in scenes() {
         let names = ["returns", "fails", "gives-back", "ends"];
         let retry = RetryPolicy::fixed(Duration::ZERO).build().unwrap();

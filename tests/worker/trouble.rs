@@ -19,7 +19,7 @@ use crate::scene::*;
 use crate::stores::{kinds, stores};
 
 #[test]
-fn a_handler_whose_lease_was_lost_is_told_and_its_end_is_refused() {
+fn a_handler_whose_lease_was_lost_is_notified_and_its_end_is_refused() {
     for (store, handle) in scenes() {
         enqueue(&store, &[task("a")]);
         let (sender, told) = mpsc::channel();
@@ -69,7 +69,7 @@ fn losses() -> (Losses, impl Fn(&Error) + Send + Sync + 'static) {
 }
 
 #[test]
-fn the_host_is_told_of_a_lost_lease_although_its_handler_goes_on() {
+fn the_host_is_notified_of_a_lost_lease_although_its_handler_goes_on() {
     for (store, handle) in scenes() {
         enqueue(&store, &[task("hangs")]);
         let (gate, (losses, tells)) = (Gate::new(), losses());

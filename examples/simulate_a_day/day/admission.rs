@@ -51,7 +51,7 @@ impl Day<'_> {
         }
         let refused = self.asker.admit(now, 0)?.refusals;
         if refused.iter().any(|lane| lane.reason.name() == "budget_spent") {
-            self.ledger.violation(now, "a task fits, and no admitter was told".into());
+            self.ledger.violation(now, "a task fits, and no admitter was woken".into());
         }
         Ok(())
     }

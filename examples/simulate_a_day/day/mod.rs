@@ -119,7 +119,7 @@ pub(crate) struct Day<'a> {
     poker: Poker,
     /// Delivers the ends of sensors.
     feed: FeedReader,
-    told: Receiver<Told>,
+    ended: Receiver<Ended>,
     admit_at: Option<Timestamp>,
     reap_at: Option<Timestamp>,
     poke_at: Option<Timestamp>,
@@ -173,8 +173,8 @@ impl<'a> Day<'a> {
         }
 
         let landings = Landings::new(dice, &workload.targets);
-        let (tell, told) = channel();
-        let feed = reader(&store, tell)?;
+        let (sender, ended) = channel();
+        let feed = reader(&store, sender)?;
         Ok(Self {
             workload,
             dice,
@@ -189,7 +189,7 @@ impl<'a> Day<'a> {
             // Nothing delays this world, and its clock jumps, so no grace is needed.
             upkeep: Upkeep::new(store.clone()).grace(Duration::ZERO),
             feed,
-            told,
+            ended,
             store,
             admit_at: None,
             reap_at: None,
@@ -327,11 +327,11 @@ fn poker(store: &Arc<dyn Store>, landings: Landings) -> Result<Poker> {
 }
 
 /// A task whose sensor ended, why, and its state after that.
-type Told = (TaskKey, &'static str, TaskState);
+type Ended = (TaskKey, &'static str, TaskState);
 
-fn reader(store: &Arc<dyn Store>, tell: Sender<Told>) -> Result<FeedReader> {
+fn reader(store: &Arc<dyn Store>, sender: Sender<Ended>) -> Result<FeedReader> {
     let reader = FeedReader::new(store.clone(), "day".try_into()?, move |event| match event.reason {
-        Some(reason) => Ok(tell.send((event.task.clone(), reason.as_str(), event.state))?),
+        Some(reason) => Ok(sender.send((event.task.clone(), reason.as_str(), event.state))?),
         // The worker has already reported all other ends.
         None => Ok(()),
     });

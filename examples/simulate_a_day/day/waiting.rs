@@ -20,7 +20,7 @@ impl Day<'_> {
             self.trace.note(now, format_args!("poked {}, saved {}", report.poked, report.saved))?;
         }
         self.feed.tick(now)?;
-        let ended: Vec<_> = self.told.try_iter().collect();
+        let ended: Vec<_> = self.ended.try_iter().collect();
         for (task, reason, state) in ended {
             let by = self.seen_by.remove(&task);
             self.trace.note(now, format_args!("{reason} {task}"))?;

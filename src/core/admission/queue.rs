@@ -68,8 +68,8 @@ impl Serving {
 }
 
 /// Returns until when a queue is served, according to the announcements; `None` if no holder serves it.
-pub(crate) fn served_until(told: &[Serving], queue: &QueueName) -> Option<Timestamp> {
-    told.iter().filter(|serving| serving.includes(queue)).map(Serving::until).max()
+pub(crate) fn served_until(serving: &[Serving], queue: &QueueName) -> Option<Timestamp> {
+    serving.iter().filter(|serving| serving.includes(queue)).map(Serving::until).max()
 }
 
 /// Keeps only the lanes that take part in a tick that serves these queues: its own, and others' lanes that
@@ -77,12 +77,12 @@ pub(crate) fn served_until(told: &[Serving], queue: &QueueName) -> Option<Timest
 pub(crate) fn leave_unserved(
     lanes: &mut Vec<Lane>,
     queues: &BTreeSet<QueueName>,
-    told: &[Serving],
+    serving: &[Serving],
     now: Timestamp,
 ) {
     lanes.retain(|lane| {
         let queue = &lane.key.queue;
-        queues.contains(queue) || served_until(told, queue).is_some_and(|until| now < until)
+        queues.contains(queue) || served_until(serving, queue).is_some_and(|until| now < until)
     });
 }
 
@@ -126,27 +126,27 @@ impl QueueRecord {
 mod tests {
     use super::*;
 
-    fn told(at: i64, queues: Option<&[&str]>) -> Serving {
+    fn serving(at: i64, queues: Option<&[&str]>) -> Serving {
         let queues = queues.map(|names| names.iter().map(|name| QueueName::new(name).unwrap()).collect());
         let at = Timestamp::from_micros(at);
         Serving::new(Holder::new("h").unwrap(), queues, at, Duration::from_micros(10))
     }
 
     #[test]
-    fn it_is_told_again_once_in_a_lease_and_if_it_counts_for_too_long() {
-        let (first, gpu) = (told(5, Some(&["gpu"])), Some(&["gpu"][..]));
-        assert!(!first.is_outdated_by(&told(14, gpu)) && first.is_outdated_by(&told(15, gpu)));
-        assert!(first.is_outdated_by(&told(4, gpu)), "the clock was set back");
-        let shorter = Serving { lease: Duration::from_micros(9), ..told(6, gpu) };
+    fn it_is_announced_again_once_in_a_lease_and_if_it_counts_for_too_long() {
+        let (first, gpu) = (serving(5, Some(&["gpu"])), Some(&["gpu"][..]));
+        assert!(!first.is_outdated_by(&serving(14, gpu)) && first.is_outdated_by(&serving(15, gpu)));
+        assert!(first.is_outdated_by(&serving(4, gpu)), "the clock was set back");
+        let shorter = Serving { lease: Duration::from_micros(9), ..serving(6, gpu) };
         assert!(first.is_outdated_by(&shorter));
-        assert!(first.is_replaced_by(&shorter) && !first.is_replaced_by(&told(6, None)));
+        assert!(first.is_replaced_by(&shorter) && !first.is_replaced_by(&serving(6, None)));
     }
 
     #[test]
     fn it_counts_for_two_leases() {
         let gpu = QueueName::new("gpu").unwrap();
-        let told = [told(5, Some(&["cpu"])), told(7, None), told(1, Some(&["gpu"]))];
-        assert_eq!(served_until(&told, &gpu), Some(Timestamp::from_micros(27)));
-        assert_eq!(served_until(&told[..1], &gpu), None);
+        let all = [serving(5, Some(&["cpu"])), serving(7, None), serving(1, Some(&["gpu"]))];
+        assert_eq!(served_until(&all, &gpu), Some(Timestamp::from_micros(27)));
+        assert_eq!(served_until(&all[..1], &gpu), None);
     }
 }

@@ -29,7 +29,7 @@ use crate::time::Timestamp;
 
 /// What the store's results mean for the holders.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct Notices {
     /// The lost leases, which leave the set.
     pub(crate) lost: Vec<LeaseRef>,
     /// Leases whose tasks were cancelled, with their deadlines, each time that the store reports it.
@@ -120,9 +120,9 @@ impl LeaseSet {
     }
 
     /// Records the store's results at `now`.
-    pub(crate) fn answered(&mut self, now: Timestamp, asked: &[LeaseRef], renewals: &[Renewal]) -> Told {
+    pub(crate) fn answered(&mut self, now: Timestamp, asked: &[LeaseRef], renewals: &[Renewal]) -> Notices {
         let renewed = self.confirmed(now + self.length);
-        let mut told = Told::default();
+        let mut notices = Notices::default();
         // If a store returns too few results, the remaining leases count as not renewed.
         for (lease, renewal) in asked.iter().zip(renewals.iter().copied().chain(repeat(Renewal::Busy))) {
             match renewal {
@@ -132,10 +132,10 @@ impl LeaseSet {
                     }
                 }
                 Renewal::Busy => self.failed(now, std::slice::from_ref(lease)),
-                Renewal::Lost => told.lost.extend(self.leases.remove(lease).map(|_| *lease)),
+                Renewal::Lost => notices.lost.extend(self.leases.remove(lease).map(|_| *lease)),
                 Renewal::Cancelled(deadline) => {
                     let Some(held) = self.leases.get_mut(lease) else { continue };
-                    told.cancelled.push((*lease, deadline));
+                    notices.cancelled.push((*lease, deadline));
                     held.expires_at = renewed.expires_at.min(deadline);
                     if now < deadline {
                         let ask_at = renewed.ask_at.min(deadline);
@@ -148,7 +148,7 @@ impl LeaseSet {
                 }
             }
         }
-        told
+        notices
     }
 
     /// Records that a call to the store at `now` failed.
@@ -236,13 +236,13 @@ mod tests {
         let mut set = granted(&[0, 10, 11]);
         assert_eq!((set.next_due(), set.due(millis(19_999))), (Some(at(20)), vec![]));
         assert_eq!(set.due(at(20)), [lease(0), lease(1)]);
-        assert_eq!(set.answered(at(20), &[lease(0), lease(1)], &[Renewal::Renewed; 2]), Told::default());
+        assert_eq!(set.answered(at(20), &[lease(0), lease(1)], &[Renewal::Renewed; 2]), Notices::default());
         assert_eq!((set.next_due(), set.due(at(20))), (Some(at(31)), vec![]));
         assert_eq!(set.due(at(31)), [lease(0), lease(1), lease(2)]);
     }
 
     #[test]
-    fn what_failed_is_tried_again_after_growing_pauses_and_told_at_the_expiry() {
+    fn what_failed_is_tried_again_after_growing_pauses_and_reported_at_the_expiry() {
         let mut set = granted(&[0]);
         let mut asked = Vec::new();
         while set.fallen_into_doubt(set.next_due().unwrap()).is_empty() {
@@ -254,10 +254,10 @@ mod tests {
         // First after 60 s / 64, then after at most 60 s / 8, and finally after half of the remaining time.
         let tried = [20_000, 20_938, 22_813, 26_563, 34_063, 41_563, 49_063, 54_531, 57_266, 58_633, 59_570];
         assert_eq!((asked, set.next_due()), (tried.to_vec(), Some(at(60))));
-        assert!(set.fallen_into_doubt(at(60)).is_empty(), "told once");
+        assert!(set.fallen_into_doubt(at(60)).is_empty(), "reported once");
         set.failed(at(60), &[lease(0)]);
         assert_eq!(set.next_due(), Some(millis(67_500)), "and still asked for");
-        assert_eq!(set.answered(millis(67_500), &[lease(0)], &[Renewal::Renewed]), Told::default());
+        assert_eq!(set.answered(millis(67_500), &[lease(0)], &[Renewal::Renewed]), Notices::default());
         assert_eq!(set.next_due(), Some(millis(87_500)));
     }
 
@@ -266,7 +266,7 @@ mod tests {
         let mut set = granted(&[0, 0]);
         assert_eq!(
             set.answered(at(20), &set.due(at(20)), &[Renewal::Busy, Renewal::Renewed]),
-            Told::default()
+            Notices::default()
         );
         let again = set.next_due().unwrap();
         assert!(again < at(21));
@@ -274,16 +274,16 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_lease_is_told_once_and_forgotten() {
+    fn a_lost_lease_is_reported_once_and_forgotten() {
         let mut set = granted(&[0, 0]);
         let asked = set.due(at(20));
         assert_eq!(set.answered(at(20), &asked, &[Renewal::Lost, Renewal::Renewed]).lost, [lease(0)]);
-        assert_eq!(set.answered(at(20), &asked, &[Renewal::Lost]), Told::default());
+        assert_eq!(set.answered(at(20), &asked, &[Renewal::Lost]), Notices::default());
         assert_eq!(set.iter().collect::<Vec<_>>(), [lease(1)]);
     }
 
     #[test]
-    fn after_a_long_pause_the_store_is_asked_before_the_holder_is_told() {
+    fn after_a_long_pause_the_store_is_asked_before_the_holder_is_notified() {
         let mut set = granted(&[0, 0]);
         assert!(set.fallen_into_doubt(at(600)).is_empty());
         assert_eq!(set.due(at(600)), [lease(0), lease(1)]);
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn a_store_that_answers_for_too_few_is_asked_again() {
         let mut set = granted(&[0, 0]);
-        assert_eq!(set.answered(at(20), &[lease(0), lease(1)], &[Renewal::Renewed]), Told::default());
+        assert_eq!(set.answered(at(20), &[lease(0), lease(1)], &[Renewal::Renewed]), Notices::default());
         assert_eq!((set.expires_at(lease(1)), set.due(at(21))), (Some(at(60)), vec![lease(1)]));
     }
 
@@ -312,8 +312,8 @@ mod tests {
     fn a_cancelled_lease_is_cut_to_its_deadline_and_in_doubt_from_then_on() {
         let mut set = granted(&[0, 0]);
         let cancelled = |deadline| [Renewal::Cancelled(at(deadline)), Renewal::Renewed];
-        let told = set.answered(at(20), &[lease(0), lease(1)], &cancelled(70));
-        assert_eq!(told, Told { lost: vec![], cancelled: vec![(lease(0), at(70))] });
+        let notices = set.answered(at(20), &[lease(0), lease(1)], &cancelled(70));
+        assert_eq!(notices, Notices { lost: vec![], cancelled: vec![(lease(0), at(70))] });
         assert_eq!((set.expires_at(lease(0)), set.expires_at(lease(1))), (Some(at(70)), Some(at(80))));
         assert_eq!(set.due(at(40)), [lease(0), lease(1)], "renewed as before");
         set.answered(at(40), &[lease(0), lease(1)], &cancelled(50));
@@ -389,25 +389,25 @@ mod tests {
     struct Log {
         expires_at: Timestamp,
         in_vain: Vec<Timestamp>,
-        told: bool,
+        is_notified: bool,
         /// When to ask next about a lease whose task was cancelled.
         cut: Option<Timestamp>,
     }
 
     impl Log {
         fn confirmed(expires_at: Timestamp) -> Self {
-            Self { expires_at, in_vain: Vec::new(), told: false, cut: None }
+            Self { expires_at, in_vain: Vec::new(), is_notified: false, cut: None }
         }
 
         /// Returns true, once, if its lease has expired after a failed renewal: the holder must be notified.
         fn falls_into_doubt(&mut self, now: Timestamp) -> bool {
-            let falls = self.expires_at <= now && !self.in_vain.is_empty() && !self.told;
-            self.told |= falls;
+            let falls = self.expires_at <= now && !self.in_vain.is_empty() && !self.is_notified;
+            self.is_notified |= falls;
             falls
         }
     }
 
-    fn told(logs: &mut BTreeMap<LeaseRef, Log>, now: Timestamp) -> Vec<LeaseRef> {
+    fn fallen(logs: &mut BTreeMap<LeaseRef, Log>, now: Timestamp) -> Vec<LeaseRef> {
         logs.iter_mut().filter_map(|(lease, log)| log.falls_into_doubt(now).then_some(*lease)).collect()
     }
 
@@ -434,7 +434,7 @@ mod tests {
         /// Compares the keeper with a log of each lease: which leases are renewed and when, which holders are
         /// notified and when, and that no lease is renewed too often or too late.
         #[test]
-        fn leases_are_asked_for_in_time_and_holders_told_in_time(
+        fn leases_are_asked_for_in_time_and_holders_notified_in_time(
             length_us in 1_000_u64..120_000_000,
             steps in prop::collection::vec((betweens(), calls()), 1..80),
         ) {
@@ -468,9 +468,9 @@ mod tests {
                 let is_punctual = late_by == 0;
                 now = due.unwrap_or(now) + Duration::from_micros(late_by);
 
-                let expired: Vec<LeaseRef> = told(&mut logs, now);
+                let expired: Vec<LeaseRef> = fallen(&mut logs, now);
                 let is_on_time = |lease| !is_punctual || logs[lease].expires_at == now;
-                prop_assert!(expired.iter().all(is_on_time), "told too late");
+                prop_assert!(expired.iter().all(is_on_time), "reported too late");
                 prop_assert_eq!(set.fallen_into_doubt(now), expired);
 
                 let asked = set.due(now);
@@ -520,7 +520,7 @@ mod tests {
                     Call::Answers(renewals) => {
                         let renewal = |lease: &LeaseRef| renewals[usize::try_from(lease.id.0).unwrap()];
                         let renewals: Vec<Renewal> = asked.iter().map(renewal).collect();
-                        let mut expected = Told::default();
+                        let mut expected = Notices::default();
                         for (lease, renewal) in asked.iter().zip(&renewals) {
                             match renewal {
                                 Renewal::Renewed => drop(logs.insert(*lease, Log::confirmed(now + length))),
@@ -544,7 +544,7 @@ mod tests {
                     }
                 }
                 last_call = Some((now, all_are_confirmed(&logs)));
-                prop_assert_eq!(set.fallen_into_doubt(now), told(&mut logs, now));
+                prop_assert_eq!(set.fallen_into_doubt(now), fallen(&mut logs, now));
                 prop_assert_eq!(set.iter().collect::<Vec<_>>(), logs.keys().copied().collect::<Vec<_>>());
                 for (lease, log) in &logs {
                     prop_assert_eq!(set.expires_at(*lease), Some(log.expires_at));

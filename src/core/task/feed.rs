@@ -20,7 +20,7 @@ pub enum Feed {
 
 impl Feed {
     /// Returns true if a move between these states is an event of the feed.
-    pub(crate) fn tells(self, from: TaskState, to: TaskState) -> bool {
+    pub(crate) fn includes(self, from: TaskState, to: TaskState) -> bool {
         let of_sensor =
             from == TaskState::Sensing && matches!(to, TaskState::Scheduled | TaskState::UpForRetry);
         match self {

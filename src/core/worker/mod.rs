@@ -88,7 +88,7 @@ enum End {
 
 /// An instruction for an attempt that follows from the time alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Notice {
     /// The attempt has run for as long as it may. Its handler is asked to stop.
     Overdue,
     /// The handler ignored that for the patience. The caller passes the attempt's end to
@@ -260,23 +260,23 @@ impl<E: Clone> WorkerState<E> {
     }
 
     /// Returns the instructions that are due, each with its attempt.
-    pub(crate) fn told(&mut self, now: Timestamp) -> Vec<(LeaseRef, Told)> {
-        let mut told = Vec::new();
+    pub(crate) fn notices(&mut self, now: Timestamp) -> Vec<(LeaseRef, Notice)> {
+        let mut notices = Vec::new();
         let works = |attempt: &&mut Attempt| attempt.handler == Handler::Works && attempt.end == End::Open;
         for (lease, attempt) in &mut self.attempts {
             let Some(attempt) = Some(attempt).filter(works) else { continue };
             if attempt.deadline.is_some_and(|deadline| deadline + self.waits.patience <= now) {
-                told.push((*lease, Told::GivenUp));
+                notices.push((*lease, Notice::GivenUp));
             } else if attempt.deadline.is_some_and(|deadline| deadline <= now) && !attempt.is_overdue {
                 attempt.is_overdue = true;
-                told.push((*lease, Told::Overdue));
+                notices.push((*lease, Notice::Overdue));
             }
         }
         if self.cut_at().is_some_and(|at| at <= now) && !std::mem::replace(&mut self.is_cut, true) {
             let works = self.attempts.iter().filter(|(_, attempt)| attempt.handler == Handler::Works);
-            told.extend(works.map(|(lease, _)| (*lease, Told::CutOff)));
+            notices.extend(works.map(|(lease, _)| (*lease, Notice::CutOff)));
         }
-        told
+        notices
     }
 
     /// Stops the worker. Returns the attempts that have not begun, and those whose handlers are working.
@@ -340,7 +340,7 @@ impl<E: Clone> WorkerState<E> {
     }
 
     /// Returns when the next instruction is due.
-    pub(crate) fn next_told(&self) -> Option<Timestamp> {
+    pub(crate) fn next_notice(&self) -> Option<Timestamp> {
         let open = |attempt: &&Attempt| attempt.handler == Handler::Works && attempt.end == End::Open;
         let deadlines = self.attempts.values().filter(open).filter_map(|attempt| {
             Some(attempt.deadline? + if attempt.is_overdue { self.waits.patience } else { Duration::ZERO })

@@ -117,15 +117,15 @@ fn a_place_is_taken_until_the_handler_has_returned_and_its_end_is_known() {
 }
 
 #[test]
-fn what_runs_too_long_is_told_and_then_given_up_and_keeps_its_place() {
+fn what_runs_too_long_is_reported_and_then_given_up_and_keeps_its_place() {
     let mut worker = worker(&[2], 0);
     begin(&mut worker, 0, &[1], Some(10));
-    assert_eq!((worker.told(at(9)), worker.next_told()), (vec![], Some(at(10))));
-    assert_eq!(worker.told(at(10)), [(lease(1), Told::Overdue)]);
-    assert_eq!((worker.told(at(39)), worker.next_told()), (vec![], Some(at(40))));
-    assert_eq!(worker.told(at(40)), [(lease(1), Told::GivenUp)]);
+    assert_eq!((worker.notices(at(9)), worker.next_notice()), (vec![], Some(at(10))));
+    assert_eq!(worker.notices(at(10)), [(lease(1), Notice::Overdue)]);
+    assert_eq!((worker.notices(at(39)), worker.next_notice()), (vec![], Some(at(40))));
+    assert_eq!(worker.notices(at(40)), [(lease(1), Notice::GivenUp)]);
     worker.end(at(40), lease(1), "ran too long");
-    assert_eq!((worker.told(at(41)), worker.next_told()), (vec![], None));
+    assert_eq!((worker.notices(at(41)), worker.next_notice()), (vec![], None));
     let ends = worker.ends(at(41));
     assert_eq!(ends, [(lease(1), "ran too long")]);
     worker.stored(&ends);
@@ -142,7 +142,7 @@ fn an_attempt_that_its_handler_ended_is_not_given_up() {
     let mut worker = worker(&[1], 0);
     begin(&mut worker, 0, &[1], Some(10));
     worker.ended_itself(lease(1));
-    assert_eq!((worker.told(at(99)), worker.next_told()), (vec![], None));
+    assert_eq!((worker.notices(at(99)), worker.next_notice()), (vec![], None));
     worker.news();
     assert_eq!(worker.asks(at(99)), [], "its handler is still at work");
     worker.returned(at(99), lease(1), Some("a second end"));
@@ -206,7 +206,7 @@ fn free_places_do_not_wait_for_ends_that_gather() {
 fn what_was_given_up_frees_its_place_only_when_its_handler_returns() {
     let mut worker = worker(&[2], 0);
     begin(&mut worker, 0, &[1], Some(1));
-    worker.told(at(99));
+    worker.notices(at(99));
     worker.end(at(99), lease(1), "given up");
     worker.news();
     assert_eq!(worker.asks(at(99)), [(0, 1)], "no place is about to be free");
@@ -296,9 +296,9 @@ fn a_worker_that_stops_returns_what_did_not_begin_and_tells_the_rest() {
     let ends = worker.ends(at(2));
     assert_eq!(ends.len(), 2);
     worker.stored(&ends);
-    assert_eq!((worker.is_done(), worker.next_told()), (false, Some(at(32))));
-    assert_eq!(worker.told(at(32)), [(lease(2), Told::CutOff)]);
-    assert_eq!((worker.told(at(32)), worker.is_over(at(32))), (vec![], false));
+    assert_eq!((worker.is_done(), worker.next_notice()), (false, Some(at(32))));
+    assert_eq!(worker.notices(at(32)), [(lease(2), Notice::CutOff)]);
+    assert_eq!((worker.notices(at(32)), worker.is_over(at(32))), (vec![], false));
     assert!(worker.is_over(at(32) + LAST_CALL) && worker.working() == [lease(2)]);
     worker.returned(at(33), lease(2), None);
     assert!(worker.is_done());
@@ -325,13 +325,13 @@ fn extremes_overflow_nothing() {
             worker.asks(now);
             worker.granted(now, 0, 1, &[lease(1)], Some(Timestamp::MAX), Some(Timestamp::MIN));
             worker.begins(lease(1), Some(now));
-            worker.told(now);
+            worker.notices(now);
             worker.returned(now, lease(1), Some(()));
             let ends = worker.ends(now);
             worker.not_stored(now, ends);
             worker.stop(now);
-            worker.told(now);
-            let _ = (worker.next_ask(), worker.next_end(), worker.next_told(), worker.is_over(now));
+            worker.notices(now);
+            let _ = (worker.next_ask(), worker.next_end(), worker.next_notice(), worker.is_over(now));
         }
     }
 }
@@ -466,18 +466,18 @@ proptest! {
                     }
                 }
             }
-            for (lease, told) in worker.told(now) {
+            for (lease, notices) in worker.notices(now) {
                 let log: &mut Log = logs.get_mut(&lease).unwrap();
                 prop_assert!(!log.has_returned);
                 let late = log.deadline.map(|deadline| now.saturating_duration_since(deadline));
-                match told {
-                    Told::Overdue => prop_assert!(log.deadline.unwrap() <= now),
-                    Told::GivenUp => {
+                match notices {
+                    Notice::Overdue => prop_assert!(log.deadline.unwrap() <= now),
+                    Notice::GivenUp => {
                         prop_assert!(late.unwrap() >= PATIENCE);
                         worker.end(now, lease, "given up");
                         log.ends(Some("given up"));
                     }
-                    Told::CutOff => prop_assert!(now >= stopped_at.unwrap() + PATIENCE),
+                    Notice::CutOff => prop_assert!(now >= stopped_at.unwrap() + PATIENCE),
                 }
             }
             let asks_soon = worker.next_ask().is_some_and(|at| at <= now + LONGEST_HOLD);

@@ -106,14 +106,14 @@ mod tests {
     use crate::task::NewTask;
 
     #[test]
-    fn a_life_is_told_from_the_enqueue_to_now_without_a_gap() {
+    fn a_life_is_shown_from_the_enqueue_to_now_without_a_gap() {
         let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
         let store = MemoryStore::new();
         let key = TaskKey::new("n", "w", "r", "t").unwrap();
         let retry = RetryPolicy::exponential(Duration::from_secs(1)).build().unwrap();
         let task = NewTask::new(key.clone()).retry(retry);
         store.write(|tx| tx.enqueue(at(0), std::slice::from_ref(&task))).unwrap();
-        let told = |now: i64| {
+        let spans_at = |now: i64| {
             let read = |tx: &mut crate::store::ReadTx<'_>| {
                 let task = tx.tasks(std::slice::from_ref(&key))?.remove(0).unwrap();
                 Ok((tx.attempts(std::slice::from_ref(&key))?.remove(0), task))
@@ -133,14 +133,14 @@ mod tests {
             store.write(|tx| tx.start(at(now + 1), &[lease])).unwrap();
             lease
         };
-        assert_eq!(told(3), [(WAITED, 3)]);
+        assert_eq!(spans_at(3), [(WAITED, 3)]);
         let lease = start(4);
-        assert_eq!(told(7), [(WAITED, 5), ("running", 7)]);
+        assert_eq!(spans_at(7), [(WAITED, 5), ("running", 7)]);
         store.write(|tx| tx.finish(at(8), &[Finish::failed(lease, "busy")])).unwrap();
-        assert_eq!(told(9), [(WAITED, 5), ("failed", 8), (WAITED, 9)]);
+        assert_eq!(spans_at(9), [(WAITED, 5), ("failed", 8), (WAITED, 9)]);
         let lease = start(10);
         store.write(|tx| tx.finish(at(15), &[Finish::success(lease)])).unwrap();
         let whole = [(WAITED, 5), ("failed", 8), (WAITED, 11), ("success", 15)];
-        assert_eq!(told(99), whole, "its end is the end of it");
+        assert_eq!(spans_at(99), whole, "its end is the end of it");
     }
 }

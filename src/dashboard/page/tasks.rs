@@ -108,12 +108,12 @@ fn walk(look: &Look<'_>, mut query: TaskQuery) -> Result<(Vec<TaskRecord>, Optio
 
 /// Who holds a task and the holder's note, or why the task ended as it did.
 fn note(look: &Look<'_>, record: &TaskRecord) -> Markup {
-    let is_told = record.state.is_end() || record.state == TaskState::UpForRetry;
+    let is_shown = record.state.is_end() || record.state == TaskState::UpForRetry;
     html! {
         @if let Some(lease) = &record.lease {
             (holder(&lease.holder)) ", lease ends " (ends(lease, look.now))
             @if let Some(note) = &lease.note { (begin(note)) }
-        } @else if let Some(message) = record.message.as_deref().filter(|_| is_told) {
+        } @else if let Some(message) = record.message.as_deref().filter(|_| is_shown) {
             (begin(message))
         }
     }

@@ -19,7 +19,7 @@ pub(super) struct Slot {
     /// In microseconds.
     expires_at: AtomicI64,
     /// Stopped when the holder is notified of a loss.
-    told: LoopHandle,
+    lost: LoopHandle,
     /// `None` after they were called.
     calls: Mutex<Option<Vec<Call>>>,
     cancel: Mutex<Cancel>,
@@ -43,7 +43,7 @@ impl Slot {
         Self {
             lease,
             expires_at: AtomicI64::new(expires_at.as_micros()),
-            told: LoopHandle::new(),
+            lost: LoopHandle::new(),
             calls: Mutex::new(Some(Vec::new())),
             cancel: Mutex::default(),
             note: Mutex::default(),
@@ -56,7 +56,7 @@ impl Slot {
 
     /// Notifies the holder. It may call the keeper from its callback, so no lock is held.
     pub(super) fn notify(&self) {
-        self.told.stop();
+        self.lost.stop();
         let calls = self.calls.lock().take();
         for call in calls.into_iter().flatten() {
             // A panic in one holder's callback must not prevent notifying the others. The panic hook has printed it.
@@ -65,7 +65,7 @@ impl Slot {
     }
 
     /// Notifies the holder that its task was cancelled. Returns false if it already knew.
-    pub(super) fn tell_cancelled(&self, deadline: Timestamp) -> bool {
+    pub(super) fn report_cancelled(&self, deadline: Timestamp) -> bool {
         let mut cancel = self.cancel.lock();
         let is_news = cancel.deadline.replace(deadline).is_none();
         let calls = std::mem::take(&mut cancel.calls);
@@ -83,7 +83,7 @@ impl fmt::Debug for Slot {
         f.debug_struct("Slot")
             .field("lease", &self.lease)
             .field("expires_at", &expires_at)
-            .field("is_lost", &self.told.is_stopped())
+            .field("is_lost", &self.lost.is_stopped())
             .finish_non_exhaustive()
     }
 }
@@ -143,13 +143,13 @@ impl Kept {
     /// Returns true once the holder must stop, because the lease was lost or expired, and from then on. See
     /// [`Keeper`](super::Keeper#when-a-holder-is-notified).
     pub fn is_lost(&self) -> bool {
-        self.slot.told.is_stopped()
+        self.slot.lost.is_stopped()
     }
 
     /// Returns a future that is ready once the holder must stop, because the lease was lost or expired. It needs no
     /// runtime and no timer. If the `Kept` is dropped before that, it never becomes ready.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.slot.told.stopped()
+        self.slot.lost.stopped()
     }
 
     /// Returns the deadline by which the holder must end the task, because someone

@@ -191,11 +191,11 @@ impl Service for Keeper {
         state.heed_cancels(now);
         let mut expired = state.set.fallen_into_doubt(now);
         let asked = state.set.due(now);
-        let told: Vec<Arc<Slot>> = state.slots(&expired).collect();
+        let in_doubt: Vec<Arc<Slot>> = state.slots(&expired).collect();
         let notes = state.take_notes(&asked);
         drop(state);
         // Before asking the store: it failed the last time, so it may take long.
-        told.iter().for_each(|slot| slot.notify());
+        in_doubt.iter().for_each(|slot| slot.notify());
 
         let lease = self.lease;
         let answer = match asked.is_empty() {
@@ -213,10 +213,10 @@ impl Service for Keeper {
             Ok((renewals, written)) => {
                 let left = notes.into_iter().zip(written).filter(|(_, written)| !written);
                 state.keep_notes(left.map(|(note, _)| note));
-                let told = state.set.answered(now, &asked, &renewals);
-                report.lost = told.lost;
+                let notices = state.set.answered(now, &asked, &renewals);
+                report.lost = notices.lost;
                 let slot = |(lease, deadline)| Some((state.slot(lease)?.clone(), deadline));
-                cancelled.extend(told.cancelled.into_iter().filter_map(slot));
+                cancelled.extend(notices.cancelled.into_iter().filter_map(slot));
                 let renewed = |of: &&Renewal| matches!(of, Renewal::Renewed | Renewal::Cancelled(_));
                 report.renewed = renewals.iter().filter(renewed).count();
                 report.busy = renewals.iter().filter(|of| **of == Renewal::Busy).count();
@@ -233,17 +233,17 @@ impl Service for Keeper {
             }
         }
         let fallen = state.set.fallen_into_doubt(now);
-        let mut told: Vec<Arc<Slot>> = state.slots(&fallen).collect();
-        told.extend(report.lost.iter().filter_map(|lease| state.end(*lease)));
+        let mut unheld: Vec<Arc<Slot>> = state.slots(&fallen).collect();
+        unheld.extend(report.lost.iter().filter_map(|lease| state.end(*lease)));
         expired.extend(fallen);
         report.expired = expired;
         report.next_due = state.set.next_due();
         state.next_tick = report.next_due;
         drop(state);
         // Before the lost leases, because a reported deadline may have passed.
-        cancelled.retain(|(slot, deadline)| slot.tell_cancelled(*deadline));
+        cancelled.retain(|(slot, deadline)| slot.report_cancelled(*deadline));
         report.cancelled = cancelled.iter().map(|(slot, _)| slot.lease).collect();
-        told.iter().for_each(|slot| slot.notify());
+        unheld.iter().for_each(|slot| slot.notify());
         self.emitter.ticked(&tick, Some(&report), report.error.as_ref());
         Ok(report)
     }

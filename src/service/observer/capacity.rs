@@ -68,7 +68,7 @@ pub fn capacity(tx: &mut ReadTx<'_>, now: impl Into<Timestamp>, observer: &dyn O
         }
     }
 
-    let mut gauges = Gauges { observer, told: BTreeMap::new() };
+    let mut gauges = Gauges { observer, counted: BTreeMap::new() };
     for pool in &pools {
         let name = &pool.spec.name;
         gauges.set(&POOL_USED, name.as_str(), pool.used as f64);
@@ -91,7 +91,7 @@ pub fn capacity(tx: &mut ReadTx<'_>, now: impl Into<Timestamp>, observer: &dyn O
         }
         gauges.is(&LIMIT_PAUSED, limit.key.as_str(), paused.contains(&Subject::Key(limit.key.clone())));
     }
-    gauges.tell_the_rest();
+    gauges.report_the_rest();
     Ok(())
 }
 
@@ -99,14 +99,14 @@ pub fn capacity(tx: &mut ReadTx<'_>, now: impl Into<Timestamp>, observer: &dyn O
 struct Gauges<'a> {
     observer: &'a dyn Observer,
     /// For each metric, how many labels were reported, and the sum of the others.
-    told: BTreeMap<&'static str, (&'static Metric, usize, f64)>,
+    counted: BTreeMap<&'static str, (&'static Metric, usize, f64)>,
 }
 
 impl Gauges<'_> {
     fn set(&mut self, metric: &'static Metric, label: &str, value: f64) {
-        let (_, told, rest) = self.told.entry(metric.name).or_insert((metric, 0, 0.0));
-        *told += 1;
-        if *told > LABELS {
+        let (_, count, rest) = self.counted.entry(metric.name).or_insert((metric, 0, 0.0));
+        *count += 1;
+        if *count > LABELS {
             *rest += value;
             return;
         }
@@ -117,8 +117,8 @@ impl Gauges<'_> {
         self.set(metric, label, u8::from(holds).into());
     }
 
-    fn tell_the_rest(self) {
-        for (metric, _, rest) in self.told.into_values().filter(|(_, told, _)| *told > LABELS) {
+    fn report_the_rest(self) {
+        for (metric, _, rest) in self.counted.into_values().filter(|(_, count, _)| *count > LABELS) {
             safely(|| self.observer.gauge(metric, &[(metric.labels[0], OTHER)], rest));
         }
     }

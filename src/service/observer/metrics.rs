@@ -102,7 +102,7 @@ metrics! {
     LEASES_RENEWED: counter "stationmaster_leases_renewed_total" [],
         "Renewals of leases that a keeper made.";
     LEASES_LOST: counter "stationmaster_leases_lost_total" ["how"],
-        "Leases whose holders a keeper told to stop.";
+        "Leases whose holders a keeper asked to stop.";
 
     REAPED: counter "stationmaster_reaped_total" ["became"],
         "Leases that expired, by what became of their tasks.";

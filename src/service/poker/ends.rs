@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::engine::Collected;
-use super::life::tell;
+use super::life::write_event;
 use super::report::PokeReport;
 use super::worker::Poker;
 use crate::error::Result;
@@ -66,8 +66,8 @@ impl Poker {
         // A faulty log must not delay the sensors.
         let mut log = self.log.as_deref().map(|log| {
             move |sensor: &SensorRecord, event: Event<'_>| {
-                let told = catch_unwind(AssertUnwindSafe(|| tell(log, sensor, now, event)));
-                *panics += usize::from(told.is_err());
+                let logged = catch_unwind(AssertUnwindSafe(|| write_event(log, sensor, now, event)));
+                *panics += usize::from(logged.is_err());
             }
         });
         let log = log.as_mut().map(|log| log as &mut Log<'_>);

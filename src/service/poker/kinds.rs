@@ -53,8 +53,8 @@ impl Kinds {
         }
         let (used, kinds) = (used(), &mut self.kinds);
         self.numbers.retain(|_, number| {
-            let told = |kind: &Kind| kind.probe.is_some() || kind.at_once.is_some();
-            let keep = used.contains(number) || kinds.get(*number).is_some_and(told);
+            let is_registered = |kind: &Kind| kind.probe.is_some() || kind.at_once.is_some();
+            let keep = used.contains(number) || kinds.get(*number).is_some_and(is_registered);
             if !keep {
                 kinds.remove(*number);
             }

@@ -25,7 +25,7 @@ use crate::time::Timestamp;
 pub(super) const RECORDS_ARE_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Reports to a log what an outcome means for a sensor.
-pub(super) fn tell(log: &dyn PokeLog, sensor: &SensorRecord, now: Timestamp, event: Event<'_>) {
+pub(super) fn write_event(log: &dyn PokeLog, sensor: &SensorRecord, now: Timestamp, event: Event<'_>) {
     match event {
         Event::Poked(poked) => log.poked(sensor, now, poked),
         Event::OutageBegan => log.noted(sensor, now, life::OUTAGE_BEGAN),
@@ -96,7 +96,7 @@ impl Poker {
 
     /// Returns the outages to record. In unread shards, the worker does not know whether a sensor still waits
     /// for a target.
-    fn outages_to_tell(&self, now: Timestamp) -> Vec<OutageRow> {
+    fn outages_to_store(&self, now: Timestamp) -> Vec<OutageRow> {
         let rules = self.rules();
         let mut rows = self.plan.outages_to_store(now, rules);
         rows.retain(|row| !self.unread.contains_key(&rules.shard(row.fingerprint)));
@@ -104,7 +104,7 @@ impl Poker {
     }
 
     /// Records the outages in the shards of these writes, all of which took effect.
-    pub(super) fn tell_outages(
+    pub(super) fn store_outages(
         &self,
         tx: &mut Tx<'_>,
         writes: &[ShardWrite],
@@ -114,18 +114,18 @@ impl Poker {
         let written: BTreeSet<u32> = leases().map(|lease| lease.shard).collect();
         let free = leases().filter(|lease| lease.holder.is_none());
         let released: BTreeSet<u32> = free.map(|lease| lease.shard).collect();
-        let mut told = self.outages_to_tell(now);
-        told.retain(|row| written.contains(&rules.shard(row.fingerprint)));
-        if told.len() > OUTAGES_AT_ONCE {
+        let mut rows = self.outages_to_store(now);
+        rows.retain(|row| written.contains(&rules.shard(row.fingerprint)));
+        if rows.len() > OUTAGES_AT_ONCE {
             // Outages in shards that it releases come first, because it forgets them.
             let is_released = |row: &OutageRow| released.contains(&rules.shard(row.fingerprint));
-            told.sort_by_key(|row| !is_released(row));
-            told.truncate(told.partition_point(is_released).max(OUTAGES_AT_ONCE));
+            rows.sort_by_key(|row| !is_released(row));
+            rows.truncate(rows.partition_point(is_released).max(OUTAGES_AT_ONCE));
         }
-        if !told.is_empty() {
-            tx.raw().put_outages(&told, now - RECORDS_ARE_KEPT)?;
+        if !rows.is_empty() {
+            tx.raw().put_outages(&rows, now - RECORDS_ARE_KEPT)?;
         }
-        Ok(told)
+        Ok(rows)
     }
 
     /// Records which shards this worker took. Returns what is known about those that it gained: the ongoing
@@ -194,7 +194,7 @@ impl Poker {
         let mut mine = tx.raw().shard_leases()?;
         mine.retain(|lease| lease.holder.as_ref() == Some(&self.name));
         let shards: BTreeSet<u32> = mine.iter().map(|lease| lease.shard).collect();
-        let mut rows = self.outages_to_tell(now);
+        let mut rows = self.outages_to_store(now);
         rows.retain(|row| shards.contains(&rules.shard(row.fingerprint)));
         for rows in rows.chunks(OUTAGES_AT_ONCE) {
             tx.raw().put_outages(rows, now - RECORDS_ARE_KEPT)?;

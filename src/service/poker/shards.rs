@@ -44,7 +44,7 @@ struct Holding {
     unclaimed: u32,
     left: Left,
     /// The outages that were recorded.
-    told: Vec<OutageRow>,
+    outages: Vec<OutageRow>,
     /// Ongoing outages in the shards gained.
     found: Vec<OutageRow>,
     /// Who held the gained shards before this worker, as far as known.
@@ -78,7 +78,7 @@ impl Poker {
         let until = now + lease;
         (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(until), holding.unclaimed);
         self.left = holding.left;
-        self.plan.outages_stored(&holding.told);
+        self.plan.outages_stored(&holding.outages);
         let held = holding
             .shards
             .into_iter()
@@ -146,7 +146,7 @@ impl Poker {
             let (held, lent) = lend(tx, lending)?;
             writes.extend(lent);
             let gained = self.gained(&held, &leases, now);
-            let told = self.tell_outages(tx, &writes, now)?;
+            let outages = self.store_outages(tx, &writes, now)?;
             let (found, former) =
                 self.take_over(tx, &me, now, Changed { writes: &writes, held: &held, gained: &gained })?;
             let others = |lease: &&ShardLease| lease.holder.as_ref() != Some(name) && !lease.is_free(now);
@@ -154,7 +154,7 @@ impl Poker {
             let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards).count();
             let claimed = u32::try_from(of_others + mine.len()).unwrap_or(u32::MAX);
             let unclaimed = shards.saturating_sub(claimed);
-            Ok(Ok(Holding { shards: held, gained, freed, unclaimed, left, told, found, former }))
+            Ok(Ok(Holding { shards: held, gained, freed, unclaimed, left, outages, found, former }))
         })
     }
 

@@ -87,7 +87,7 @@ struct Inner {
     /// Whether the worker records its own end for the attempt.
     is_given_up: AtomicBool,
     /// Whether the loss of the lease was reported to the host.
-    is_loss_told: AtomicBool,
+    is_loss_reported: AtomicBool,
     /// The names that serialize its end.
     turns: Mutex<Vec<String>>,
     signal: Arc<Signal>,
@@ -97,20 +97,20 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Signal {
     why: Mutex<Option<Cancelled>>,
-    told: LoopHandle,
+    cancelled: LoopHandle,
     /// Stopped when a future must not be polled any more.
     cut: LoopHandle,
 }
 
 impl Signal {
     fn cancel(&self, why: Cancelled) {
-        let mut told = self.why.lock();
+        let mut known = self.why.lock();
         // A lost lease is reported even to a handler that was already asked to stop, because it matters most.
-        if told.is_none() || why == Cancelled::LeaseLost {
-            *told = Some(why);
+        if known.is_none() || why == Cancelled::LeaseLost {
+            *known = Some(why);
         }
-        drop(told);
-        self.told.stop();
+        drop(known);
+        self.cancelled.stop();
     }
 }
 
@@ -119,13 +119,13 @@ impl Attempt {
         let signal = Arc::new(Signal::default());
         let asked = signal.clone();
         kept.on_cancelled(move |deadline| asked.cancel(Cancelled::Requested { deadline }));
-        let told = signal.clone();
+        let lost = signal.clone();
         kept.on_lost(move || {
-            told.cancel(Cancelled::LeaseLost);
-            told.cut.stop();
+            lost.cancel(Cancelled::LeaseLost);
+            lost.cut.stop();
         });
         let deadline = OnceLock::new();
-        let [has_ended, is_given_up, is_loss_told] = [false; 3].map(AtomicBool::new);
+        let [has_ended, is_given_up, is_loss_reported] = [false; 3].map(AtomicBool::new);
         Self(Arc::new(Inner {
             task,
             store,
@@ -134,7 +134,7 @@ impl Attempt {
             kept: Mutex::new(Some(kept)),
             has_ended,
             is_given_up,
-            is_loss_told,
+            is_loss_reported,
             turns: Mutex::default(),
             signal,
         }))
@@ -196,16 +196,16 @@ impl Attempt {
     /// Returns true from the moment when the handler should stop: the task was cancelled, the worker stops, the
     /// attempt ran for too long, or its lease was lost. [`Self::cancelled`] says which.
     pub fn is_cancelled(&self) -> bool {
-        self.0.signal.told.is_stopped()
+        self.0.signal.cancelled.is_stopped()
     }
 
     /// Returns why the handler should stop, or `None` if it should not. A further cancel can bring the deadline
     /// forward.
     pub fn cancelled(&self) -> Option<Cancelled> {
-        let told = *self.0.signal.why.lock();
-        match (told, self.0.kept.lock().as_ref().and_then(Kept::cancelled)) {
+        let why = *self.0.signal.why.lock();
+        match (why, self.0.kept.lock().as_ref().and_then(Kept::cancelled)) {
             (Some(Cancelled::Requested { .. }), Some(deadline)) => Some(Cancelled::Requested { deadline }),
-            _ => told,
+            _ => why,
         }
     }
 
@@ -223,13 +223,13 @@ impl Attempt {
 
     /// Sleeps this long, or until the handler should stop. Returns true if it should.
     pub fn wait(&self, length: Duration) -> bool {
-        self.0.signal.told.wait(length);
+        self.0.signal.cancelled.wait(length);
         self.is_cancelled()
     }
 
     /// Returns a future that is ready once the handler should stop.
     pub fn until_cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.0.signal.told.stopped()
+        self.0.signal.cancelled.stopped()
     }
 
     /// Returns true if the lease certainly holds at this instant: see [`Kept::holds`]. Call it right before an effect
@@ -344,7 +344,7 @@ impl Attempt {
 
     /// Returns the error that reports the loss of the lease, or `None` if it was already reported.
     pub(super) fn loss(&self) -> Option<Error> {
-        let was_told = self.0.is_loss_told.swap(true, Ordering::AcqRel);
+        let was_told = self.0.is_loss_reported.swap(true, Ordering::AcqRel);
         let (task, epoch) = (Box::new(self.0.task.key.clone()), self.0.task.epoch);
         (!was_told).then_some(Error::LeaseLost { task, epoch })
     }

@@ -13,7 +13,7 @@ use super::attempt::{Attempt, Cancelled};
 use super::handlers::{Done, Handlers, failed, panicked};
 use super::report::WorkerReport;
 use crate::clock::Clock;
-use crate::core::worker::{Told, WorkerState};
+use crate::core::worker::{Notice, WorkerState};
 use crate::error::{Error, Result};
 use crate::lease::LeaseRef;
 use crate::ops::{Finished, Outcome};
@@ -222,7 +222,7 @@ impl Shared {
         state.machine.returned(self.steady(), lease, None);
         let attempt = state.attempts.get(&lease).cloned();
         self.settle(state, &[lease], false);
-        self.tell_losses(attempt);
+        self.report_losses(attempt);
     }
 
     /// Notes that the keeper lost these leases. A handler that has just committed its own end may not have reported it
@@ -250,11 +250,11 @@ impl Shared {
             .collect();
         let next = state.lost.iter().map(|(at, _)| *at).min();
         drop(state);
-        self.tell_losses(lost);
+        self.report_losses(lost);
         next
     }
 
-    fn tell_losses(&self, attempts: impl IntoIterator<Item = Attempt>) {
+    fn report_losses(&self, attempts: impl IntoIterator<Item = Attempt>) {
         attempts.into_iter().filter_map(|attempt| attempt.loss()).for_each(|loss| self.report(&loss));
     }
 
@@ -296,21 +296,21 @@ impl Shared {
             leases.iter().filter_map(|lease| state.attempts.get(lease)).cloned().collect();
         self.settle(state, &leases, is_news);
         attempts.iter().for_each(Attempt::release);
-        self.tell_losses(stale);
+        self.report_losses(stale);
     }
 
     /// Notifies attempts of what is due by now: a stop, or the end of their patience. Returns when more is due.
     pub(super) fn mind_the_time(&self, now: Timestamp) -> Option<Timestamp> {
         let mut state = self.state.lock();
-        let told = state.machine.told(now);
-        let told: Vec<(Attempt, Told)> = told
+        let notices = state.machine.notices(now);
+        let notices: Vec<(Attempt, Notice)> = notices
             .into_iter()
-            .filter_map(|(lease, told)| Some((state.attempts.get(&lease)?.clone(), told)))
+            .filter_map(|(lease, notice)| Some((state.attempts.get(&lease)?.clone(), notice)))
             .collect();
-        for (attempt, told) in &told {
-            if *told == Told::GivenUp && attempt.has_ended() {
+        for (attempt, notice) in &notices {
+            if *notice == Notice::GivenUp && attempt.has_ended() {
                 state.machine.ended_itself(attempt.lease());
-            } else if *told == Told::GivenUp {
+            } else if *notice == Notice::GivenUp {
                 attempt.give_up();
                 let ran = attempt
                     .deadline()
@@ -319,13 +319,13 @@ impl Shared {
                 state.machine.end(now, attempt.lease(), failed(message));
             }
         }
-        let next = state.machine.next_told();
+        let next = state.machine.next_notice();
         drop(state);
-        for (attempt, told) in told {
-            match told {
-                Told::Overdue => attempt.cancel(Cancelled::RanTooLong),
-                Told::CutOff => attempt.cut(),
-                Told::GivenUp => {
+        for (attempt, notice) in notices {
+            match notice {
+                Notice::Overdue => attempt.cancel(Cancelled::RanTooLong),
+                Notice::CutOff => attempt.cut(),
+                Notice::GivenUp => {
                     // It may not have been notified before, because the patience may be zero.
                     attempt.cancel(Cancelled::RanTooLong);
                     attempt.cut();
@@ -346,10 +346,10 @@ impl Shared {
         for lease in not_begun {
             state.machine.returned(now, lease, Some(Outcome::GivenBack));
         }
-        let told: Vec<Attempt> =
+        let attempts: Vec<Attempt> =
             working.iter().filter_map(|lease| state.attempts.get(lease)).cloned().collect();
         drop(state);
-        told.iter().for_each(|attempt| attempt.cancel(Cancelled::Stopping));
+        attempts.iter().for_each(|attempt| attempt.cancel(Cancelled::Stopping));
         self.ends.wake();
     }
 

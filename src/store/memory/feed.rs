@@ -13,8 +13,8 @@ use crate::time::Timestamp;
 
 impl Transaction<'_> {
     /// Writes an event for this move, if the task opted in.
-    pub(super) fn tell(&mut self, was: &TaskRecord, order: &Move) {
-        if !was.feed.tells(was.state, order.to) {
+    pub(super) fn write_event(&mut self, was: &TaskRecord, order: &Move) {
+        if !was.feed.includes(was.state, order.to) {
             return;
         }
         self.state.last.feed += 1;

@@ -49,7 +49,7 @@ impl Transaction<'_> {
         }
         if let Some(was) = self.state.tasks.get(order.task.id).filter(|task| from(task)).cloned() {
             self.keep_attempt(&was, order);
-            self.tell(&was, order);
+            self.write_event(&was, order);
         }
         let mut back = Use::default();
         let moved = self.change_task_if(order.task.id, from, |task| {

@@ -92,7 +92,7 @@ impl Habits {
     }
 
     /// Notes that a holder announced which queues it serves. Its ticks can be sent ahead only after that.
-    pub(super) fn told(&self) {
+    pub(super) fn announced(&self) {
         self.ticks_in_parts.end();
     }
 

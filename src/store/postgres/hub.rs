@@ -214,10 +214,10 @@ impl Hub {
         lease.session().call(Request::Disconnect)?;
         let connector = with.connector.delivering_to(self);
         let dialer = Dialer::new(Tables::Known, connector, Arc::clone(with.options), Arc::clone(with.time));
-        let (tell, first) = sync_channel(1);
+        let (report, first) = sync_channel(1);
         let round = self.state.lock().round;
         let end = CloseOnDrop { hub: Arc::clone(self), round };
-        let listener = with.runtime.spawn(keep_listening(Listener::new(dialer), lease, end, tell));
+        let listener = with.runtime.spawn(keep_listening(Listener::new(dialer), lease, end, report));
         {
             let mut state = self.state.lock();
             // It may have failed already.
@@ -253,17 +253,17 @@ async fn keep_listening(
     mut listener: Listener,
     _lease: Lease,
     end: CloseOnDrop,
-    tell: SyncSender<Result<(), Failure>>,
+    report: SyncSender<Result<(), Failure>>,
 ) {
-    let mut tell = Some(tell);
+    let mut report = Some(report);
     let mut pause = PAUSES.0;
     loop {
         let listens = listener.listen(&end.hub.channel.name).await;
         let failed = listens.is_err();
-        match tell.take() {
-            Some(tell) => {
+        match report.take() {
+            Some(report) => {
                 // The caller waits for the first result.
-                let _ = tell.send(listens);
+                let _ = report.send(listens);
                 if failed {
                     return;
                 }

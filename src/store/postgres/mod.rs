@@ -304,9 +304,9 @@ impl Store for PostgresStore {
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
-        let (news, mut is_over, is_told) = (Cell::new(NewsSet::NONE), false, Cell::new(false));
+        let (news, mut is_over, is_announced) = (Cell::new(NewsSet::NONE), false, Cell::new(false));
         let commits_along = self.habits.commits_along(mode);
-        let tell = |lease: &Lease| is_told.set(self.announcer.tell_on(lease, news.get()));
+        let announce = |lease: &Lease| is_announced.set(self.announcer.announce_on(lease, news.get()));
         let body = |wire: Box<dyn wire::Wire + '_>| {
             let mut tx =
                 PostgresBackend::inside(wire, mode, self.announcer.in_transaction()).own(&self.habits);
@@ -330,10 +330,10 @@ impl Store for PostgresStore {
             tx.conclude()?;
             Ok(PostgresBackend::flushes_after(&tx))
         };
-        let done = sessions::transact_then(&self.pool, &self.options, mode, body, tell);
+        let done = sessions::transact_then(&self.pool, &self.options, mode, body, announce);
         // A commit with an unknown outcome may have taken effect.
         if is_over || done.as_ref().map_or_else(Error::is_indeterminate, |()| true) {
-            self.announcer.committed(news.get(), is_told.get());
+            self.announcer.committed(news.get(), is_announced.get());
         }
         if done.is_ok() && mode == TxMode::Write && serving::is_service() {
             self.folding.attend(&self.pool, &self.options);

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_of_one_queue_or_pool_is_not_known_of_another() {
+    fn what_is_known_of_one_queue_or_pool_is_not_assumed_of_another() {
         let [one, two] = [1, 2].map(|number| PoolSet::One(PoolNumber(number)));
         let ready = |queues, pools| NewsSet { queues: QueueMask(queues), pools, ..News::Ready.into() };
         let both = ready(3, one).and(News::Capacity);

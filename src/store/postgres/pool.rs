@@ -269,13 +269,13 @@ mod tests {
     fn who_waits_is_served_in_order_and_passed_by_none_of_its_purpose() {
         let pool = pool(1);
         let held = pool.lease(Purpose::Ordinary, LONG).unwrap();
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         thread::scope(|scope| {
             for number in 0..3 {
-                let (pool, tell) = (&pool, tell.clone());
+                let (pool, sender) = (&pool, sender.clone());
                 scope.spawn(move || {
                     let lease = pool.lease(Purpose::Ordinary, LONG).unwrap();
-                    tell.send(number).unwrap();
+                    sender.send(number).unwrap();
                     drop(lease);
                 });
                 while pool.state.lock().waiting.len() <= number {
@@ -284,11 +284,11 @@ mod tests {
             }
             drop(held);
         });
-        assert_eq!(told.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
     }
 
     #[test]
-    fn one_who_waits_too_long_is_told_and_forgotten() {
+    fn a_caller_that_waits_too_long_gets_an_error_and_is_forgotten() {
         let pool = pool(1);
         let held = pool.lease(Purpose::Ordinary, LONG).unwrap();
         for purpose in [Purpose::Ordinary, Purpose::Inner] {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_of_one_thread_are_told_apart_by_their_mode() {
+    fn transactions_of_one_thread_are_distinguished_by_their_mode() {
         let pool = pool(1);
         let write = pool.enter(TxMode::Write).unwrap();
         assert!(!write.is_inner && pool.enter(TxMode::Write).is_err());

@@ -141,22 +141,22 @@ impl Timekeeper {
             }
             return;
         }
-        let (told, off) = (before.at(reading.at), before.off_at(reading.at));
+        let (shown, off) = (before.at(reading.at), before.off_at(reading.at));
         let most = off.saturating_add(reading.off);
-        if off < reading.off && told.abs_diff(reading.micros) <= most.unsigned_abs() {
-            kept.reading = Some(Reading { at: reading.at, micros: told, off });
-        } else if told.saturating_sub(reading.micros) > most.saturating_add(SMALL) {
+        if off < reading.off && shown.abs_diff(reading.micros) <= most.unsigned_abs() {
+            kept.reading = Some(Reading { at: reading.at, micros: shown, off });
+        } else if shown.saturating_sub(reading.micros) > most.saturating_add(SMALL) {
             kept.last = i64::MIN;
         }
     }
 
     fn now(&self, moment: Moment) -> i64 {
         let mut kept = self.0.lock();
-        let told = match kept.reading {
+        let shown = match kept.reading {
             Some(reading) => reading.at(moment),
             None => moment.wall,
         };
-        kept.last = kept.last.max(told);
+        kept.last = kept.last.max(shown);
         kept.last
     }
 }

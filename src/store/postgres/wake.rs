@@ -139,7 +139,7 @@ impl Announcer {
     /// Sends a `NOTIFY` on the connection of a commit that brought news, if it is time for one. Returns false if
     /// others should send it. So a commit after a pause is announced without waking another thread of its process
     /// first.
-    pub(super) fn tell_on(&self, lease: &Lease, news: NewsSet) -> bool {
+    pub(super) fn announce_on(&self, lease: &Lease, news: NewsSet) -> bool {
         let Some(outbox) = self.outbox.as_ref().filter(|_| !news.is_empty()) else { return false };
         let now = Instant::now();
         if outbox.waits_until().is_some_and(|until| now < until) || !lease.session().announces_beside() {
@@ -153,14 +153,14 @@ impl Announcer {
         true
     }
 
-    /// Announces committed (or possibly committed) news to this store's own listeners and, unless `is_told`, to
+    /// Announces committed (or possibly committed) news to this store's own listeners and, unless `is_announced`, to
     /// others.
-    pub(super) fn committed(&self, news: NewsSet, is_told: bool) {
+    pub(super) fn committed(&self, news: NewsSet, is_announced: bool) {
         if news.is_empty() || self.wake == Wake::Never {
             return;
         }
         self.hub.note(news);
-        if let Some(outbox) = self.outbox.as_ref().filter(|_| !is_told) {
+        if let Some(outbox) = self.outbox.as_ref().filter(|_| !is_announced) {
             outbox.add(news);
         }
     }

@@ -336,9 +336,9 @@ pub(in crate::store) fn serving<R: ReadRow>(row: &R) -> Read<Serving, R> {
 }
 
 /// Sorts holders' records of their queues in the contract's order.
-pub(in crate::store) fn in_order(mut told: Vec<Serving>) -> Vec<Serving> {
-    told.sort_by(|a, b| (&a.holder, &a.queues).cmp(&(&b.holder, &b.queues)));
-    told
+pub(in crate::store) fn in_order(mut serving: Vec<Serving>) -> Vec<Serving> {
+    serving.sort_by(|a, b| (&a.holder, &a.queues).cmp(&(&b.holder, &b.queues)));
+    serving
 }
 
 /// Reads a run of this namespace, from column 1 on: id, start, stop, status, workflow, method, running,

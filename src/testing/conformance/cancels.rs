@@ -51,9 +51,9 @@ fn a_deadline_never_rises(store: &dyn Store) {
         let answers = world.write(|tx| tx.cancel_if_leased(&[lease], at(deadline), message));
         assert_eq!(answers, [Some(at(expected))], "{message}");
         let task = world.task(id);
-        let told = task.lease.unwrap();
+        let lease = task.lease.unwrap();
         assert_eq!(
-            (told.cancel_at, told.expires_at),
+            (lease.cancel_at, lease.expires_at),
             (Some(at(expected)), at(expected.min(1000))),
             "{message}"
         );

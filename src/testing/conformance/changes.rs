@@ -345,7 +345,7 @@ fn events_outlive_a_task_that_is_deleted(store: &dyn Store) {
     });
     world.write(|tx| tx.number_changes(99));
     assert_eq!(world.write(|tx| tx.delete_if(&[(sensor.lease_ref(), TaskState::Success)])), [true]);
-    assert_eq!(world.read(|tx| tx.feed(0, 9)).len(), 1, "it is still told");
+    assert_eq!(world.read(|tx| tx.feed(0, 9)).len(), 1, "it is still reported");
 }
 
 fn a_deleted_key_is_new_again(store: &dyn Store) {

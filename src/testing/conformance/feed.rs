@@ -12,34 +12,34 @@ use crate::task::{Feed, TaskState};
 use crate::testing::RawStoreExt;
 
 cases!("feed":
-    an_end_is_told_if_the_task_says_so,
-    what_else_a_sensor_does_is_told_if_the_task_says_so,
-    why_a_sensor_ended_is_told,
-    moves_of_one_call_are_told_in_its_order,
-    a_finish_is_told_once,
+    an_end_is_reported_if_the_task_asks,
+    what_else_a_sensor_does_is_reported_if_the_task_asks,
+    why_a_sensor_ended_is_reported,
+    moves_of_one_call_are_reported_in_its_order,
+    a_finish_is_reported_once,
     a_change_of_the_choice_counts,
     events_outlive_their_tasks,
     the_feed_is_paged_and_its_numbers_have_no_gap,
-    an_undone_end_is_not_told,
+    an_undone_end_is_not_reported,
     what_was_accepted_or_is_old_is_forgotten,
     consumers_are_kept_by_name,
 );
 
 /// Returns the events of the feed, once all are numbered.
-fn told(world: World<'_>) -> Vec<TaskEvent> {
+fn events(world: World<'_>) -> Vec<TaskEvent> {
     world.write(|tx| tx.number_changes(1_000));
     world.read(|tx| tx.feed(0, 1_000))
 }
 
 fn states(world: World<'_>) -> Vec<(String, TaskState)> {
-    told(world).into_iter().map(|event| (event.task.task.to_string(), event.state)).collect()
+    events(world).into_iter().map(|event| (event.task.task.to_string(), event.state)).collect()
 }
 
 fn at_60(lease: LeaseRef, state: TaskState) -> Move {
     Move { ended_at: Some(at(60)), ..to(lease, state) }
 }
 
-fn an_end_is_told_if_the_task_says_so(store: &dyn Store) {
+fn an_end_is_reported_if_the_task_asks(store: &dyn Store) {
     let world = World(store);
     let ids = world.insert(&[
         task("off"),
@@ -56,15 +56,15 @@ fn an_end_is_told_if_the_task_says_so(store: &dyn Store) {
         at_60(leases[2], TaskState::Cancelled),
         Move { due: Some(at(90)), ..at_60(leases[3], TaskState::UpForRetry) },
     ]);
-    let told = told(world);
-    let names: Vec<_> = told.iter().map(|event| event.task.task.as_str()).collect();
+    let events = events(world);
+    let names: Vec<_> = events.iter().map(|event| event.task.task.as_str()).collect();
     assert_eq!(names, ["ends", "all"], "a retry of an attempt is no end");
-    let event = told.iter().find(|event| event.id == ids[1]).unwrap();
+    let event = events.iter().find(|event| event.id == ids[1]).unwrap();
     assert_eq!((event.attempt, event.at, event.state), (1, at(60), TaskState::Success));
     assert_eq!((event.value.as_deref(), event.message.as_deref()), (Some("7 rows"), Some("slow")));
 }
 
-fn what_else_a_sensor_does_is_told_if_the_task_says_so(store: &dyn Store) {
+fn what_else_a_sensor_does_is_reported_if_the_task_asks(store: &dyn Store) {
     let world = World(store);
     let ids = world.insert(&[
         task("off"),
@@ -82,7 +82,7 @@ fn what_else_a_sensor_does_is_told_if_the_task_says_so(store: &dyn Store) {
     assert_eq!(states(world), expected.map(|(name, state)| (name.to_owned(), state)));
 }
 
-fn why_a_sensor_ended_is_told(store: &dyn Store) {
+fn why_a_sensor_ended_is_reported(store: &dyn Store) {
     use EndReason::{Cancelled, ExecutionTimedOut, Failed, Landed, TimedOut, Unreachable};
     let world = World(store);
     let reasons = [Landed, TimedOut, Failed, Cancelled, ExecutionTimedOut, Unreachable];
@@ -103,17 +103,17 @@ fn why_a_sensor_ended_is_told(store: &dyn Store) {
         .collect();
     world.shift(&ends);
     let found: Vec<_> =
-        told(world).into_iter().map(|event| (event.task.task.to_string(), event.reason)).collect();
+        events(world).into_iter().map(|event| (event.task.task.to_string(), event.reason)).collect();
     let expected: Vec<_> = names.into_iter().zip(reasons.map(Some)).collect();
     assert_eq!(found, expected);
     // Of an attempt there is none.
     let id = world.insert(&[task("plain").feed(Feed::Ends)])[0];
     world.shift(&[at_60(world.run(&[id])[0], TaskState::Failed)]);
-    assert_eq!(told(world).last().map(|event| event.reason), Some(None));
+    assert_eq!(events(world).last().map(|event| event.reason), Some(None));
 }
 
 /// Whatever tables the tasks stand in, and whatever order their numbers have.
-fn moves_of_one_call_are_told_in_its_order(store: &dyn Store) {
+fn moves_of_one_call_are_reported_in_its_order(store: &dyn Store) {
     let world = World(store);
     let names = ["c", "a", "e", "b", "d"];
     let ids = world.insert(&names.map(|name| task(name).feed(Feed::Ends)));
@@ -132,7 +132,7 @@ fn moves_of_one_call_are_told_in_its_order(store: &dyn Store) {
     assert_eq!(found, ["d", "b", "c", "a", "e"]);
 }
 
-fn a_finish_is_told_once(store: &dyn Store) {
+fn a_finish_is_reported_once(store: &dyn Store) {
     let world = World(store);
     let ids = world.insert(&["a", "b", "c", "d"].map(|name| match name {
         "d" => task(name),
@@ -143,10 +143,10 @@ fn a_finish_is_told_once(store: &dyn Store) {
     store.write(|tx| tx.finish(at(60), &ends[..1])).unwrap();
     store.write(|tx| tx.finish(at(61), &ends[1..])).unwrap();
     assert_eq!(states(world), ["a", "b", "c"].map(|name| (name.to_owned(), TaskState::Success)));
-    assert_eq!(told(world)[0].at, at(60));
+    assert_eq!(events(world)[0].at, at(60));
     // A repeated end adds no event.
     store.write(|tx| tx.finish(at(62), &ends)).unwrap();
-    assert_eq!(told(world).len(), 3);
+    assert_eq!(events(world).len(), 3);
 }
 
 fn a_change_of_the_choice_counts(store: &dyn Store) {
@@ -184,7 +184,7 @@ fn seven(world: World<'_>) -> Vec<TaskEvent> {
     for (lease, micros) in world.run(&ids).into_iter().zip([50, 90, 40, 30, 20, 60, 70]) {
         world.shift(&[Move { ended_at: Some(at(micros)), ..to(lease, TaskState::Success) }]);
     }
-    told(world)
+    events(world)
 }
 
 fn the_feed_is_paged_and_its_numbers_have_no_gap(store: &dyn Store) {
@@ -208,7 +208,7 @@ fn the_feed_is_paged_and_its_numbers_have_no_gap(store: &dyn Store) {
     assert_eq!(world.read(|tx| tx.feed(0, 0)), []);
 }
 
-fn an_undone_end_is_not_told(store: &dyn Store) {
+fn an_undone_end_is_not_reported(store: &dyn Store) {
     let world = World(store);
     let ids = world.insert(&[task("a").feed(Feed::Ends)]);
     let lease = world.run(&ids)[0];
@@ -217,9 +217,9 @@ fn an_undone_end_is_not_told(store: &dyn Store) {
         Err(Error::abort("undone"))
     });
     assert!(undone.is_err());
-    assert_eq!(told(world), []);
+    assert_eq!(events(world), []);
     world.shift(&[at_60(lease, TaskState::Failed)]);
-    assert_eq!(told(world)[0].seq, 1, "its number was not used");
+    assert_eq!(events(world)[0].seq, 1, "its number was not used");
 }
 
 fn what_was_accepted_or_is_old_is_forgotten(store: &dyn Store) {

@@ -153,14 +153,14 @@ fn candidates_tell_since_when_they_are_ready_if_asked(store: &dyn Store) {
     world.write(|tx| tx.promote_due(at(40)));
     let lane = world.read(|tx| tx.ready_lanes())[0].id;
     let page = LanePage::new(lane, None, 9);
-    let told = |page: LanePage| -> Vec<_> {
+    let ready_at = |page: LanePage| -> Vec<_> {
         world.read(|tx| tx.candidates(&[page])).iter().map(|candidate| candidate.ready_at).collect()
     };
-    assert_eq!(told(page), [None; 4]);
+    assert_eq!(ready_at(page), [None; 4]);
     let (a, b, c, due) = (Some(at(25)), Some(at(0)), Some(at(0)), Some(at(30)));
-    assert_eq!(told(page.with_ready_at(true)), [a, b, c, due]);
+    assert_eq!(ready_at(page.with_ready_at(true)), [a, b, c, due]);
     let after = Some(world.task(ids[1]).order());
-    assert_eq!(told(LanePage::new(lane, after, 1).with_ready_at(true)), [c]);
+    assert_eq!(ready_at(LanePage::new(lane, after, 1).with_ready_at(true)), [c]);
 }
 
 fn a_cursor_need_not_be_a_task(store: &dyn Store) {

@@ -16,7 +16,7 @@ cases!("leases":
     an_expired_lease_can_be_renewed,
     a_renewal_needs_the_epoch,
     a_renewal_needs_a_lease,
-    a_note_is_told_with_its_lease,
+    a_note_is_returned_with_its_lease,
     a_note_needs_a_lease_of_its_epoch_and_goes_with_it,
     a_lease_is_expired_from_its_expiry_on,
     expired_come_earliest_first_then_by_number,
@@ -123,7 +123,7 @@ fn a_renewal_needs_the_epoch(store: &dyn Store) {
     assert_eq!(world.write(|tx| tx.renew_if_leased(&[new], at(9999))), [Renewal::Renewed]);
 }
 
-fn a_note_is_told_with_its_lease(store: &dyn Store) {
+fn a_note_is_returned_with_its_lease(store: &dyn Store) {
     let world = World(store);
     let ids = world.plain(&["noted", "silent"]);
     let queued = world.admit(&ids[..1])[0].lease_ref();

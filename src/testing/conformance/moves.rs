@@ -18,7 +18,7 @@ cases!("moves":
     a_task_named_twice_is_moved_once,
     ready_again_only_without_a_due_instant,
     a_waiting_task_leaves_its_lane,
-    only_the_holders_own_word_is_told_as_its_finish,
+    only_the_holders_own_end_is_reported_as_its_finish,
     slots_may_be_kept_while_sensing,
     an_end_of_what_was_not_read_is_a_move,
     slots_held_where_none_can_be_are_found,
@@ -105,7 +105,7 @@ fn counts_stop_at_their_largest(store: &dyn Store) {
     }
 }
 
-fn only_the_holders_own_word_is_told_as_its_finish(store: &dyn Store) {
+fn only_the_holders_own_end_is_reported_as_its_finish(store: &dyn Store) {
     let world = World(store);
     let id = world.plain(&["a"])[0];
     let lease = world.run(&[id])[0];

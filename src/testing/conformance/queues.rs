@@ -16,7 +16,7 @@ cases!("queues":
     equal_needs_in_two_queues_are_two_lanes,
     a_task_keeps_its_queue,
     a_survey_names_the_lanes_of_the_asked_queues,
-    what_a_holder_told_is_kept_until_it_tells_again,
+    what_a_holder_announced_is_kept_until_it_announces_again,
     a_survey_tells_who_serves_what,
     what_stopped_counting_is_forgotten_in_pieces,
     queues_are_counted,
@@ -108,40 +108,40 @@ fn a_survey_names_the_lanes_of_the_asked_queues(store: &dyn Store) {
     assert_eq!(names(&["cpu"], true), expected(&[("cpu", 1)]));
 }
 
-fn what_a_holder_told_is_kept_until_it_tells_again(store: &dyn Store) {
+fn what_a_holder_announced_is_kept_until_it_announces_again(store: &dyn Store) {
     let world = World(store);
-    let told = [
+    let announced = [
         serving("a", None, 5),
         serving("b", None, 4),
         serving("b", Some(&["a"]), 6),
         serving("b", Some(&["gpu", "ü \"x\""]), 7),
     ];
-    // Sorted by holder, then by the queues, whatever the order in which they told.
-    for serving in told.iter().rev() {
+    // Sorted by holder, then by the queues, whatever the order of the announcements.
+    for serving in announced.iter().rev() {
         world.write(|tx| tx.put_serving(serving, at(0)));
     }
-    assert_eq!(world.read(|tx| tx.serving()), told);
-    assert_eq!(store.read(|tx| tx.serving()).unwrap(), told, "as a host sees it");
+    assert_eq!(world.read(|tx| tx.serving()), announced);
+    assert_eq!(store.read(|tx| tx.serving()).unwrap(), announced, "as a host sees it");
     let again = Serving { lease: Duration::from_micros(3), ..serving("b", Some(&["a"]), 2) };
     world.write(|tx| tx.put_serving(&again, at(0)));
-    let [a, all, _, gpu] = told;
+    let [a, all, _, gpu] = announced;
     assert_eq!(world.read(|tx| tx.serving()), [a, all, again, gpu]);
 }
 
 fn a_survey_tells_who_serves_what(store: &dyn Store) {
     let world = World(store);
-    let told = [serving("a", Some(&["gpu"]), 5), serving("b", None, 6), serving("b", Some(&["cpu"]), 7)];
-    for serving in &told {
+    let announced = [serving("a", Some(&["gpu"]), 5), serving("b", None, 6), serving("b", Some(&["cpu"]), 7)];
+    for serving in &announced {
         world.write(|tx| tx.put_serving(serving, at(0)));
     }
     let id = world.insert(&[task("a")])[0];
     for query in [SurveyQuery::new(), SurveyQuery::new().promote(at(9), 9)] {
-        assert_eq!(world.write(|tx| tx.survey(&query)).serving, told);
+        assert_eq!(world.write(|tx| tx.survey(&query)).serving, announced);
     }
     world.admit_as(&request(), &[id], at(10));
     let known = world.write(|tx| tx.survey(&SurveyQuery::new().request(request())));
     assert!(known.granted.is_some());
-    assert_eq!(known.serving, told);
+    assert_eq!(known.serving, announced);
 }
 
 fn what_stopped_counting_is_forgotten_in_pieces(store: &dyn Store) {

@@ -17,7 +17,7 @@ cases!("rules":
     a_definition_is_stored_with_all_of_its_fields,
     a_key_without_a_maximum_is_defined_all_the_same,
     a_survey_tells_families_and_pauses,
-    what_is_paused_is_told_in_order,
+    what_is_paused_is_listed_in_order,
     a_second_pause_changes_nothing,
     a_grant_notes_what_keys_owe,
     a_grant_of_nothing_notes_nothing,
@@ -107,7 +107,7 @@ fn a_survey_tells_families_and_pauses(store: &dyn Store) {
     }
 }
 
-fn what_is_paused_is_told_in_order(store: &dyn Store) {
+fn what_is_paused_is_listed_in_order(store: &dyn Store) {
     let world = World(store);
     let key = |name: &str| LimitKey::new(name).unwrap();
     let subjects = [

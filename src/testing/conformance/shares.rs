@@ -38,7 +38,7 @@ fn scene(world: World<'_>) {
 }
 
 /// What the next tick and a look find of shares with ready tasks, which is the same.
-fn told(world: World<'_>) -> Vec<ShareUse> {
+fn shares(world: World<'_>) -> Vec<ShareUse> {
     let found = |survey: Survey| {
         let is_ready = |used: &ShareUse| {
             let of = |lane: &Lane| lane.key.pool == used.pool && lane.key.share.as_ref() == Some(&used.share);
@@ -85,13 +85,13 @@ fn what_a_share_holds_is_counted_in_each_pool(store: &dyn Store) {
         let [a, b, on_disk] = held;
         vec![used("db", "a", a, 0, 0), used("db", "b", b, 0, 0), used("disk", "a", on_disk, 0, 0)]
     };
-    assert_eq!(told(world), holds([0, 0, 0]));
+    assert_eq!(shares(world), holds([0, 0, 0]));
     let leases = world.run(&ids[..2]);
-    assert_eq!(told(world), holds([6, 0, 4]));
+    assert_eq!(shares(world), holds([6, 0, 4]));
     world.end(&leases[..1]);
-    assert_eq!(told(world), holds([3, 0, 2]));
+    assert_eq!(shares(world), holds([3, 0, 2]));
     world.shift(&[to(leases[1], TaskState::Failed)]);
-    let [a, ..] = &told(world)[..] else { panic!("three shares") };
+    let [a, ..] = &shares(world)[..] else { panic!("three shares") };
     assert_eq!((a.held, a.stamp), (0, 1));
     assert_eq!(world.read(|tx| tx.shares(&[])).0, []);
 }
@@ -101,13 +101,13 @@ fn slots_that_are_kept_are_held(store: &dyn Store) {
     scene(world);
     let ids = world.insert(&[of("a", "1").pool_slots(4), of("a", "2").pool_slots(4)]);
     resume(world, &ids[..1]);
-    assert_eq!(told(world), [used("db", "a", 4, 0, 0)]);
+    assert_eq!(shares(world), [used("db", "a", 4, 0, 0)]);
     let next = used("db", "a", 0, 2, 7);
     assert_eq!(world.write(|tx| granted(tx, &ids[..1], std::slice::from_ref(&next))), 1);
-    assert_eq!(told(world), [used("db", "a", 4, 2, 7)], "it takes no more");
+    assert_eq!(shares(world), [used("db", "a", 4, 2, 7)], "it takes no more");
     let lease = world.task(ids[0]).lease_ref();
     world.shift(&[to(lease, TaskState::Success)]);
-    assert_eq!(told(world), [used("db", "a", 0, 3, 7)]);
+    assert_eq!(shares(world), [used("db", "a", 0, 3, 7)]);
 }
 
 fn a_grant_notes_the_stamps_and_the_number_of_grants(store: &dyn Store) {
@@ -117,12 +117,12 @@ fn a_grant_notes_the_stamps_and_the_number_of_grants(store: &dyn Store) {
     let stamped = [used("db", "a", 0, 2, 111), used("db", "b", 0, 4, 222)];
     assert_eq!(world.write(|tx| granted(tx, &ids[..2], &stamped)), 2);
     let first = [used("db", "a", 1, 2, 111), used("db", "b", 1, 4, 222), used("db", "c", 0, 0, 0)];
-    assert_eq!((told(world), grants(world)), (first.to_vec(), 2));
+    assert_eq!((shares(world), grants(world)), (first.to_vec(), 2));
     assert_eq!(world.write(|tx| granted(tx, &ids[2..3], &[used("db", "a", 0, 6, 333)])), 1);
     let second = [used("db", "a", 2, 6, 333), used("db", "b", 1, 4, 222), used("db", "c", 0, 0, 0)];
     assert_eq!(grants(world), 3);
     let left: Vec<ShareUse> = second[1..].to_vec();
-    assert_eq!(told(world).into_iter().filter(|used| used.share != limit("a")).collect::<Vec<_>>(), left);
+    assert_eq!(shares(world).into_iter().filter(|used| used.share != limit("a")).collect::<Vec<_>>(), left);
     let all = world.read(|tx| tx.shares(&[(pool("db"), limit("a")), (pool("x"), limit("a"))]));
     assert_eq!(all, (second[..1].to_vec(), 3));
 }
@@ -133,7 +133,7 @@ fn a_grant_of_nothing_stamps_nothing(store: &dyn Store) {
     let ids = world.insert(&[of("a", "1"), of("a", "2")]);
     world.admit(&ids[..1]);
     assert_eq!(world.write(|tx| granted(tx, &ids[..1], &[used("db", "a", 0, 8, 9)])), 0);
-    assert_eq!((told(world), grants(world)), (vec![used("db", "a", 1, 0, 0)], 0));
+    assert_eq!((shares(world), grants(world)), (vec![used("db", "a", 1, 0, 0)], 0));
 }
 
 fn who_gives_back_its_last_slot_is_stamped(store: &dyn Store) {
@@ -143,9 +143,9 @@ fn who_gives_back_its_last_slot_is_stamped(store: &dyn Store) {
     assert_eq!(world.write(|tx| granted(tx, &ids[..2], &[used("db", "a", 0, 14, 5)])), 2);
     let leases: Vec<LeaseRef> = ids[..2].iter().map(|id| world.task(*id).lease_ref()).collect();
     world.shift(&[to(leases[0], TaskState::Success)]);
-    assert_eq!(told(world), [used("db", "a", 1, 14, 5)]);
+    assert_eq!(shares(world), [used("db", "a", 1, 14, 5)]);
     world.shift(&[to(leases[1], TaskState::Scheduled)]);
-    assert_eq!(told(world), [used("db", "a", 0, 15, 5)]);
+    assert_eq!(shares(world), [used("db", "a", 0, 15, 5)]);
 }
 
 fn a_newcomer_is_stamped_when_it_comes(store: &dyn Store) {
@@ -154,9 +154,9 @@ fn a_newcomer_is_stamped_when_it_comes(store: &dyn Store) {
     let ids = world.insert(&[of("a", "1"), of("a", "2")]);
     world.write(|tx| granted(tx, &ids[..1], &[used("db", "a", 0, 14, 5)]));
     world.insert(&[of("b", "3"), of("b", "4").not_before(at(5))]);
-    assert_eq!(told(world), [used("db", "a", 1, 14, 5), used("db", "b", 0, 14, 0)]);
+    assert_eq!(shares(world), [used("db", "a", 1, 14, 5), used("db", "b", 0, 14, 0)]);
     world.write(|tx| granted(tx, &ids[1..], &[used("db", "a", 0, 16, 6)]));
-    assert_eq!(told(world), [used("db", "b", 0, 14, 0)], "it waits since then");
+    assert_eq!(shares(world), [used("db", "b", 0, 14, 0)], "it waits since then");
 }
 
 fn without_work_a_share_is_forgotten_by_the_next_tick(store: &dyn Store) {
@@ -165,9 +165,9 @@ fn without_work_a_share_is_forgotten_by_the_next_tick(store: &dyn Store) {
     let ids = world.insert(&[of("a", "1"), of("b", "2")]);
     world.write(|tx| granted(tx, &ids[..1], &[used("db", "a", 0, 14, 5)]));
     world.end(&[world.task(ids[0]).lease_ref()]);
-    told(world);
+    shares(world);
     world.insert(&[of("a", "3")]);
-    assert_eq!(told(world), [used("db", "a", 0, 14, 0), used("db", "b", 0, 0, 0)]);
+    assert_eq!(shares(world), [used("db", "a", 0, 14, 0), used("db", "b", 0, 0, 0)]);
 }
 
 fn a_share_that_is_back_before_the_next_tick_is_not_forgotten(store: &dyn Store) {
@@ -177,7 +177,7 @@ fn a_share_that_is_back_before_the_next_tick_is_not_forgotten(store: &dyn Store)
     world.write(|tx| granted(tx, &ids[..1], &[used("db", "a", 0, 14, 5)]));
     world.end(&[world.task(ids[0]).lease_ref()]);
     world.insert(&[of("a", "3")]);
-    assert_eq!(told(world), [used("db", "a", 0, 15, 5), used("db", "b", 0, 0, 0)]);
+    assert_eq!(shares(world), [used("db", "a", 0, 15, 5), used("db", "b", 0, 0, 0)]);
 }
 
 fn a_task_that_changes_its_share_changes_its_lane(store: &dyn Store) {
@@ -191,9 +191,9 @@ fn a_task_that_changes_its_share_changes_its_lane(store: &dyn Store) {
     };
     let (to_b, alone) = (change("1", ids[0], of("b", "1")), change("2", ids[1], task("2").pool(pool("db"))));
     assert_eq!(world.write(|tx| tx.change_if(std::slice::from_ref(&to_b))), [true]);
-    assert_eq!(told(world), [used("db", "a", 0, 0, 0), used("db", "b", 0, 0, 0)]);
+    assert_eq!(shares(world), [used("db", "a", 0, 0, 0), used("db", "b", 0, 0, 0)]);
     assert_eq!(world.write(|tx| tx.change_if(std::slice::from_ref(&alone))), [true]);
-    assert_eq!(told(world), [used("db", "b", 0, 0, 0)]);
+    assert_eq!(shares(world), [used("db", "b", 0, 0, 0)]);
     assert_eq!(world.task(ids[0]).lane.share, Some(limit("b")));
     assert_eq!(world.task(ids[1]).lane.share, None);
 }

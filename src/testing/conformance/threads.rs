@@ -146,12 +146,14 @@ fn a_reader_goes_on_beside_a_writer(store: &dyn Store) {
     let world = World(store);
     let seen = || world.read(|tx| tx.tasks(&[key("a")])).remove(0).is_some();
     thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         world.write(|tx| {
             tx.insert_tasks_if_absent(&rows(&[task("a")]))?;
-            let tell = tell.clone();
-            scope.spawn(move || tell.send(World(store).read(|tx| tx.tasks(&[key("a")])).remove(0).is_some()));
-            let answer = told.recv_timeout(Duration::from_secs(10));
+            let sender = sender.clone();
+            scope.spawn(move || {
+                sender.send(World(store).read(|tx| tx.tasks(&[key("a")])).remove(0).is_some())
+            });
+            let answer = receiver.recv_timeout(Duration::from_secs(10));
             assert_eq!(answer, Ok(false), "what is not committed is not seen, and nobody waits for it");
             Ok(())
         });

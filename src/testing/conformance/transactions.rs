@@ -148,10 +148,10 @@ fn what_the_last_verb_did_stays(store: &dyn Store) {
         let known = store
             .read(|tx| tx.tasks(&tasks.iter().map(|task| task.key.clone()).collect::<Vec<_>>()))
             .unwrap();
-        let told = store.write(|tx| enqueue(tx, tasks)).unwrap();
-        let is_new = |told: &Inserted| matches!(told, Inserted::New(_));
+        let inserted = store.write(|tx| enqueue(tx, tasks)).unwrap();
+        let is_new = |inserted: &Inserted| matches!(inserted, Inserted::New(_));
         assert_eq!(
-            told.iter().map(is_new).collect::<Vec<_>>(),
+            inserted.iter().map(is_new).collect::<Vec<_>>(),
             known.iter().map(Option::is_none).collect::<Vec<_>>()
         );
     }

@@ -236,7 +236,7 @@ faults! {
         "stepped::numbers::an_open_end_and_a_killed_numberer" says "(2, 2, false)";
     "events of one call are not in its order", "tx/move.sql":
         "ORDER BY hit.place RETURNING 1" => "ORDER BY hit.place DESC RETURNING 1",
-        "stepped::feed::ends_of_one_call_are_told_in_its_order" says "left == right";
+        "stepped::feed::ends_of_one_call_are_reported_in_its_order" says "left == right";
     "numbers are given without the lock", "tx/sensor/number_changes.sql":
         "WHERE current_setting('stationmaster.numbers', true) = 'true'" => "WHERE true",
         "inbox::who_holds_the_lock_of_numbers_delays_nothing_but_numbers" says "left == right";

@@ -70,7 +70,7 @@ fn an_end_that_is_open_across_a_registration_and_a_numbering() {
 
 /// Ends of one task, by a host and by the store, keep their order.
 #[test]
-fn ends_of_one_task_are_told_in_their_order() {
+fn ends_of_one_task_are_reported_in_their_order() {
     let scene = Scene::new();
     scene.store.write(|tx| tx.enqueue(later(0), &[task("a").feed(Feed::Ends)])).unwrap();
     let (mut consumer, heard) = reader(&scene, "c");
@@ -108,7 +108,7 @@ fn ends_of_one_task_are_told_in_their_order() {
 
 /// Whatever numbers the tasks have.
 #[test]
-fn ends_of_one_call_are_told_in_its_order() {
+fn ends_of_one_call_are_reported_in_its_order() {
     let scene = Scene::new();
     let names = ["c", "a", "e", "b", "d"];
     scene.store.write(|tx| tx.enqueue(later(0), &["a", "b", "c", "d", "e"].map(task))).unwrap();

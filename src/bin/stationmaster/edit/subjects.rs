@@ -45,8 +45,8 @@ pub fn set(
     // After the commit. A pause waits for the ticks before it, so any reader of the pause also sees what they
     // granted.
     let drains = opened.store.read(|tx| tx.drain(&subjects))?;
-    let is_told = pause && !screen.is_json();
-    let unknown = if is_told { unknown(opened.store.as_ref(), &subjects)? } else { Vec::new() };
+    let warns = pause && !screen.is_json();
+    let unknown = if warns { unknown(opened.store.as_ref(), &subjects)? } else { Vec::new() };
     if screen.is_json() {
         for ((subject, changed), drain) in subjects.iter().zip(&changed).zip(&drains) {
             screen.line(&json!({ "subject": subject, "done": changed, "drain": drain }));

@@ -15,15 +15,15 @@ pub const MOST_BEFORE: u64 = 100;
 const AT_ONCE: usize = 1_000;
 
 pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
-    let (now, mut told) = (screen.now, Vec::with_capacity(keys.len()));
+    let (now, mut explained) = (screen.now, Vec::with_capacity(keys.len()));
     for keys in keys.chunks(AT_ONCE) {
         let (whys, positions) =
             store.read(|tx| Ok((tx.explain(now, keys)?, tx.positions(keys, MOST_BEFORE)?)))?;
-        told.extend(whys.into_iter().zip(positions));
+        explained.extend(whys.into_iter().zip(positions));
     }
-    let found = told.iter().any(|(why, _)| *why != Explanation::Unknown);
+    let found = explained.iter().any(|(why, _)| *why != Explanation::Unknown);
     if screen.is_json() {
-        for (key, (why, position)) in keys.iter().zip(&told) {
+        for (key, (why, position)) in keys.iter().zip(&explained) {
             let text = why.to_string();
             let at = why.changes_at();
             screen.line(&json!({
@@ -33,7 +33,7 @@ pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
         return Ok(found);
     }
     let mut rows = Vec::with_capacity(keys.len());
-    for (key, (why, position)) in keys.iter().zip(&told) {
+    for (key, (why, position)) in keys.iter().zip(&explained) {
         for (at, (text, changes)) in lines(why, *position).into_iter().enumerate() {
             let key = maybe(Some(key).filter(|_| at == 0));
             rows.push(vec![key, field(text), screen.maybe_when(changes)]);

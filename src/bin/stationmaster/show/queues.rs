@@ -14,14 +14,15 @@ use crate::screen::{Screen, field, maybe, number};
 use crate::times::when;
 
 pub fn show(store: &dyn Store, screen: &mut Screen, names: &[QueueName]) -> Found {
-    let (queues, told, paused) = store.read(|tx| Ok((tx.queues()?, tx.serving()?, tx.paused()?)))?;
+    let (queues, servings, paused) = store.read(|tx| Ok((tx.queues()?, tx.serving()?, tx.paused()?)))?;
     let paused: HashSet<Subject> = paused.into_iter().collect();
     let wanted: Vec<&QueueRecord> =
         queues.iter().filter(|queue| names.is_empty() || names.contains(&queue.name)).collect();
     let now = screen.now;
     // A queue is not shown if no holder has announced it and nothing waits in it.
     let servers = |name: &QueueName| {
-        told.iter()
+        servings
+            .iter()
             .filter(|serving| serving.includes(name) && now < serving.until())
             .collect::<Vec<&Serving>>()
     };

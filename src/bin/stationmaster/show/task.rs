@@ -32,8 +32,8 @@ pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
         let sensors = tx.sensors(keys)?.into_iter().zip(tx.sensor_log(keys)?);
         let whys = tx.explain(now, keys)?;
         let positions = tx.positions(keys, MOST_BEFORE)?;
-        let told = whys.into_iter().zip(positions);
-        let known = tasks.into_iter().zip(attempts).zip(sensors).zip(told);
+        let explained = whys.into_iter().zip(positions);
+        let known = tasks.into_iter().zip(attempts).zip(sensors).zip(explained);
         let life = |(((task, attempts), (sensor, log)), (why, position))| {
             Option::map(task, |task| Life { task, attempts, sensor, log, why, position })
         };

@@ -112,8 +112,8 @@ fn note(task: &TaskRecord, now: stationmaster::Timestamp) -> String {
         notes.extend(lease.cancel_at.map(|at| format!("cancelled, must stop by {}", when(at, now))));
     } else {
         notes.extend(task.due.map(|due| format!("not before {}", when(due, now))));
-        let is_told = task.state.is_end() || task.state == TaskState::UpForRetry;
-        notes.extend(task.message.as_deref().filter(|_| is_told).map(shortened));
+        let is_shown = task.state.is_end() || task.state == TaskState::UpForRetry;
+        notes.extend(task.message.as_deref().filter(|_| is_shown).map(shortened));
     }
     if task.attempt > 1 {
         notes.push(format!("attempt {}", task.attempt));

@@ -34,10 +34,10 @@ struct Works {
 
 fn all(store: &dyn Store, now: Timestamp) -> Result<BTreeMap<Holder, Works>, super::Stop> {
     let leased = TaskQuery::leased().limit(COUNTED);
-    let (told, (workers, shards), leased) =
+    let (servings, (workers, shards), leased) =
         store.read(|tx| Ok((tx.serving()?, tx.sensor_workers(now)?, tx.list_tasks(&leased)?.tasks)))?;
     let mut all: BTreeMap<Holder, Works> = BTreeMap::new();
-    for serving in told {
+    for serving in servings {
         all.entry(serving.holder.clone()).or_default().serves.push(serving);
     }
     let is_at_least = leased.len() == COUNTED;

@@ -90,7 +90,7 @@ impl Answer {
 
 impl Outcome {
     /// Returns the outcome as the sensors see it.
-    fn told(self) -> PokeOutcome {
+    fn poke_outcome(self) -> PokeOutcome {
         let text = match self {
             Self::Answered(poked) => return poked,
             Self::NotServed => return PokeOutcome::NotYet,
@@ -118,7 +118,7 @@ impl Plan {
         let Answer { group, knew, outcome, .. } = answer;
         let served = !matches!(outcome, Outcome::NotServed);
         let hangs = matches!(outcome, Outcome::Overran { hangs: true, .. });
-        let poked = outcome.told();
+        let poked = outcome.poke_outcome();
         let unreachable = matches!(poked, PokeOutcome::Unreachable(_));
         let mut applied = Applied { sensors: 0, unreachable };
         if let Some(found) = self.groups.get(group) {
@@ -131,8 +131,8 @@ impl Plan {
                         (Some(outage), None) => Some(Event::OutageEnded(outage.since)),
                         _ => None,
                     };
-                    let told = self.groups.members(found).filter(|member| member.since <= knew);
-                    for sensor in told.filter_map(|member| member.record.as_deref()) {
+                    let reached = self.groups.members(found).filter(|member| member.since <= knew);
+                    for sensor in reached.filter_map(|member| member.record.as_deref()) {
                         log(sensor, Event::Poked(&poked));
                         turned.into_iter().for_each(|event| log(sensor, event));
                     }

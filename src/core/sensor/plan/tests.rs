@@ -627,7 +627,7 @@ impl World {
                 None => worker.naive.stored.insert(row.fingerprint, (row.since, None)),
             };
         }
-        assert_eq!(worker.plan.outages_to_store(now, rules()), [], "it is told once");
+        assert_eq!(worker.plan.outages_to_store(now, rules()), [], "it is reported once");
     }
 
     /// Reads what a worker reads with the shards that it gains.
@@ -782,11 +782,11 @@ impl Worker {
             rules(),
             Some(&mut |sensor, event| match event {
                 Event::Poked(_) => {
-                    assert!(logged.remove(&sensor.lease_ref()), "only who is concerned is told")
+                    assert!(logged.remove(&sensor.lease_ref()), "only the sensors concerned are logged")
                 }
                 turn => assert!(
                     Some(turn) == turns && turned.remove(&sensor.lease_ref()),
-                    "outages are told once"
+                    "outages are logged once"
                 ),
             }),
         );

@@ -105,7 +105,7 @@ struct World {
     returned: BTreeSet<u32>,
     /// How often other kinds were served while this one could have begun.
     passed: BTreeMap<u32, usize>,
-    told: bool,
+    notified: bool,
     said: u64,
     turn: u64,
 }
@@ -126,7 +126,7 @@ impl World {
             runners: Vec::new(),
             returned: BTreeSet::new(),
             passed: BTreeMap::new(),
-            told: false,
+            notified: false,
             said: 0,
             turn: 0,
         }
@@ -183,7 +183,7 @@ impl World {
 
     fn wake(&mut self) {
         self.state.call_threads(self.now);
-        self.told |= std::mem::take(&mut self.state.unnotified);
+        self.notified |= std::mem::take(&mut self.state.unnotified);
     }
 
     fn start(&mut self) {
@@ -299,7 +299,7 @@ impl World {
             self.look_for_work(at);
         }
         self.wake();
-        assert!(self.told, "the tick is told of what it can collect");
+        assert!(self.notified, "the tick is notified of what it can collect");
         self.start();
     }
 
@@ -346,7 +346,7 @@ impl World {
     fn collect(&mut self) {
         let abandoned = self.state.check(self.now);
         let collected = self.state.collect();
-        self.told = false;
+        self.notified = false;
         for answer in collected.answers {
             let job = answer.group.number();
             let runner = self.runners.iter().position(|runner| runner.jobs.contains(&job));

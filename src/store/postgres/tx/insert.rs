@@ -251,11 +251,11 @@ impl Db<'_> {
             let answer = places.get(&task.key).and_then(|at| found.get_mut(*at)).and_then(Option::as_mut);
             let answer = answer
                 .ok_or_else(|| Fault::Damaged(format!("task {} was neither inserted nor found", task.key)))?;
-            let told = answer.clone();
-            if let Inserted::New(id) = told {
+            let once = answer.clone();
+            if let Inserted::New(id) = once {
                 *answer = Inserted::Exists(id);
             }
-            Ok(told)
+            Ok(once)
         };
         tasks.iter().map(answer).collect::<Outcome<_>>().map(Some)
     }

@@ -239,11 +239,11 @@ impl Db<'_> {
         let mut batch = Vec::with_capacity(N + 1);
         batch.extend(statements);
         let news = self.announcements.take();
-        let tells = news.is_some();
+        let announces = news.is_some();
         batch.extend(news);
         let mut answers =
             send(&mut *self.wire, batch, self.touch).map_err(|failure| self.hurried(failure))?;
-        if tells {
+        if announces {
             answers.pop();
         }
         answers.try_into().map_err(|answers: Vec<Answer>| {

@@ -57,7 +57,7 @@ fn a_refused_argument_does_not_end_the_transaction() {
 }
 
 #[test]
-fn a_full_medium_is_told_and_the_same_handle_works_after() {
+fn a_full_medium_is_reported_and_the_same_handle_works_after() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path().join("jobs.db"), SqliteOptions::new()).unwrap();
     let pages = |count: i64| {

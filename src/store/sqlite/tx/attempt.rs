@@ -183,7 +183,7 @@ impl Db<'_> {
             if records::history_of(was.notes).keep(change.from, change.to) {
                 self.keep_attempt(change)?;
             }
-            self.tell(change, was.notes)?;
+            self.write_event(change, was.notes)?;
             let kept = if change.keeps_slots { was.held_slots } else { 0 };
             let state = task_state(change.to, change.due, kept > 0);
             statement.execute(params![

@@ -33,9 +33,9 @@ impl Db<'_> {
     }
 
     pub(super) fn serving(&mut self) -> Outcome<Vec<Serving>> {
-        let told: Outcome<_> =
+        let serving: Outcome<_> =
             self.prepare(SERVING)?.query_and_then([], |row| records::serving(row))?.collect();
-        told.map(records::in_order)
+        serving.map(records::in_order)
     }
 
     pub(super) fn queues(&mut self) -> Outcome<Vec<QueueRecord>> {

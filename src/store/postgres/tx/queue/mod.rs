@@ -23,19 +23,19 @@ pub(super) fn serving(row: &Row) -> Outcome<Vec<Serving>> {
     let queues: Vec<String> = row::value::<Option<_>>(row, 3)?.unwrap_or_default();
     let instants: Vec<i64> = row::value::<Option<_>>(row, 4)?.unwrap_or_default();
     let leases: Vec<i64> = row::value::<Option<_>>(row, 5)?.unwrap_or_default();
-    let told = holders.into_iter().zip(queues).zip(instants).zip(leases);
-    in_order(told.map(|(((holder, queues), announced_at), lease)| (holder, queues, announced_at, lease)))
+    let serving = holders.into_iter().zip(queues).zip(instants).zip(leases);
+    in_order(serving.map(|(((holder, queues), announced_at), lease)| (holder, queues, announced_at, lease)))
 }
 
 /// Reads the holders' announcements, each a JSON array of holder, queues, instant and lease length.
-pub(super) fn told(told: Vec<String>) -> Outcome<Vec<Serving>> {
-    let told: Vec<(String, String, i64, i64)> =
-        told.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>()?;
-    in_order(told)
+pub(super) fn serving_of_texts(texts: Vec<String>) -> Outcome<Vec<Serving>> {
+    let serving: Vec<(String, String, i64, i64)> =
+        texts.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>()?;
+    in_order(serving)
 }
 
-fn in_order(told: impl IntoIterator<Item = (String, String, i64, i64)>) -> Outcome<Vec<Serving>> {
-    let told: Outcome<_> = told
+fn in_order(serving: impl IntoIterator<Item = (String, String, i64, i64)>) -> Outcome<Vec<Serving>> {
+    let serving: Outcome<_> = serving
         .into_iter()
         .map(|(holder, queues, announced_at, lease)| {
             let (queues, lease) =
@@ -43,7 +43,7 @@ fn in_order(told: impl IntoIterator<Item = (String, String, i64, i64)>) -> Outco
             Ok(Serving::new(holder.try_into()?, queues, Timestamp::from_micros(announced_at), lease))
         })
         .collect();
-    told.map(records::in_order)
+    serving.map(records::in_order)
 }
 
 impl Db<'_> {
@@ -54,13 +54,13 @@ impl Db<'_> {
         let (announced_at, lease) = (serving.announced_at.as_micros(), duration_micros(serving.lease));
         let until = serving.until().as_micros();
         let put = ask!(PUT_SERVING, holder, queues, announced_at, lease, until, digest.clone());
-        self.habits.told();
+        self.habits.announced();
         self.at_tick(true, [put, ask!(FORGET_SERVING, forget.as_micros(), holder, digest)]).map(drop)
     }
 
     pub(super) fn serving(&mut self) -> Outcome<Vec<Serving>> {
-        let told: Outcome<_> = self.one(ask!(SERVING))?.iter().map(records::serving).collect();
-        told.map(records::in_order)
+        let serving: Outcome<_> = self.one(ask!(SERVING))?.iter().map(records::serving).collect();
+        serving.map(records::in_order)
     }
 
     pub(super) fn queues(&mut self) -> Outcome<Vec<QueueRecord>> {

@@ -3,10 +3,10 @@
 use super::super::super::error::Outcome;
 use super::super::super::tick_lock::FLUSH_NOTED;
 use super::super::super::wire::{Answer, ask};
-use super::super::queue::told;
+use super::super::queue::serving_of_texts;
 use super::super::rules::Beside;
 use super::super::{Db, Digest, clamp, first, row};
-use super::survey::{Around, Asked, POOL, TOLD};
+use super::survey::{Around, Asked, POOL, SERVING};
 use crate::store::contract::SurveyQuery;
 use crate::store::sql::records;
 use crate::store::sql::statement::statement;
@@ -21,7 +21,7 @@ pub(in super::super) const GRANT_NOTED: &str = statement!("grant_noted.sql");
 const MOST: usize = 64;
 
 /// The column of the next due instant.
-const DUE: usize = TOLD + 1;
+const DUE: usize = SERVING + 1;
 
 impl Db<'_> {
     /// Surveys, grants and commits in one round trip, if that is allowed and the tick probably has nothing to decide.
@@ -60,7 +60,7 @@ impl Db<'_> {
         let tasks = grants.iter().map(|row| row::task(self, row)).collect::<Outcome<Vec<TaskRecord>>>()?;
         let asked = {
             let all = first(&lanes)?;
-            let serving = told(row::value(all, TOLD)?)?;
+            let serving = serving_of_texts(row::value(all, SERVING)?)?;
             let (due, is_ready) = (row::value(all, DUE)?, row::value::<Option<Digest>>(all, 0)?.is_some());
             let pools = if is_ready { vec![records::pool_at(all, POOL)?] } else { Vec::new() };
             if !is_ready {

@@ -178,8 +178,8 @@ impl Db<'_> {
         for row in self.one(ask!(BOUNDS, numbers, asked))? {
             let (digest, no): (Digest, i64) = (row::value(&row, 0)?, row::value(&row, 1)?);
             for id in &unknown {
-                let told = digests.iter().find(|(_, known)| known == id);
-                if !told.map_or(id.assigned().0 == no, |(known, _)| *known == digest) {
+                let known = digests.iter().find(|(_, lane)| lane == id);
+                if !known.map_or(id.assigned().0 == no, |(of, _)| *of == digest) {
                     continue;
                 }
                 let lane = if id.keeps_slots() {

@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 use super::super::super::error::{Fault, Outcome};
 use super::super::super::wire::{Answer, Statement, ask};
 use super::super::fold::Folded;
-use super::super::queue::{serving, told};
+use super::super::queue::{serving, serving_of_texts};
 use super::super::rules::{Beside, owed};
 use super::super::{Db, Digest, clamp, first, fold, pool, promote, row};
 use super::filed;
@@ -32,7 +32,7 @@ const MOST: usize = 16;
 pub(super) const POOL: usize = 15;
 const GRANTED: usize = 20;
 const HAS_MORE: usize = 21;
-pub(super) const TOLD: usize = 22;
+pub(super) const SERVING: usize = 22;
 
 /// Columns of a short fold: the next due instant, and false if tasks may wait for an earlier one.
 const DUE: usize = 3;
@@ -251,7 +251,7 @@ impl Db<'_> {
             let (ids, epochs) = both.split_at(both.len() / 2);
             leases(ids, epochs)
         });
-        let serving = told(row::value(all, TOLD)?)?;
+        let serving = serving_of_texts(row::value(all, SERVING)?)?;
         if row::value::<Option<Digest>>(all, 0)?.is_none() {
             lanes.clear();
         }
