@@ -674,22 +674,29 @@
 //!
 #![cfg_attr(all(feature = "postgres", feature = "tokio"), doc = "```no_run")]
 #![cfg_attr(not(all(feature = "postgres", feature = "tokio")), doc = "```ignore")]
-//! # use stationmaster::clock::Clock;
-//! use stationmaster::ops::{Fenced, Finish};
+//! # use stationmaster::Error;
+//! # use stationmaster::error::{StoreError, StoreErrorKind};
 //! # use stationmaster::service::Attempt;
 //! # use stationmaster::store::postgres::{self, Schema, tokio_postgres};
+//! # #[derive(Debug)]
+//! # enum PoolError { Backend(tokio_postgres::Error), Timeout }
 //! # struct Pool;
-//! # impl Pool { async fn get(&self) -> stationmaster::Result<tokio_postgres::Client> { unimplemented!() } }
-//! # async fn send(
-//! #     pool: &Pool, schema: &Schema, clock: &impl Clock, attempt: &Attempt,
-//! # ) -> stationmaster::Result<()> {
+//! # impl Pool { async fn get(&self) -> Result<tokio_postgres::Client, PoolError> { unimplemented!() } }
+//! # async fn send(pool: &Pool, schema: &Schema, attempt: &Attempt) -> stationmaster::Result<()> {
+//! // The errors of a pool, here deadpool's. The first two are repeated.
+//! let lost = |error| match error {
+//!     PoolError::Backend(error) => Error::from(error),
+//!     PoolError::Timeout { .. } => StoreError::new(StoreErrorKind::Busy, "no free connection").into(),
+//! #   #[allow(unreachable_patterns)]
+//!     other => Error::abort(format!("{other:?}")),
+//! };
 //! attempt.end_by(|| async {
-//!     let mut client = pool.get().await?; // another one, if the last one was lost
+//!     let mut client = pool.get().await.map_err(lost)?; // another one, if the last one was lost
 //!     let transaction = client.transaction().await?;
 //!     transaction.execute("UPDATE invoice SET sent = sent + 1 WHERE id = 17", &[]).await?; // your rows first
-//!     let (now, end) = (clock.now(), [Finish::success(attempt.lease())]);
-//!     // A transaction of a pool, such as deadpool's, is passed as `&*transaction`.
-//!     postgres::tx(&transaction, schema, move |tx| tx.finish(now, &end)?.fenced().map(drop)).await?;
+//!     let attempt = attempt.clone();
+//!     // A transaction of deadpool's is passed as `&*transaction`.
+//!     postgres::tx(&transaction, schema, move |tx| attempt.end_in(tx, ())).await?;
 //!     Ok(transaction.commit().await?)
 //! }).await
 //! # }

@@ -7,7 +7,7 @@ use stationmaster::admission::IfExists;
 use stationmaster::admission::limits::{LimitSpec, Rate};
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::clock::{Clock, SystemClock};
-use stationmaster::ops::{Fenced, Finish, Outcome};
+use stationmaster::ops::{Fenced, Outcome};
 use stationmaster::pool::{PoolSpec, Slots};
 use stationmaster::sensor::{OnLanded, PokeOutcome, Settings};
 use stationmaster::service::kinds::Condition;
@@ -208,12 +208,11 @@ async fn effect(app: &App, attempt: &Attempt, made: Option<Film>) -> stationmast
         Some(film) => (!is_cancelled(&transaction, film.id).await?).then_some(film),
         None => None,
     };
-    let (now, finish) = (app.store.clock().now(), [Finish::success(attempt.lease())]);
+    let (now, attempt) = (app.store.clock().now(), attempt.clone());
     postgres::tx(&transaction, &app.schema, move |tx| {
-        let Some(film) = made else { return tx.finish(now, &finish)?.fenced().map(drop) };
+        let Some(film) = made else { return attempt.end_in(tx, ()) };
         // Otherwise neither of two concurrent ends would see the other.
-        tx.serialize(&film.turn())?;
-        tx.finish(now, &finish)?.fenced()?;
+        attempt.in_turn(&film.turn()).end_in(tx, ())?;
         let steps = [film.task("cut")?.key, film.task("render")?.key];
         let is_made = |task: &stationmaster::TaskRecord| task.state == TaskState::Success;
         if tx.tasks(&steps)?.iter().flatten().all(is_made) {

@@ -139,17 +139,18 @@ impl Attempt {
 
     /// Ends the attempt in one of the host's transactions, and then calls [`Self::ended_elsewhere`].
     ///
-    /// Each call of `transaction` begins a transaction, [finishes](Tx::finish) or [registers](Tx::register)
-    /// the task under [`Self::lease`], checks the result with [`fenced`](crate::ops::Fenced::fenced), and
-    /// commits. It is called again if its error [is retryable](crate::Error::is_retryable), or if the outcome
+    /// Each call of `transaction` begins a transaction, ends the attempt with [`Self::end_in`], and commits.
+    /// Instead of ending it, it may [register](Tx::register) the task under [`Self::lease`], and check the result
+    /// with [`fenced`](crate::ops::Fenced::fenced). It is called again if its error [is retryable](crate::Error::is_retryable), or if the outcome
     /// of its commit [is unknown](crate::Error::is_indeterminate). The pauses before that double up to a
     /// second. It stops when the lease is lost. So the transaction takes effect once, and neither a deadlock
     /// nor a lost connection costs the task an attempt.
     ///
     /// On PostgreSQL, `?` turns errors of tokio-postgres into [`Error`](crate::Error), with the same
     /// distinction. Other errors of the host end the call: wrap them with
-    /// [`Error::abort`](crate::Error::abort). If a commit of unknown outcome has taken effect, the next call
-    /// learns that from `fenced`. One of the host's unique constraints may fail before that. Return such an
+    /// [`Error::abort`](crate::Error::abort). A pool's error that contains one of tokio-postgres must become that one, or
+    /// a lost connection is not repeated: see `guide`, *Commit with my own rows*. If a commit of unknown outcome has taken effect, the next call
+    /// learns that from the end. One of the host's unique constraints may fail before that. Return such an
     /// error from the handler: the worker cannot fail an attempt that has ended.
     ///
     /// # Errors
@@ -160,17 +161,14 @@ impl Attempt {
     /// # Examples
     ///
     /// ```
-    /// use stationmaster::clock::{Clock, SystemClock};
-    /// use stationmaster::ops::{Fenced, Finish};
     /// use stationmaster::service::Attempt;
     /// use stationmaster::tokio::AsyncStore;
     ///
     /// async fn done(jobs: &AsyncStore, attempt: &Attempt) -> stationmaster::Result<()> {
-    ///     let end = [Finish::success(attempt.lease())];
     ///     let transaction = || {
-    ///         let end = end.clone();
+    ///         let attempt = attempt.clone();
     ///         // With rows of your own beside the end: see `guide`, *Commit with my own rows*.
-    ///         jobs.write(move |tx| tx.finish(SystemClock.now(), &end)?.fenced().map(drop))
+    ///         jobs.write(move |tx| attempt.end_in(tx, ()))
     ///     };
     ///     attempt.end_by(transaction).await
     /// }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use stationmaster::clock::{Clock, SystemClock};
 use stationmaster::error::{StoreError, StoreErrorKind};
-use stationmaster::ops::{Fenced, Finish};
 use stationmaster::service::{Attempt, LoopHandle, Worker};
 use stationmaster::store::Store;
 use stationmaster::store::postgres::tokio_postgres::{Client, NoTls, connect};
@@ -41,9 +40,8 @@ async fn effect(schema: &Schema, attempt: &Attempt, is_first: bool) -> Result<()
         let trouble = TROUBLES.iter().find(|(of, _)| *of == name).unwrap();
         transaction.batch_execute(trouble.1).await?;
     }
-    let end = [Finish::success(attempt.lease())];
-    postgres::tx(&transaction, schema, move |tx| tx.finish(SystemClock.now(), &end)?.fenced().map(drop))
-        .await?;
+    let attempt = attempt.clone();
+    postgres::tx(&transaction, schema, move |tx| attempt.end_in(tx, ())).await?;
     transaction.commit().await?;
     if is_first && name == "lost-after" {
         return Err(StoreError::new(StoreErrorKind::Indeterminate, "the response was lost").into());
@@ -98,18 +96,31 @@ fn an_end_in_a_hosts_transaction_takes_effect_once_and_costs_no_attempt() {
     assert_eq!(effects, ["deadlock", "lost-after", "lost-before"]);
 }
 
-/// Counts in a row of the run that one of its tasks is done, ends it, and enqueues what follows if both have
-/// ended. The first transaction stays open until the other one waits for that row, or has looked, too.
-async fn end_of_run(schema: &Schema, attempt: &Attempt, looks: &AtomicUsize) -> Result<()> {
+/// How the transactions that end the tasks of a run wait for each other.
+#[derive(Clone, Copy)]
+enum Turns {
+    /// Each first updates a row of the run.
+    OwnRow,
+    Names,
+}
+
+/// Ends one of a run's tasks, and enqueues what follows if both have ended. The first transaction stays open until the
+/// other one waits for it, or has looked, too.
+async fn end_of_run(schema: &Schema, attempt: &Attempt, turns: Turns, looks: &AtomicUsize) -> Result<()> {
     let mut client = client(schema).await?;
     let transaction = client.transaction().await?;
-    transaction.batch_execute("UPDATE run_of_host SET done = done + 1").await?;
-    let (end, now) = ([Finish::success(attempt.lease())], SystemClock.now());
+    if let Turns::OwnRow = turns {
+        transaction.batch_execute("UPDATE run_of_host SET done = done + 1").await?;
+    }
+    let attempt = attempt.clone();
     let ended = postgres::tx(&transaction, schema, move |tx| {
-        tx.finish(now, &end)?.fenced()?;
+        if let Turns::Names = turns {
+            attempt.in_turn(&["run"]);
+        }
+        attempt.end_in(tx, ())?;
         let both = tx.tasks(&[key("left"), key("right")])?;
         if both.iter().flatten().all(|task| task.state == TaskState::Success) {
-            tx.enqueue(now, &[NewTask::new(key("successor"))])?;
+            tx.enqueue(SystemClock.now(), &[NewTask::new(key("successor"))])?;
         }
         Ok(())
     });
@@ -117,7 +128,7 @@ async fn end_of_run(schema: &Schema, attempt: &Attempt, looks: &AtomicUsize) -> 
     if looks.fetch_add(1, Ordering::SeqCst) == 0 {
         let waits = format!(
             "SELECT FROM pg_stat_activity a, pg_locks l WHERE l.pid = a.pid AND a.wait_event_type = 'Lock'
-             AND a.query LIKE 'UPDATE run_of_host%' AND l.relation = '\"{schema}\".run_of_host'::regclass"
+             AND l.relation IN ('\"{schema}\".run_of_host'::regclass, '\"{schema}\".turn'::regclass)"
         );
         let is_open = || looks.load(Ordering::SeqCst) == 1;
         while is_open() && tokio::task::block_in_place(|| rows(&waits)).is_empty() {
@@ -129,6 +140,15 @@ async fn end_of_run(schema: &Schema, attempt: &Attempt, looks: &AtomicUsize) -> 
 
 #[test]
 fn of_two_that_first_update_a_row_of_their_run_the_second_enqueues_what_follows() {
+    the_second_enqueues_what_follows(Turns::OwnRow);
+}
+
+#[test]
+fn of_two_that_end_in_turn_in_the_hosts_transactions_the_second_enqueues_what_follows() {
+    the_second_enqueues_what_follows(Turns::Names);
+}
+
+fn the_second_enqueues_what_follows(turns: Turns) {
     let scratch = ScratchStore::open(|options| options);
     let schema = scratch.scratch.0.clone();
     query(&format!("CREATE TABLE \"{schema}\".run_of_host AS SELECT 0 AS done"));
@@ -142,7 +162,7 @@ fn of_two_that_first_update_a_row_of_their_run_the_second_enqueues_what_follows(
     let worker = worker.handler_async(runtime.handle(), move |attempt| {
         let (schema, looks, done) = (schema.clone(), looks.clone(), done.clone());
         async move {
-            attempt.end_by(|| end_of_run(&schema, &attempt, &looks)).await?;
+            attempt.end_by(|| end_of_run(&schema, &attempt, turns, &looks)).await?;
             if looks.load(Ordering::SeqCst) == 2 {
                 done.stop();
             }

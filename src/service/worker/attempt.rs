@@ -238,11 +238,11 @@ impl Attempt {
         self.0.kept.lock().as_ref().is_some_and(|kept| kept.holds(now))
     }
 
-    /// Serializes the transaction of [`Self::end`] with all that [`serialize`](Tx::serialize) one of these names. So
-    /// its body sees what earlier ones ended: of the last two tasks of a run, the second enqueues the next tasks,
-    /// exactly once. Transactions with other names do not wait.
+    /// Serializes the transaction of [`Self::end`] or [`Self::end_in`] with all that [`serialize`](Tx::serialize) one of
+    /// these names. So it sees what earlier ones ended: of the last two tasks of a run, the second enqueues the next
+    /// tasks, exactly once. Transactions with other names do not wait.
     ///
-    /// [`Self::end`] returns the errors of [`Tx::serialize`] for the names.
+    /// The end returns the errors of [`Tx::serialize`] for the names. Other ways to end the attempt ignore the names.
     ///
     /// # Examples
     ///
@@ -309,15 +309,11 @@ impl Attempt {
         outcome: impl Into<Outcome>,
         mut body: impl FnMut(&mut Tx<'_>) -> Result<()>,
     ) -> Result<()> {
-        let turns = self.0.turns.lock().clone();
-        let finish = [Finish::new(self.lease(), outcome.into())];
+        let outcome = outcome.into();
         let mut ending = Ending::new(self);
         loop {
             let ended = self.0.store.write(|tx| {
-                if !turns.is_empty() {
-                    tx.serialize(&turns)?;
-                }
-                tx.finish(self.0.clock.now(), &finish)?.fenced()?;
+                self.end_in(tx, outcome.clone())?;
                 body(tx)
             });
             match ending.after(ended) {
@@ -325,6 +321,25 @@ impl Attempt {
                 ControlFlow::Continue(pause) => std::thread::sleep(pause),
             }
         }
+    }
+
+    /// Ends the attempt in this transaction, for example one of the host's. First passes the names of [`Self::in_turn`] to
+    /// [`serialize`](Tx::serialize).
+    ///
+    /// Use it in the transactions of `end_by`. Elsewhere call [`Self::ended_elsewhere`] after the commit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`] if the lease was lost, and [`Error::Repeated`] if the attempt had been ended like this before: roll
+    /// back, or your rows are committed although another holder may have the task. Errors of [`Tx::serialize`] and
+    /// [`Tx::finish`].
+    pub fn end_in(&self, tx: &mut Tx<'_>, outcome: impl Into<Outcome>) -> Result<()> {
+        let turns = self.0.turns.lock().clone();
+        if !turns.is_empty() {
+            tx.serialize(&turns)?;
+        }
+        let finish = [Finish::new(self.lease(), outcome.into())];
+        tx.finish(self.0.clock.now(), &finish)?.fenced().map(drop)
     }
 
     /// Notifies the worker that the attempt has ended, in the host's own transaction or as a sensor. Call it after the
