@@ -92,8 +92,8 @@
 //!
 //! A handler may run more than once for one task: after a failure, after a lost lease, and after the task was
 //! given back. The task's end takes effect once, and so does everything else in the transaction of that end.
-//! To write rows of your own, call [`finish`](crate::store::Tx::finish) with `.fenced()?` in your
-//! transaction, commit, and then call [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere).
+//! To write rows of your own, call [`Attempt::end_in`](crate::service::Attempt::end_in) in your transaction, commit,
+//! and then call [`Attempt::ended_elsewhere`](crate::service::Attempt::ended_elsewhere).
 //! On tokio, `Attempt::end_by` does this, and repeats the transaction where that helps: [*Commit with my own
 //! rows*](#commit-with-my-own-rows).
 //!
@@ -101,8 +101,9 @@
 //!
 //! End each task in a transaction that looks at the others, and enqueue what follows if all have succeeded.
 //! [`in_turn`](crate::service::Attempt::in_turn) makes these transactions take turns by a name of yours. Otherwise two
-//! tasks that end at once on PostgreSQL may not see each other's end, and nothing follows. In a transaction of your
-//! own, call [`serialize`](crate::store::Tx::serialize) before the task is ended.
+//! tasks that end at once on PostgreSQL may not see each other's end, and nothing follows. It holds for
+//! [`end`](crate::service::Attempt::end) and [`end_in`](crate::service::Attempt::end_in). Without a worker, call
+//! [`serialize`](crate::store::Tx::serialize) before the task is ended.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -159,7 +160,8 @@
 //! ```
 //!
 //! A program may define its pools each time it starts. With `IfExists::Replace` its own size applies again.
-//! With `IfExists::Leave` the size that an operator has set meanwhile stays. Neither ends a pause.
+//! With `IfExists::Leave` the size that an operator has set meanwhile stays. So a later change of the number in your
+//! program has no effect on a store that has the pool. Neither ends a pause.
 //!
 //! # Limit a tenant to 10
 //!

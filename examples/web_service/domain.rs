@@ -32,6 +32,8 @@ pub(crate) const TABLES: &str = "
         granted BIGINT NOT NULL, began BIGINT NOT NULL, ended BIGINT)";
 
 pub(crate) const LEASE: Duration = Duration::from_secs(4);
+/// How long ended tasks are kept: much longer than a key may be enqueued again, here the bill of a minute.
+pub(crate) const KEEP: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Places of each worker.
 pub(crate) const PLACES: usize = 3;
 /// GPUs of all workers together.

@@ -58,7 +58,8 @@ pub(crate) fn process(app: Arc<App>, port: u16, role: &str, name: &str, stop: Lo
     let signal = stop.clone();
     ctrlc::set_handler(move || signal.stop())?;
     let _listening = [stop.listen(&app.store)?, rest.listen(&app.store)?];
-    let upkeep = tend(Upkeep::new(app.store.clone()).grace(domain::LEASE / 2), rest.clone(), &app);
+    let upkeep = Upkeep::new(app.store.clone()).grace(domain::LEASE / 2).retain_ended_for(domain::KEEP);
+    let upkeep = tend(upkeep, rest.clone(), &app);
     let poker = Poker::new(app.store.clone(), name.try_into()?).lease(domain::LEASE);
     let poker = tend(domain::kinds(poker, &app, runtime.handle())?, rest.clone(), &app);
     runtime.spawn(domain::schedule(app.clone()));

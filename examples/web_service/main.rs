@@ -13,8 +13,10 @@
 //! inspection. Each process is also a program of its own, which ends when its standard input ends, or by SIGTERM:
 //! `web_service SCHEMA PORT (web|gpu|cpu) NAME`.
 //!
-//! `glue.rs` can be copied unchanged. It needs your own `domain` and `web`, and from your `main` the URL of your
-//! server and a `LoopHandle::new()`.
+//! `glue.rs` can be copied unchanged. It needs the crates `ctrlc` with the feature `termination` (otherwise SIGTERM gives
+//! nothing back) and `tokio` with `rt-multi-thread`, `net` and `sync`. Your `domain` has the constants `LEASE`, `PLACES`
+//! and `KEEP` and the functions `define`, `schedule`, `kinds` and `handlers`, and your `web` has `serve`. Your `main`
+//! has the URL of your server and a `LoopHandle::new()`.
 //!
 //! `glue.rs` and `main.rs` are all that is neither the domain (`domain.rs`: tables, handlers; `web.rs`: routes) nor
 //! the trial (`trial.rs`, `check.rs`). This command counts their lines, which are at most 90:

@@ -48,7 +48,9 @@ pub struct TaskRecord {
     pub state: TaskState,
     /// The instant that it waits for in its current state. `None` if it waits for no instant.
     pub due: Option<Timestamp>,
-    /// The number of times it was granted. It is 1 while its first attempt waits to start or runs.
+    /// The number of times it was granted. It is 1 while its first attempt waits to start or runs. A lost lease, an attempt
+    /// that was given back and a sensor that resumes its task raise it, too; subtract [`forgiven`](Self::forgiven) for the
+    /// number that the retry policy counts.
     pub attempt: u32,
     /// The number of its attempts that were forgiven. They do not count against the retry policy.
     pub forgiven: u32,

@@ -338,8 +338,7 @@ impl Attempt {
         if !turns.is_empty() {
             tx.serialize(&turns)?;
         }
-        let finish = [Finish::new(self.lease(), outcome.into())];
-        tx.finish(self.0.clock.now(), &finish)?.fenced().map(drop)
+        tx.finish(self.0.clock.now(), &[Finish::new(self.lease(), outcome.into())])?.fenced().map(drop)
     }
 
     /// Notifies the worker that the attempt has ended, in the host's own transaction or as a sensor. Call it after the
@@ -359,9 +358,8 @@ impl Attempt {
 
     /// Returns the error that reports the loss of the lease, or `None` if it was already reported.
     pub(super) fn loss(&self) -> Option<Error> {
-        let was_told = self.0.is_loss_reported.swap(true, Ordering::AcqRel);
         let (task, epoch) = (Box::new(self.0.task.key.clone()), self.0.task.epoch);
-        (!was_told).then_some(Error::LeaseLost { task, epoch })
+        (!self.0.is_loss_reported.swap(true, Ordering::AcqRel)).then_some(Error::LeaseLost { task, epoch })
     }
 
     /// Returns true if the handler has ended the attempt.

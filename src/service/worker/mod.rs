@@ -72,7 +72,7 @@ use shared::{MaxRun, OnError};
 /// * When a place becomes free, if more tasks may be waiting.
 /// * When a task becomes due.
 /// * When its handle is woken. A [`WakingStore`](super::WakingStore) of that handle wakes it for what this
-///   process enqueues, and on PostgreSQL `PostgresStore::on_change` for what others enqueue.
+///   process enqueues, and on PostgreSQL `LoopHandle::listen` for what others enqueue.
 /// * After [`Self::longest_wait`] at the latest, for what others have enqueued without waking it.
 ///
 /// If the ends of more attempts are being stored than places are free, it waits up to 10 ms for these places. One tick

@@ -98,15 +98,20 @@ impl Wire for Bridge {
 /// # Examples
 ///
 /// ```no_run
-/// # async fn example(mut client: stationmaster::store::postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn example(
+/// #     mut client: stationmaster::store::postgres::tokio_postgres::Client,
+/// #     store: &stationmaster::store::PostgresStore,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// use stationmaster::clock::Clock;
 /// use stationmaster::store::postgres::{self, Schema};
 /// use stationmaster::{NewTask, TaskKey};
 ///
-/// let schema = Schema::default();
+/// let (schema, clock) = (Schema::default(), store.clock()); // the server's time
 /// let transaction = client.transaction().await?;
 /// transaction.execute("INSERT INTO orders (id) VALUES ('o-17')", &[]).await?; // your rows first: docs/postgresql.md
 /// let task = NewTask::new(TaskKey::new("shop", "orders", "o-17", "ship")?);
-/// postgres::tx(&transaction, &schema, move |tx| tx.enqueue(chrono::Utc::now(), &[task])).await?;
+/// let now = clock.now();
+/// postgres::tx(&transaction, &schema, move |tx| tx.enqueue(now, &[task])).await?;
 /// transaction.commit().await?;
 /// # Ok(())
 /// # }

@@ -14,17 +14,15 @@ use crate::screen::{Screen, field, maybe, number};
 use crate::times::when;
 
 pub fn show(store: &dyn Store, screen: &mut Screen, names: &[QueueName]) -> Found {
-    let (queues, servings, paused) = store.read(|tx| Ok((tx.queues()?, tx.serving()?, tx.paused()?)))?;
+    let (queues, all, paused) = store.read(|tx| Ok((tx.queues()?, tx.serving()?, tx.paused()?)))?;
     let paused: HashSet<Subject> = paused.into_iter().collect();
     let wanted: Vec<&QueueRecord> =
         queues.iter().filter(|queue| names.is_empty() || names.contains(&queue.name)).collect();
     let now = screen.now;
     // A queue is not shown if no holder has announced it and nothing waits in it.
     let servers = |name: &QueueName| {
-        servings
-            .iter()
-            .filter(|serving| serving.includes(name) && now < serving.until())
-            .collect::<Vec<&Serving>>()
+        let serves = |serving: &&Serving| serving.includes(name) && now < serving.until();
+        all.iter().filter(serves).collect::<Vec<&Serving>>()
     };
     let is_paused = |name: &QueueName| paused.contains(&Subject::Queue(name.clone()));
     if screen.is_json() {

@@ -12,7 +12,7 @@ use crate::task::TaskState;
 use crate::time::Timestamp;
 
 /// Reads the task as it was before the move.
-pub(super) const WRITE_EVENT: &str = "INSERT INTO sm_feed (seq, no, attempt, at, state, reason, map_index, namespace, workflow, run, task, value, message) \
+pub(super) const EVENT: &str = "INSERT INTO sm_feed (seq, no, attempt, at, state, reason, map_index, namespace, workflow, run, task, value, message) \
      SELECT ?2, no, attempt, coalesce(?3, ready_at), ?4, ?5, map_index, namespace, workflow, run, task, ?6, ?7 \
      FROM sm_task WHERE no = ?1";
 pub(super) const FEED: &str = "SELECT seq, no, attempt, at, state, reason, value, message, namespace, workflow, run, task, map_index \
@@ -34,23 +34,16 @@ impl Db<'_> {
     pub(super) fn write_event(&mut self, change: &Move, notes: i64) -> Outcome<()> {
         let of_sensor = change.from == TaskState::Sensing
             && matches!(change.to, TaskState::Scheduled | TaskState::UpForRetry);
-        let is_asked_for =
+        let is_fed =
             (change.to.is_end() && notes & TELLS_ENDS != 0) || (of_sensor && notes & TELLS_SENSORS != 0);
-        if !is_asked_for {
+        if !is_fed {
             return Ok(());
         }
         let seq = self.counter("feed")? + 1;
         let at = change.ended_at.or(change.at).map(Timestamp::as_micros);
         let (reason, value, message) = (change.reason.map(Code::code), &change.value, &change.message);
-        self.prepare(WRITE_EVENT)?.execute((
-            change.task.id.0,
-            seq,
-            at,
-            change.to.code(),
-            reason,
-            value,
-            message,
-        ))?;
+        let row = (change.task.id.0, seq, at, change.to.code(), reason, value, message);
+        self.prepare(EVENT)?.execute(row)?;
         self.set_counter("feed", seq)
     }
 
