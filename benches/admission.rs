@@ -204,6 +204,11 @@ fn timed(name: &str, times: u64, mut once: impl FnMut() -> Duration) -> Duration
     samples.into_iter().sum()
 }
 
+/// Measures for this long, or only shows that it runs if the backlogs are capped to the smallest size.
+fn measuring() -> Duration {
+    if most() < SIZES[1] { Duration::from_millis(50) } else { Duration::from_secs(3) }
+}
+
 fn most() -> usize {
     std::env::var("STATIONMASTER_BENCH_MOST").map_or(usize::MAX, |text| text.parse().unwrap())
 }
@@ -221,10 +226,7 @@ fn tick(store: &Arc<dyn Store>, admitter: &mut Admitter) -> (Duration, usize) {
 fn ticks(criterion: &mut Criterion, backend: &str, open: &dyn Fn() -> Arc<dyn Store>) {
     for (name, scenario) in SCENARIOS {
         let mut group = criterion.benchmark_group(format!("{backend}/{name}"));
-        group
-            .sample_size(10)
-            .warm_up_time(Duration::from_millis(500))
-            .measurement_time(Duration::from_secs(3));
+        group.sample_size(10).warm_up_time(measuring() / 6).measurement_time(measuring());
         for size in SIZES.into_iter().filter(|size| *size <= most()) {
             let filled: std::cell::OnceCell<Arc<dyn Store>> = std::cell::OnceCell::new();
             group.bench_with_input(BenchmarkId::from_parameter(size), &size, |bench, size| {
@@ -324,10 +326,7 @@ mod on_sqlite {
     /// The state changes of a tick of `open`, by hand: 512 tasks, 10 pools, their lanes, one request.
     pub fn raw_updates(criterion: &mut Criterion, dir: &Path) {
         let mut group = criterion.benchmark_group("sqlite/raw_updates");
-        group
-            .sample_size(10)
-            .warm_up_time(Duration::from_millis(500))
-            .measurement_time(Duration::from_secs(3));
+        group.sample_size(10).warm_up_time(measuring() / 6).measurement_time(measuring());
         for size in SIZES.into_iter().filter(|size| *size <= most()) {
             let path: PathBuf = dir.join(format!("raw-{size}.db"));
             group.bench_with_input(BenchmarkId::from_parameter(size), &size, |bench, size| {

@@ -18,8 +18,18 @@ fn lent(open: impl Fn(&Scratch) -> PostgresStore + Send + Sync + 'static) -> imp
     move || Box::new(stores.lend())
 }
 
+/// Runs the suite. With `STATIONMASTER_CASES=sample` it runs every third case and two sequences of all operations.
 fn conforms(open: impl Fn(&Scratch) -> PostgresStore + Send + Sync + 'static) {
-    conformance::run_with(Capabilities::new().readers(Readers::GoOn), &lent(open));
+    let (capabilities, lent) = (Capabilities::new().readers(Readers::GoOn), lent(open));
+    if !is_asked_for("sample") {
+        return conformance::run_with(capabilities, &lent);
+    }
+    for case in conformance::cases(capabilities).iter().step_by(3) {
+        // Shown if the case panics.
+        println!("{}", case.name);
+        (case.run)(&*lent());
+    }
+    conformance::model(&lent, 0..2, 80);
 }
 
 #[test]
@@ -41,7 +51,7 @@ fn postgres_with_connections_that_are_shared() {
     conforms_by_sample(|scratch| scratch.open(|options| options.connections(2).wake(Wake::InTransaction)));
 }
 
-/// `.ci/pgbouncer` runs every case behind a real pooler.
+/// `.ci/pgbouncer` runs cases behind a real pooler.
 #[test]
 fn postgres_as_behind_a_pooler() {
     conforms_by_sample(|scratch| PostgresStore::open(as_by_a_pooler(), scratch.options()).unwrap());
@@ -55,7 +65,11 @@ fn postgres_answers_as_the_memory_store_does() {
 
 /// Whether the suite tries every case at every level, and every sequence; otherwise a sample of them.
 fn tries_all() -> bool {
-    std::env::var("STATIONMASTER_CASES").is_ok_and(|cases| cases == "all")
+    is_asked_for("all")
+}
+
+fn is_asked_for(cases: &str) -> bool {
+    std::env::var("STATIONMASTER_CASES").is_ok_and(|named| named == cases)
 }
 
 /// A host that owns the connection and its transactions.
