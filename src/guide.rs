@@ -101,7 +101,7 @@
 //!
 //! End each task in a transaction that looks at the others, and enqueue what follows if all have succeeded.
 //! [`in_turn`](crate::service::Attempt::in_turn) makes these transactions take turns by a name of yours. Otherwise two
-//! tasks that end at once on PostgreSQL may not see each other's end, and nothing follows. It holds for
+//! tasks that end at once on PostgreSQL may not see each other's end, and nothing follows. It applies to
 //! [`end`](crate::service::Attempt::end) and [`end_in`](crate::service::Attempt::end_in). Without a worker, call
 //! [`serialize`](crate::store::Tx::serialize) before the task is ended.
 //!

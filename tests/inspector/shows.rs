@@ -394,9 +394,12 @@ fn what_sharing_saves_is_not_that_of_a_page() {
     for world in worlds() {
         world.senses_more("wait-too");
         let shown = world.show(&["sensors"]).ends(0);
-        assert!(shown.contains("Sharing saves 50 % of the pokes of these: 40 an hour, not 80."), "{shown}");
+        assert!(
+            shown.contains("Sharing saves 50 % of the pokes of these: 40 an hour instead of 80."),
+            "{shown}"
+        );
         let page = world.show(&["sensors", "--limit", "1"]).ends(0);
-        let told = "Sharing saves 50 % of the pokes of the first 2 like these: 40 an hour, not 80.";
+        let told = "Sharing saves 50 % of the pokes of the first 2 like these: 40 an hour instead of 80.";
         assert!(page.contains(told), "{page}");
     }
 }
