@@ -677,7 +677,6 @@
 #![cfg_attr(all(feature = "postgres", feature = "tokio"), doc = "```no_run")]
 #![cfg_attr(not(all(feature = "postgres", feature = "tokio")), doc = "```ignore")]
 //! # use stationmaster::Error;
-//! # use stationmaster::error::{StoreError, StoreErrorKind};
 //! # use stationmaster::service::Attempt;
 //! # use stationmaster::store::postgres::{self, Schema, tokio_postgres};
 //! # #[derive(Debug)]
@@ -685,11 +684,9 @@
 //! # struct Pool;
 //! # impl Pool { async fn get(&self) -> Result<tokio_postgres::Client, PoolError> { unimplemented!() } }
 //! # async fn send(pool: &Pool, schema: &Schema, attempt: &Attempt) -> stationmaster::Result<()> {
-//! // The errors of a pool, here deadpool's. The first two are repeated.
+//! // The errors of a pool, here deadpool's. After the first kind the transaction is begun again.
 //! let lost = |error| match error {
 //!     PoolError::Backend(error) => Error::from(error),
-//!     PoolError::Timeout { .. } => StoreError::new(StoreErrorKind::Busy, "no free connection").into(),
-//! #   #[allow(unreachable_patterns)]
 //!     other => Error::abort(format!("{other:?}")),
 //! };
 //! attempt.end_by(|| async {

@@ -253,6 +253,24 @@ fn a_window_between_two_instants_is_just_that() {
     assert!(!today.body.contains(">Later<"));
 }
 
+/// Whether an open run will still be active is not known.
+#[test]
+fn a_chart_ends_now() {
+    let world = World::new();
+    let server = read_only(&world);
+    let at = |minutes: i64| {
+        let at = chrono::Utc::now() + chrono::Duration::minutes(minutes);
+        at.format("%Y-%m-%dT%H:%M").to_string()
+    };
+    let columns = |from: i64, to: i64| {
+        let body = server.get(&format!("/runs?from={}&to={}", at(from), at(to))).body;
+        assert!(body.contains("prod/open"), "{body}");
+        body.matches("class=\"column\"").count()
+    };
+    let (past, both) = (columns(-240, 0), columns(-60, 180));
+    assert!(0 < both && both < past / 3, "{both} of {past}");
+}
+
 /// Each window begins where the one before it ends.
 #[test]
 fn earlier_and_later_are_whole_windows() {

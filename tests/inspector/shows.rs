@@ -367,6 +367,9 @@ fn names_of_fields(world: &World) {
     let hour = 3_600_000_000_u64;
     let work: u64 = parts.iter().map(|part| part["node_micros"].as_u64().unwrap()).sum();
     assert!((hour * 7 / 2).abs_diff(work) < hour / 60, "{parts:?}");
+    let soon = (chrono::Utc::now() + chrono::Duration::hours(2)).format("%Y-%m-%dT%H:%M").to_string();
+    let begun = world.json(&["active", "--from", "2h", "--to", &soon, "--per", "1h"]).lines(0);
+    assert_eq!(begun.len(), 2, "what has not begun is not shown: {begun:?}");
     let users =
         world.json(&["active", "--from", "12h", "--per", "6h", "--by", "user", "--limit", "2"]).lines(0);
     let told =
@@ -394,12 +397,9 @@ fn what_sharing_saves_is_not_that_of_a_page() {
     for world in worlds() {
         world.senses_more("wait-too");
         let shown = world.show(&["sensors"]).ends(0);
-        assert!(
-            shown.contains("Sharing saves 50 % of the pokes of these: 40 an hour instead of 80."),
-            "{shown}"
-        );
+        assert!(shown.contains("Sharing saves 50 % of the pokes of these: 40 an hour, not 80."), "{shown}");
         let page = world.show(&["sensors", "--limit", "1"]).ends(0);
-        let told = "Sharing saves 50 % of the pokes of the first 2 like these: 40 an hour instead of 80.";
+        let told = "Sharing saves 50 % of the pokes of the first 2 like these: 40 an hour, not 80.";
         assert!(page.contains(told), "{page}");
     }
 }

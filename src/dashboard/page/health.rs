@@ -45,7 +45,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         (sheet(vec![
             ("Store", html! { (visible(info.backend)) }),
             ("Next lease ends", html! { @match next { Some(at) => (when(at, look.now)), None => "no task is leased" } }),
-            ("Counters", html! { a href="audit" { "Compare them with every task" } }),
+            ("Counters", html! { a href="audit" { "Audit: compare them with every task" } }),
         ]))
     };
     let main = html! {
@@ -122,7 +122,7 @@ pub(super) fn audit(look: &Look<'_>) -> Result<Page, Trouble> {
     let rows: Vec<_> = found.iter().take(1_000).map(row).collect();
     let main = html! {
         p.notice.fine[found.is_empty()] id="verdict" {
-            @if found.is_empty() { "Every counter is equal to what it counts." }
+            @if found.is_empty() { "Every counter is equal to what it counts. What else may be wrong is under Health." }
             @else { (number(found.len())) " counters differ from what they count. A correct store has none." }
         }
         @if !rows.is_empty() { (table("What differs", &["What", "Counter", "Counted now"], rows, "")) }

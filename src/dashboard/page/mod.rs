@@ -162,7 +162,7 @@ pub(super) fn changed(verb: &str, outcomes: &[Outcome], back: &str) -> Page {
         is_live: false,
         as_of: None,
         main: html! {
-            div.notice id="result" {
+            div.notice.fine[left.is_empty()] id="result" {
                 @if let [outcome] = outcomes {
                     strong { (verb) " " (visible(&outcome.subject)) } ": " (visible(&outcome.result))
                 } @else {

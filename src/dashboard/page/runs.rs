@@ -105,7 +105,10 @@ fn series(
 ) -> Result<Vec<(Group, Vec<Bucket>)>, Trouble> {
     let mut series = Series::new(SeriesSpec::new(window.begin(), window.end(), width, by)?, look.now);
     runs.iter().try_for_each(|run| series.add(run))?;
-    Ok(series.finish())
+    let mut rows = series.finish();
+    // Whether an open run will still be active later is not known.
+    rows.iter_mut().for_each(|(_, buckets)| buckets.retain(|bucket| bucket.begin < look.now));
+    Ok(rows)
 }
 
 /// The users with the most node-hours in the window. Each name links to the user's own runs.

@@ -102,7 +102,7 @@ fn attempts(look: &Look<'_>, attempts: &[PastAttempt]) -> Markup {
     let rows: Vec<_> = attempts.iter().rev().map(row).collect();
     let heads = ["Attempt", "Became", "Holder", "Began", "Took", "Ended by", "Message"];
     html! {
-        (table("Attempts of which a record is kept, the latest first", &heads, rows, "No record of an attempt is kept."))
+        (table("Attempts of which a record is kept, the latest first", &heads, rows, "No attempt that has ended is on record."))
         @if attempts.iter().any(|past| past.message.is_some()) {
             p.note { "Of each message the first 1,000 characters are kept." }
         }

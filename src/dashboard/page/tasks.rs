@@ -111,7 +111,7 @@ fn note(look: &Look<'_>, record: &TaskRecord) -> Markup {
     let is_shown = record.state.is_end() || record.state == TaskState::UpForRetry;
     html! {
         @if let Some(lease) = &record.lease {
-            (holder(&lease.holder)) ", lease ends " (ends(lease, look.now))
+            (holder(&lease.holder)) " " span.lease { "lease ends " (ends(lease, look.now)) }
             @if let Some(note) = &lease.note { (begin(note)) }
         } @else if let Some(message) = record.message.as_deref().filter(|_| is_shown) {
             (begin(message))

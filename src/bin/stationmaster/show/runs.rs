@@ -58,8 +58,8 @@ pub fn count(store: &dyn Store, screen: &mut Screen, query: &ActiveQuery) -> Fou
     Ok(runs > 0)
 }
 
-/// Shows the window in parts, or as a whole if no width is given. On a terminal, parts without active runs are
-/// omitted.
+/// Shows the window in parts, or as a whole if no width is given. Parts that have not begun are omitted; on a terminal
+/// also those without active runs.
 pub fn series(
     store: &dyn Store,
     screen: &mut Screen,
@@ -72,7 +72,9 @@ pub fn series(
         query.end = screen.now;
     }
     let whole = query.end.saturating_duration_since(query.begin).max(BEYOND);
-    let rows = store.read(|tx| tx.run_series(&query, width.unwrap_or(whole), by, screen.now))?;
+    let mut rows = store.read(|tx| tx.run_series(&query, width.unwrap_or(whole), by, screen.now))?;
+    // Whether an open run will still be active later is not known.
+    rows.iter_mut().for_each(|(_, buckets)| buckets.retain(|bucket| bucket.begin < screen.now));
     let is_active = rows.iter().any(|(_, buckets)| buckets.iter().any(|bucket| bucket.active > 0));
     if screen.is_json() {
         for (group, bucket) in parts(&rows) {

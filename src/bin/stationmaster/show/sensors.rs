@@ -62,7 +62,7 @@ fn sharing(sensors: &[SensorRecord], whose: &str) -> String {
     }
     let (alone, shared) = (sensors.iter().map(hourly).sum::<f64>(), together.values().sum::<f64>());
     let saved = 100.0 * (1.0 - shared / alone.max(1e-9));
-    format!("Sharing saves {saved:.0} % of the pokes of {whose}: {shared:.0} an hour instead of {alone:.0}.")
+    format!("Sharing saves {saved:.0} % of the pokes of {whose}: {shared:.0} an hour, not {alone:.0}.")
 }
 
 /// Lists the kinds that no worker serves.

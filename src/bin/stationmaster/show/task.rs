@@ -75,6 +75,7 @@ fn sheet(screen: &mut Screen, life: &Life) {
     let is_cancelled = lease.is_some_and(|lease| lease.cancel_at.is_some());
     let message = if is_over || is_cancelled { "message" } else { "message before" };
     let ended = if is_over { "ended" } else { "ended before" };
+    let is_ready = |_: &Timestamp| task.due.is_none() && !task.state.is_end();
     let is_begun = |at: &Timestamp| task.state != TaskState::Queued && Some(*at) >= task.queued_at;
     let mut lines = vec![
         ("task", field(&task.key)),
@@ -99,7 +100,7 @@ fn sheet(screen: &mut Screen, life: &Life) {
         ("must stop by", screen.maybe_when(lease.and_then(|lease| lease.cancel_at))),
         ("not before", screen.maybe_when(task.due)),
         ("enqueued", screen.when(task.enqueued_at)),
-        ("ready", screen.maybe_when(Some(task.ready_at).filter(|_| task.due.is_none()))),
+        ("ready", screen.maybe_when(Some(task.ready_at).filter(is_ready))),
         ("granted", screen.maybe_when(task.queued_at)),
         ("started", screen.maybe_when(task.started_at.filter(is_begun))),
         (ended, screen.maybe_when(task.ended_at)),
