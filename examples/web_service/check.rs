@@ -88,7 +88,8 @@ pub(crate) async fn check(app: &App, seen: &Seen) -> Result<bool> {
     table.at_most("attempts of a worker at once", PLACES, most_at_once(by_holder));
     table.row("starts above the rate of their customer", 0, above_rate(on_gpus()));
     let (from, to) = seen.paused;
-    let in_pause = |attempt: &&Attempt| (from..to).contains(&attempt.granted);
+    // A tick reads the clock when it begins, but may wait for the resume before it grants.
+    let in_pause = |attempt: &&Attempt| from <= attempt.granted && attempt.began < to;
     table.row("renderings that began while they were paused", 0, on_gpus().filter(in_pause).count());
 
     let (audit, pools) = app.jobs.read(|tx| Ok((tx.audit()?, tx.all_pools()?))).await?;
