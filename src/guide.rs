@@ -682,7 +682,7 @@
 //! # #[derive(Debug)]
 //! # enum PoolError { Backend(tokio_postgres::Error), Timeout }
 //! # struct Pool;
-//! # impl Pool { async fn get(&self) -> Result<tokio_postgres::Client, PoolError> { unimplemented!() } }
+//! # impl Pool { async fn get(&self) -> Result<tokio_postgres::Client, PoolError> { std::future::pending().await } }
 //! # async fn send(pool: &Pool, schema: &Schema, attempt: &Attempt) -> stationmaster::Result<()> {
 //! // The errors of a pool, here deadpool's. After the first kind the transaction is begun again.
 //! let lost = |error| match error {

@@ -323,7 +323,7 @@ impl Attempt {
         }
     }
 
-    /// Ends the attempt in this transaction, for example one of the host's. First passes the names of [`Self::in_turn`] to
+    /// Ends the attempt in this transaction, for example the host's own. First passes the names of [`Self::in_turn`] to
     /// [`serialize`](Tx::serialize).
     ///
     /// Use it in the transactions of `end_by`. Elsewhere call [`Self::ended_elsewhere`] after the commit.
