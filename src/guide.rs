@@ -325,7 +325,8 @@
 //!
 //! After each tick, [`ops::Admission::refusals`](crate::ops::Admission::refusals) has the reasons for all waiting
 //! tasks, with numbers. Before a tick, [`preview`](crate::store::ReadTx::preview) returns what it would admit, and
-//! [`positions`](crate::store::ReadTx::positions) returns how many tasks are ahead of a task.
+//! [`positions`](crate::store::ReadTx::positions) returns how many tasks are ahead of a task, and
+//! [`first_ready`](crate::store::ReadTx::first_ready) which ones.
 //!
 //! # Retry with Airflow's times
 //!

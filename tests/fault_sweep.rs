@@ -35,7 +35,7 @@ fn key(task: &str) -> TaskKey {
 }
 
 /// The methods of the store's traits that write.
-const WRITES: [&str; 37] = [
+const WRITES: [&str; 38] = [
     "insert_tasks_if_absent",
     "insert_tasks_if_uncapped",
     "hold_caps",
@@ -68,6 +68,7 @@ const WRITES: [&str; 37] = [
     "put_shards_if_unchanged",
     "put_shard_takes",
     "put_outages",
+    "put_poke_counts",
     "put_runs",
     "close_runs_if_open",
     "beat_runs_if_open",

@@ -13,6 +13,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use stationmaster::clock::{Clock, SystemClock};
+use stationmaster::store::sqlite::SqliteOptions;
+use stationmaster::store::{SqliteStore, Store};
+use stationmaster::{TaskKey, TaskState};
 use tempfile::TempDir;
 
 /// The example's binary, which `cargo test` builds next to the tests.
@@ -75,6 +79,15 @@ impl Place {
 
     fn work(&self) -> PathBuf {
         self.folder.path().join("stationmaster-work").join("flow")
+    }
+
+    /// Opens the database of the runs, as the inspector would.
+    fn store(&self) -> Box<dyn Store> {
+        #[cfg(feature = "postgres")]
+        if let Some(schema) = &self.schema {
+            return Box::new(schema.open(|options| options));
+        }
+        Box::new(SqliteStore::open(self.work().join("stationmaster.db"), SqliteOptions::new()).unwrap())
     }
 
     fn data(&self, file: &str) -> PathBuf {
@@ -158,10 +171,26 @@ fn a_run_ends_and_the_next_one_is_another() {
         assert_eq!(place.log("first/attempt-1.log"), "hello\n");
         assert_eq!(place.log("flaky/attempt-2.log"), "");
 
+        let shown = ended.stdout.lines().rev().nth(1).unwrap();
+        let of_run = " tasks --namespace orchestrator --workflow flow --run flow-0001";
+        assert!(shown.starts_with("show it: cargo run --features cli") && shown.ends_with(of_run), "{shown}");
+        #[cfg(feature = "cli")]
+        shows_all_tasks(shown);
+
         let again = place.run();
         assert_eq!(again.verdict(), "run flow-0002: success, 6 tasks (6 success, 0 failed, 0 skipped)");
         assert!(again.stdout.contains("active in the last hour: 2 runs, 14 attempts"), "{again:?}");
     }
+}
+
+/// Runs the command of this line with the program that was built for the test.
+#[cfg(feature = "cli")]
+fn shows_all_tasks(line: &str) {
+    let (_, arguments) = line.split_once(" -- ").unwrap();
+    let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_stationmaster"));
+    let shown = end_of(spawn(Command::new("sh").args(["-c", &command]).stdin(Stdio::null())));
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert_eq!(shown.stdout.matches("success").count(), 6, "{shown:?}");
 }
 
 #[cfg(feature = "postgres")]
@@ -388,6 +417,44 @@ fn interrupted_it_gives_everything_back_and_is_resumed_at_once() {
             assert!(!ended.stdout.contains("reaped"), "{ended:?}");
             assert!(began.elapsed() < Duration::from_secs(4), "it waited for its own leases: {ended:?}");
         }
+    }
+}
+
+#[test]
+fn a_cancelled_command_is_killed_and_what_depends_on_it_is_skipped() {
+    let flow = flow(json!([
+        {"name": "good", "command": "sleep 1; echo x >> good"},
+        {"name": "slow", "pool": "narrow", "priority": 9,
+         "command": "n=0; while test $n -lt 600; do n=$((n+1)); echo x >> beats; sleep 0.05; done"},
+        {"name": "blocked", "command": "echo x >> blocked", "pool": "narrow", "retry": {"delay_s": 0, "max_attempts": 3}},
+        {"name": "never", "wait_for": {"file": "nowhere"}, "interval_s": 0.2, "timeout_s": 60},
+        {"name": "below", "command": "touch below", "after": ["slow", "good"]}
+    ]));
+    for place in Place::each(&flow) {
+        let process = place.spawn();
+        place.await_lines("beats", 5);
+        let keys = ["slow", "blocked", "never"]
+            .map(|name| TaskKey::new("orchestrator", "flow", "flow-0001", name).unwrap());
+        let store = place.store();
+        let senses = |task: Option<stationmaster::TaskRecord>| {
+            task.is_some_and(|task| task.state == TaskState::Sensing)
+        };
+        while !store.read(|tx| tx.tasks(&keys[2..])).unwrap().into_iter().any(senses) {
+            sleep(Duration::from_millis(10));
+        }
+        // Longer than `end_of` waits, so the end of the grace is not what ends the command.
+        let grace = Duration::from_secs(600);
+        store.write(|tx| tx.cancel(SystemClock.now(), grace, &keys, "not needed")).unwrap();
+        let ended = end_of(process);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert_eq!(
+            ended.verdict(),
+            "run flow-0001: cancelled, 5 tasks (1 success, 0 failed, 1 skipped, 3 cancelled)"
+        );
+        assert!(ended.stdout.contains("cancelled slow"), "{ended:?}");
+        assert_eq!([place.lines("good"), place.lines("blocked")], [1, 0], "{ended:?}");
+        assert!(!place.data("below").exists(), "{ended:?}");
+        still(&place, "beats");
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum Step {
     Enqueue,
     /// This upstream node failed.
     Fail(usize),
-    /// This upstream node was skipped.
+    /// This upstream node was skipped or cancelled.
     Skip(usize),
 }
 
@@ -81,10 +81,14 @@ impl Graph {
             {
                 continue;
             }
-            let first = |state| node.upstream.iter().copied().find(|up| states[*up] == Some(state));
-            let step = match (first(TaskState::Failed), first(TaskState::Skipped)) {
+            let first = |of: &[TaskState]| {
+                let is_one = |up: &usize| states[*up].is_some_and(|state| of.contains(&state));
+                node.upstream.iter().copied().find(is_one)
+            };
+            let without_result = [TaskState::Skipped, TaskState::Cancelled];
+            let step = match (first(&[TaskState::Failed]), first(&without_result)) {
                 (Some(failed), _) => Step::Fail(failed),
-                (None, Some(skipped)) => Step::Skip(skipped),
+                (None, Some(up)) => Step::Skip(up),
                 (None, None) => Step::Enqueue,
             };
             states[at] = Some(step.state());

@@ -13,6 +13,8 @@ use crate::child::Lifeline;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     TimedOut,
+    /// Someone cancelled the task.
+    Cancelled,
     /// Another holder may have the task by now.
     LeaseLost,
     /// This process stops.
@@ -48,7 +50,9 @@ impl Entry {
 impl Held {
     pub(crate) fn take(&self, kept: Kept) {
         let mut inner = self.0.lock();
-        let cut = inner.stopping.then_some(Cut::Stopping);
+        // The keeper may have reported the cancel before this.
+        let cancelled = kept.cancelled().map(|_| Cut::Cancelled);
+        let cut = if inner.stopping { Some(Cut::Stopping) } else { cancelled };
         inner.leases.insert(kept.lease(), Entry { _kept: kept, lifeline: None, deadline: None, cut });
     }
 

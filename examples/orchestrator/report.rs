@@ -40,18 +40,26 @@ pub(crate) fn print(store: &dyn Store, run: &Run, tally: &Tally, now: Timestamp)
     print_failures(run, &tasks);
 
     let count = |state| tasks.iter().filter(|task| task.state == state).count();
-    let failed = count(TaskState::Failed);
+    let (failed, cancelled) = (count(TaskState::Failed), count(TaskState::Cancelled));
+    let verdict = match (failed, cancelled) {
+        (0, 0) => "success",
+        (0, _) => "cancelled",
+        _ => "failed",
+    };
+    let of_run =
+        ["tasks", "--namespace", NAMESPACE, "--workflow", run.workflow.name.as_str(), "--run", run.id()];
+    say(format_args!("show it: {}", run.places.database.inspect(&of_run)));
     let took = whole.map_or(Duration::ZERO, |whole| between(whole.start, whole.stop.unwrap_or(now)));
     say(format_args!(
-        "run {}: {}, {} tasks ({} success, {failed} failed, {} skipped), {:.1} s",
+        "run {}: {verdict}, {} tasks ({} success, {failed} failed, {} skipped{}), {:.1} s",
         run.id(),
-        if failed == 0 { "success" } else { "failed" },
         tasks.len(),
         count(TaskState::Success),
         count(TaskState::Skipped),
+        if cancelled == 0 { String::new() } else { format!(", {cancelled} cancelled") },
         took.as_secs_f64()
     ));
-    Ok(failed == 0)
+    Ok(verdict == "success")
 }
 
 fn between(start: Timestamp, stop: Timestamp) -> Duration {

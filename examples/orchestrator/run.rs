@@ -98,7 +98,7 @@ impl Run {
     }
 
     /// Does what follows from the current states: enqueues the tasks whose upstream succeeded, ends those whose
-    /// upstream failed or was skipped, and closes the run when nothing is left.
+    /// upstream failed, was skipped or was cancelled, and closes the run when nothing is left.
     ///
     /// Call it in the transaction that ends a task, so that no crash can come in between. It depends only on the
     /// database, so repeating it does no harm.
@@ -118,6 +118,9 @@ impl Run {
                         continue;
                     }
                     Step::Fail(up) => (TaskState::Failed, up, "failed"),
+                    Step::Skip(up) if states[up] == Some(TaskState::Cancelled) => {
+                        (TaskState::Skipped, up, "was cancelled")
+                    }
                     Step::Skip(up) => (TaskState::Skipped, up, "was skipped"),
                 };
                 states[at] = Some(to);
@@ -127,8 +130,12 @@ impl Run {
             tx.mark(now, &marks)?;
         }
         if states.iter().all(|state| state.is_some_and(TaskState::is_end)) {
-            let failed = states.contains(&Some(TaskState::Failed));
-            let status = if failed { RunStatus::Failed } else { RunStatus::Completed };
+            let any = |state| states.contains(&Some(state));
+            let status = match (any(TaskState::Failed), any(TaskState::Cancelled)) {
+                (true, _) => RunStatus::Failed,
+                (false, true) => RunStatus::Killed,
+                (false, false) => RunStatus::Completed,
+            };
             tx.close_runs(&[RunClose::new(self.key.clone(), now, status)])?;
         }
         Ok(())

@@ -154,14 +154,17 @@ fn schedule(scheduler: &mut Scheduler<'_>, handle: &LoopHandle, screen: &Screen)
     Ok(End::Interrupted)
 }
 
-/// Keeps the leases, and kills the children of those that were lost. Has its own thread, so that neither a slow
-/// step of the scheduler nor a slow poke delays it.
+/// Keeps the leases, and kills the children of those that were lost or cancelled. Has its own thread, so that
+/// neither a slow step of the scheduler nor a slow poke delays it.
 fn keep(mut keeper: Keeper, handle: &LoopHandle, held: &Held, screen: &Screen) {
     drive(&mut keeper, &SystemClock, handle, LONGEST_SLEEP, |report| {
         match report {
             Ok(report) => {
                 for lease in report.lost.iter().chain(&report.expired) {
                     held.cut(*lease, Cut::LeaseLost);
+                }
+                for lease in &report.cancelled {
+                    held.cut(*lease, Cut::Cancelled);
                 }
                 if let Some(error) = report.error {
                     screen.line("trouble", format_args!("renewing leases: {error}"));

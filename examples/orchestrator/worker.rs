@@ -68,6 +68,8 @@ impl Workers<'_> {
                 Some(Cut::Stopping | Cut::LeaseLost) => {
                     return self.end(task, Finish::given_back(lease), "", &took);
                 }
+                // Whatever it reports now, the task ends as cancelled.
+                Some(Cut::Cancelled) => "killed: the task was cancelled".to_owned(),
                 Some(Cut::TimedOut) => {
                     let limit = spec.timeout_s.unwrap_or_default().as_secs_f64();
                     format!("killed: it took longer than its timeout of {limit} s")

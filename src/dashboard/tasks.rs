@@ -6,7 +6,7 @@ use super::change::Outcome;
 use super::page::{IN_LIST, task_link};
 use super::params::Params;
 use super::trouble::Trouble;
-use super::words::relative;
+use super::words::{absolute, relative};
 use crate::id::TaskKey;
 use crate::lease::TaskId;
 use crate::ops::{Cancellation, Changed, Cleared};
@@ -137,7 +137,7 @@ fn cancelled(done: Cancellation, now: Timestamp) -> Done {
     match done {
         Cancellation::Ended(was) => (true, format!("cancelled; it was {was}")),
         Cancellation::AskedUntil(at) => {
-            (true, format!("its holder was asked to stop; the lease ends {}", relative(at, now)))
+            (true, format!("asked to stop, must do so by {} ({})", absolute(at), relative(at, now)))
         }
         Cancellation::AlreadyEnded(state) => (false, format!("left as it is: it had ended as {state}")),
         Cancellation::Unknown => unknown(),

@@ -160,8 +160,8 @@ pub struct Admission {
     pub promoted: usize,
     /// The next instant at which a waiting task becomes due. It is the instant of the tick if some overdue
     /// tasks were not made ready, or if lanes that the tick did not read may have tasks that fit. If a task
-    /// waits for the rate of a limit, `next_due` is not later than the next token. With a budget of 0 this
-    /// holds only for the named lanes and for tasks that an earlier tick refused.
+    /// waits only for rates, `next_due` is not later than the instant at which all its keys have tokens. With
+    /// a budget of 0 this holds only for the named lanes and for tasks that an earlier tick refused.
     pub next_due: Option<Timestamp>,
     /// When the holder must next announce which queues it serves.
     pub(crate) announces_at: Option<Timestamp>,

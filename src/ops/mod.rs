@@ -12,9 +12,9 @@
 //! | family | verbs |
 //! |---|---|
 //! | tasks | `enqueue`, `enqueue_ageing`, `tasks`, `tasks_by_id`, `list_tasks`, `hold_tasks`, `count_tasks`, `attempts`, `cancel`, `change`, `change_ageing`, `clear`, `delete`, `mark` |
-//! | admission | `admit`, `preview`, `explain`, `positions`, `queues`, `serving`, `shares` |
+//! | admission | `admit`, `preview`, `explain`, `positions`, `first_ready`, `queues`, `serving`, `shares` |
 //! | attempts | `start`, `renew`, `note`, `finish`, `reap`, `next_expiry`, `leases_of` |
-//! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `sensor_log`, `sensor_workers` |
+//! | sensors | `register`, `register_with`, `end_sensors`, `sensors`, `sensor_log`, `sensor_workers`, `poke_counts` |
 //! | pools and limits | `define`, `undefine`, `pools`, `all_pools`, `pool_stats`, `limits`, `all_limits`, `families` |
 //! | pauses | `pause`, `resume`, `drain`, `paused` |
 //! | runs | `record_runs`, `stop_runs`, `close_runs`, `beat_runs`, `close_silent_runs`, `runs`, `active_runs`, `active_run_places`, `count_active_runs`, `run_series` |

@@ -9,6 +9,7 @@ use crate::admission::limits::LimitRecord;
 use crate::admission::{Candidate, Lane, LaneId, LanePage, Need, OrderKey, Planner, Policy};
 use crate::error::Result;
 use crate::id::{PoolName, TaskKey};
+use crate::lease::TaskId;
 use crate::pool::{PoolRecord, PoolSpec, Slots};
 use crate::store::ReadTx;
 use crate::store::contract::{StoreTx, SurveyQuery};
@@ -84,6 +85,46 @@ impl ReadTx<'_> {
             }
         };
         Ok(tasks.iter().map(position).collect())
+    }
+
+    /// Returns the first ready tasks of a pool in admission order, at most `most`: those that
+    /// [`Self::positions`] counts before the others.
+    ///
+    /// A call costs as much as one of [`Self::positions`] with this `most`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use stationmaster::id::PoolName;
+    /// use stationmaster::store::MemoryStore;
+    /// use stationmaster::{NewTask, TaskKey, Timestamp};
+    ///
+    /// let store = MemoryStore::new();
+    /// let task = |name, priority| {
+    ///     NewTask::new(TaskKey::new("prod", "nightly", "r1", name).unwrap()).priority(priority)
+    /// };
+    /// let tasks = [task("a", 0), task("b", 9), task("c", 5)];
+    /// store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks))?;
+    ///
+    /// let first = store.read(|tx| tx.first_ready(&PoolName::default_pool(), 2))?;
+    /// let names: Vec<&str> = first.iter().map(|task| task.key.task.as_str()).collect();
+    /// assert_eq!(names, ["b", "c"]);
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn first_ready(&mut self, pool: &PoolName, most: u64) -> Result<Vec<TaskRecord>> {
+        let Some(before_last) = most.checked_sub(1) else { return Ok(Vec::new()) };
+        let store = self.raw();
+        let first = first_of_pools(store, &BTreeSet::from([pool]), before_last)?;
+        let mut ids: Vec<(u64, TaskId)> =
+            first.into_values().flatten().map(|(order, before)| (before, order.id)).collect();
+        ids.sort_unstable();
+        let ids: Vec<TaskId> = ids.into_iter().map(|(_, id)| id).collect();
+        let tasks = if ids.is_empty() { Vec::new() } else { store.tasks_by_id(&ids)? };
+        Ok(tasks.into_iter().flatten().collect())
     }
 }
 

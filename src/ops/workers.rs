@@ -1,6 +1,9 @@
 //! Who works on a store: admitters with their queues, and sensor workers with their shards.
 
+use std::ops::Range;
+
 use crate::error::Result;
+use crate::sensor::PokeCounts;
 use crate::store::ReadTx;
 use crate::store::contract::{PokerRow, Serving, ShardLease};
 use crate::time::Timestamp;
@@ -62,5 +65,33 @@ impl ReadTx<'_> {
     pub fn sensor_workers(&mut self, now: impl Into<Timestamp>) -> Result<(Vec<PokerRow>, Vec<ShardLease>)> {
         let raw = self.raw();
         Ok((raw.live_workers(now.into())?, raw.shard_leases()?))
+    }
+
+    /// Returns how many pokes were made and how many sharing saved, for each kind and each hour that begins in
+    /// this window. They come by hour, then by kind. An hour in which no sensor of a kind was poked is left out.
+    ///
+    /// A [`Poker`](crate::service::Poker) stores its counts every third of its lease and when it leaves. The
+    /// store keeps them for 31 days.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`crate::Error::Store`] if the store fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stationmaster::store::MemoryStore;
+    /// use stationmaster::Timestamp;
+    ///
+    /// let (store, now) = (MemoryStore::new(), Timestamp::UNIX_EPOCH);
+    /// let day = Duration::from_secs(24 * 3600);
+    /// let hours = store.read(|tx| tx.poke_counts(now - day..now))?;
+    /// let saved: u64 = hours.iter().map(|hour| hour.saved).sum();
+    /// assert_eq!(saved, 0, "no worker has poked yet");
+    /// # Ok::<(), stationmaster::Error>(())
+    /// ```
+    pub fn poke_counts(&mut self, hours: Range<Timestamp>) -> Result<Vec<PokeCounts>> {
+        Ok(self.raw().poke_counts(hours)?)
     }
 }

@@ -103,3 +103,38 @@ enum Step {
     Group { class: i64, group: i64 },
     Lane { group: i64, lane: i64 },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::TaskId;
+    use crate::time::Timestamp;
+
+    fn place(rank: i64) -> OrderKey {
+        OrderKey::new(rank, Timestamp::UNIX_EPOCH, None, TaskId(rank))
+    }
+
+    /// A class whose two groups have the lanes with odd and with even numbers. Each lane stands at its number.
+    fn next(of: Of<'_>, after: OrderKey) -> Result<Option<Entry>, ()> {
+        let (entries, step): (std::ops::RangeInclusive<i64>, _) = match of {
+            Of::Queue(_) => (1..=1, 1),
+            Of::Class(_) => (1..=2, 1),
+            Of::Group(group) => (group..=10, 2),
+        };
+        Ok(entries.step_by(step).map(|number| (place(number), number)).find(|(at, _)| *at > after))
+    }
+
+    /// A walk that began at the first lane each time would return the right lanes, too, once its pages are large enough.
+    #[test]
+    fn each_page_begins_behind_the_last() {
+        let (mut pages, mut after) = (Vec::new(), Some(OrderKey::FIRST));
+        while let Some(place) = after.filter(|_| pages.len() < 5) {
+            let page = awake(None, place, 4, next).unwrap();
+            let in_class = awake_in(1, place, 4, next).unwrap();
+            assert_eq!(in_class, page);
+            pages.push(page.0.iter().map(|lane| lane.0).collect::<Vec<_>>());
+            after = page.1;
+        }
+        assert_eq!(pages, [vec![1, 2, 3, 4], vec![5, 6, 7, 8], vec![9, 10]]);
+    }
+}

@@ -20,6 +20,7 @@ pub(crate) mod serving;
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod sums;
 mod tx;
 
 use std::fmt::Debug;

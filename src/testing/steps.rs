@@ -18,9 +18,11 @@ use crate::ops::StopBeforeStart;
 use crate::ops::{AdmitRequest, Changed, Finish, Mark};
 use crate::pool::{PoolSpec, Slots};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
-use crate::sensor::{EndReason, Ending, NewSensor, Settings, SmartSensorConfig};
+use crate::sensor::{EndReason, Ending, NewSensor, PokeCounts, Settings, SmartSensorConfig};
 use crate::shard::DEFAULT_CODES;
-use crate::store::contract::{OutageRow, PokerRow, ShardLease, ShardTake, ShardWrite, SurveyQuery};
+use crate::store::contract::{
+    OutageRow, PokeCountRow, PokerRow, ShardLease, ShardTake, ShardWrite, SurveyQuery,
+};
 use crate::store::{Inserted, Tx};
 use crate::task::{Feed, LeaseLoss, NewTask, TaskQuery, TaskRecord, TaskState};
 use crate::time::Timestamp;
@@ -206,6 +208,10 @@ pub fn life() -> Vec<Step> {
         "put_outages": |tx| {
             let outage = OutageRow { fingerprint: Fingerprint(7), since: at(20), until: None };
             tx.raw().put_outages(&[outage], at(0))?
+        };
+        "put_poke_counts": |tx| {
+            let counts = PokeCounts::new(at(0), "file".try_into()?, 3, 4, Duration::from_millis(5));
+            tx.raw().put_poke_counts(&[PokeCountRow::new("worker".try_into()?, 1, counts)], at(0))?
         };
         "delete_worker": |tx| tx.raw().delete_worker(&"worker".try_into()?)?;
         "put_worker again": |tx| tx.raw().put_worker(&worker())?;

@@ -217,6 +217,15 @@ fn positions_count_the_tasks_of_a_pool_in_all_queues() {
         assert_eq!(scene.positions(&all[..4], 1), [MoreThan(1), MoreThan(1), Before(1), Before(0)]);
         assert_eq!(scene.positions(&all[..4], 0), [MoreThan(0), MoreThan(0), MoreThan(0), Before(0)]);
         assert_eq!(scene.positions(&[], 9), []);
+        let first = |pool: &str, most| {
+            let pool = pool.try_into().unwrap();
+            let tasks = scene.store.read(|tx| tx.first_ready(&pool, most)).unwrap();
+            tasks.into_iter().map(|task| task.key.task.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(first("db", 3), ["big", "limited", "gpu"]);
+        assert_eq!(first("db", u64::MAX), ["big", "limited", "gpu", "a"]);
+        assert_eq!(first("web", 1), ["w first"]);
+        assert_eq!((first("db", 0), first("unknown", 9)), (vec![], vec![]));
         scene.tick(5, &Policy::Backfill);
         assert_eq!(scene.positions(&["due", "a"], 9), [Before(0), Before(4)], "it is ready now");
     });
@@ -249,6 +258,9 @@ fn looking_ahead_takes_few_calls() {
             keys.extend((0..tasks).map(|n| key(&name(n))));
             let positions = calls(&store, |tx| tx.positions(&keys, 100).map(drop));
             assert_eq!(positions, 5, "three, a begin and a commit");
+            let pool = format!("p0 {overdue}").as_str().try_into().unwrap();
+            let first = calls(&store, |tx| tx.first_ready(&pool, 100).map(drop));
+            assert_eq!(first, if overdue { 3 } else { 5 }, "what is overdue is not ready");
             let order = scene.order(1_000);
             let preview = calls(&store, |tx| tx.preview(at(9), &order).map(drop));
             assert_eq!(preview, if overdue { 8 } else { 5 }, "{tasks} tasks");

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stationmaster::id::QueueName;
+use stationmaster::id::{PoolName, QueueName};
 use stationmaster::ops::{Admission, AdmitRequest, Explanation, Position};
 use stationmaster::store::Tx;
 use stationmaster::store::contract::ShareUse;
@@ -133,6 +133,14 @@ pub(crate) fn check_positions(
         };
         let expected: Vec<Position> = (0..numbers.len()).map(expected).collect();
         assert_eq!(tx.positions(&keys, most)?, expected, "{most} of {world:?}");
+        let pools: BTreeSet<&PoolName> = (0..numbers.len()).map(pool).collect();
+        for name in pools {
+            let first = tx.first_ready(name, most)?.into_iter().map(|task| task.id);
+            let expected = line.iter().filter(|at| pool(**at) == name).map(|at| numbers[*at]);
+            let most = usize::try_from(most).unwrap();
+            let (first, expected) = (first.collect::<Vec<_>>(), expected.take(most).collect::<Vec<_>>());
+            assert_eq!(first, expected, "{most} of {name} in {world:?}");
+        }
     }
     Ok(())
 }

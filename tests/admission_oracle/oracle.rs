@@ -17,6 +17,8 @@ pub(crate) struct Expected {
     pub(crate) admitted: Vec<usize>,
     /// How many tasks of each lane are left, and why; apart those that kept their slots.
     pub(crate) left: BTreeMap<(LaneKey, bool), (u64, Reason)>,
+    /// The first instant at which all keys of a task have tokens that waits for nothing else.
+    pub(crate) has_tokens: Option<Timestamp>,
     /// What the keys that took tokens owe now, by key.
     pub(crate) owed: Vec<RateUse>,
     /// The shares that had turns, by pool and share.
@@ -208,6 +210,9 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
         let kind = (task.lane.clone(), task.resumed);
         left.entry(kind).or_insert_with(|| (0, walk.reason(task))).0 += 1;
     }
+    let waits = left.iter().filter(|(_, (_, reason))| matches!(reason, Reason::RateSpent { .. }));
+    let last = |lane| walk.rates(lane).filter_map(|reason| reason.changes_at()).max();
+    let has_tokens = waits.filter_map(|((lane, _), _)| last(lane)).min();
     let took = |(key, (owed, took)): (&&LimitKey, &(i128, bool))| {
         let rate = rule(world, key)?.rate?;
         let used = RateUse::new((*key).clone(), *owed as i64, clock(world), rate.starts(), rate.period());
@@ -217,6 +222,7 @@ pub(crate) fn walk(world: &World, numbers: &[TaskId]) -> Expected {
     Expected {
         admitted,
         left,
+        has_tokens,
         owed: walk.owed.iter().filter_map(took).collect(),
         shares: turns.all().into_iter().filter(had_turn).collect(),
         stamps: turns
@@ -345,7 +351,11 @@ impl<'a> Walk<'a> {
     }
 
     fn rate(&self, lane: &LaneKey) -> Option<Reason> {
-        lane.limits.iter().find_map(|key| {
+        self.rates(lane).next()
+    }
+
+    fn rates(&self, lane: &LaneKey) -> impl Iterator<Item = Reason> {
+        lane.limits.iter().filter_map(|key| {
             let rate = rule(self.world, key)?.rate?;
             let token = rate.period().as_micros() as i128;
             let missing = self.owed[key].0 + token - i128::from(rate.most_at_once()) * token;

@@ -69,8 +69,7 @@ impl Series<'_> {
         let admitted: Vec<usize> = admission.granted.iter().map(|task| place(task.id)).collect();
         assert_eq!(admitted, expected.admitted, "{name} of {world:?}");
         check_refusals(world, &lanes, &expected, &admission);
-        let next = expected.left.values().filter_map(|(_, reason)| reason.changes_at()).min();
-        check_next(world, self.named, next, &admission);
+        check_next(world, self.named, &expected, &admission);
 
         let lanes = expected.admitted.iter().map(|at| world.waiting[*at].lane.clone()).collect::<Vec<_>>();
         let gone: BTreeSet<usize> = expected.admitted.iter().copied().collect();

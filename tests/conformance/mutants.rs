@@ -7,7 +7,7 @@ use crate::memory;
 use stationmaster::conformance::{self, Capabilities, Case};
 use stationmaster::store::Store;
 
-const MUTANTS: [(Fault, &str); 119] = [
+const MUTANTS: [(Fault, &str); 123] = [
     (Fault::CommitsAfterAnError, "transactions::an_error_undoes_every_write"),
     (Fault::RunsTheBodyTwice, "transactions::the_body_runs_once"),
     (Fault::CandidatesIgnoreTheCursor, "lanes::a_cursor_need_not_be_a_task"),
@@ -114,6 +114,10 @@ const MUTANTS: [(Fault, &str); 119] = [
     (Fault::WorkersHoldAnyNumber, "workers::a_worker_says_how_many_shards_it_holds_at_most"),
     (Fault::OutagesNeverEnd, "workers::outages_that_go_on_are_found"),
     (Fault::KeepsOldOutages, "workers::old_outages_are_forgotten"),
+    (Fault::AddsPokeCounts, "poke_counts::a_row_is_replaced"),
+    (Fault::PokeCountsOfOneWorker, "poke_counts::workers_are_summed_by_hour_and_kind"),
+    (Fault::PokeCountsOfAnyHour, "poke_counts::only_hours_in_the_window_are_returned"),
+    (Fault::KeepsOldPokeCounts, "poke_counts::old_hours_are_forgotten"),
     (Fault::DeletedWorkersKeepTheirShards, "workers::a_deleted_worker_releases_its_shards"),
     (Fault::PoolsInAnyOrder, "pools::all_pools_come_by_name"),
     (Fault::DeletesBusyPools, "pools::a_pool_in_use_is_not_deleted"),

@@ -6,7 +6,7 @@ use stationmaster::backoff::RetryPolicy;
 use stationmaster::ops::{AdmitRequest, Finish};
 use stationmaster::{NewTask, TaskKey};
 
-use crate::stage::{Stage, at, fact, rows};
+use crate::stage::{Stage, at, fact, plain, rows};
 use crate::world::HOSTILE;
 
 const PAGE: &str = "task?namespace=n&workflow=w&run=r&task=t";
@@ -98,12 +98,17 @@ fn what_a_holder_says_is_shown_and_so_is_a_cancel_that_it_was_asked_for() {
             body.contains("12 of 40 &lt;script&gt;") && !body.contains("<script>window"),
             "{page}: {body}"
         );
-        assert!(!body.contains("tag warn\">cancelled"), "{page}");
+        assert!(!body.contains("asked to stop"), "{page}");
     }
     assert!(fact(&stage.body(7, PAGE), "Says").unwrap().ends_with("2s ago"));
     stage.store.write(cancel).unwrap();
     for page in [PAGE, "tasks?state=leased", "overview"] {
-        assert!(stage.body(8, page).contains("tag warn\">cancelled"), "{page}");
+        let says = |second: i64, text: &str| {
+            let body = plain(&stage.body(second, page));
+            assert!(body.contains(text), "{page}: {text}: {body}");
+        };
+        says(8, "asked to stop, must do so by 1970-01-01 00:01:06 UTC (in 58s)");
+        says(70, "asked to stop, had to do so by 1970-01-01 00:01:06 UTC (4s ago)");
     }
     let body = stage.body(8, PAGE);
     assert_eq!(fact(&body, "Why it is cancelled").as_deref(), Some("too slow"));
@@ -170,4 +175,92 @@ fn a_number_or_a_key_is_looked_up() {
             answer.body
         );
     }
+}
+
+/// What is over is not said to come.
+#[test]
+fn a_lease_that_is_over_ended() {
+    let stage = Stage::new();
+    stage.enqueue(0, &[task()]);
+    stage.run(0, 1);
+    assert!(listed(&stage, 900, "leased").contains("lease ends in 1m 40s"));
+    assert_eq!(fact(&stage.body(900, PAGE), "Lease ends").unwrap(), "in 1m 40s · 1970-01-01 00:16:40 UTC");
+    assert_eq!(fact(&stage.body(900, "health"), "Next lease ends").unwrap(), "in 1m 40s");
+    assert!(listed(&stage, 1_005, "leased").contains("lease ended 5s ago expired"));
+    assert_eq!(fact(&stage.body(1_005, PAGE), "Lease ended").unwrap(), "5s ago · 1970-01-01 00:16:40 UTC");
+    assert_eq!(fact(&stage.body(1_005, "health"), "A lease ended").unwrap(), "5s ago");
+}
+
+/// A grace is for a holder.
+#[test]
+fn a_grace_is_offered_only_for_tasks_that_someone_holds() {
+    let stage = Stage::new();
+    stage.enqueue(0, &[task()]);
+    let offers = |page: &str| {
+        let body = stage.body(1, page);
+        assert!(body.contains("value=\"cancel\"") && body.contains("name=\"message\""), "{page}: {body}");
+        body.contains("name=\"grace\"")
+    };
+    assert!(!offers(PAGE) && !offers("tasks?state=waiting"));
+    stage.run(2, 1);
+    assert!(offers(PAGE) && offers("tasks?state=leased"));
+}
+
+/// A column is left out while no row has anything in it.
+#[test]
+fn notes_have_a_column_when_there_is_one() {
+    let stage = Stage::new();
+    stage.enqueue(0, &[task()]);
+    let lease = stage.run(0, 1).remove(0).lease_ref();
+    let heads = || {
+        let body = stage.body(5, "overview");
+        let (_, section) = body.split_once("<section id=\"running\"").unwrap();
+        plain(section.split("</thead>").next().unwrap())
+    };
+    assert!(heads().ends_with("SinceLease ends"), "{}", heads());
+    stage.store.write(|tx| tx.note(at(5), &[(lease, "12 of 40".to_owned())])).unwrap();
+    assert!(heads().ends_with("SinceLease endsSays"), "{}", heads());
+}
+
+/// What is paused can be resumed on the overview, so the reason leads there.
+#[test]
+fn a_pause_leads_to_what_is_paused() {
+    use stationmaster::admission::{IfExists, Subject};
+    use stationmaster::pool::{PoolSpec, Slots};
+
+    let stage = Stage::new();
+    let pool = PoolSpec::new("a b/c", Slots::Limited(1)).unwrap();
+    stage.store.write(|tx| tx.define([&pool], IfExists::Replace)).unwrap();
+    stage.enqueue(0, &[task().pool("a b/c".parse().unwrap())]);
+    for (subject, id) in [
+        (Subject::Pool("a b/c".parse().unwrap()), "pool-a+b%2Fc"),
+        (Subject::Queue("default".parse().unwrap()), "queue-default"),
+    ] {
+        let subjects = std::slice::from_ref(&subject);
+        stage.store.write(|tx| tx.pause(subjects)).unwrap();
+        let link = format!("<a href=\"overview#{id}\">{subject}: paused</a>");
+        let overview = stage.body(1, "overview");
+        for body in [&stage.body(1, PAGE), &overview] {
+            assert!(body.contains(&link), "{link}: {body}");
+        }
+        assert!(overview.contains(&format!("id=\"{id}\"")), "{id}: {overview}");
+        stage.store.write(|tx| tx.resume(subjects)).unwrap();
+    }
+}
+
+/// Who reads the feed is part of the store's condition.
+#[test]
+fn consumers_of_the_feed_are_under_health() {
+    use stationmaster::feed::TaskEvent;
+    use stationmaster::service::{FeedReader, Service};
+
+    let stage = Stage::new();
+    assert!(plain(&stage.body(1, "health")).contains("No one reads the feed."));
+    let mut reader =
+        FeedReader::new(stage.store.clone(), "mailer".try_into().unwrap(), |_: &TaskEvent| Ok(()));
+    reader.tick(at(5)).unwrap();
+    let consumers = rows(&stage.body(10, "health"), "consumers");
+    assert_eq!(consumers, ["mailer | 0 | 5s ago | 0"]);
+    let sensors = stage.body(10, "sensors");
+    assert!(!sensors.contains("mailer") && sensors.contains("href=\"health#consumers\""), "{sensors}");
 }

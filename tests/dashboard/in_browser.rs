@@ -149,6 +149,13 @@ fn a_browser_shows_the_pages_and_keeps_them_up_to_date() {
     assert_eq!(browser.eval("window.copied"), "[\"prod\",\"nightly\",\"2026-01-31\",\"load-08\"]");
     assert_ne!(browser.eval("getComputedStyle(document.querySelector('[data-copy]')).display"), "none");
 
+    // Without TLS a browser has no clipboard.
+    browser.open(&page);
+    browser.eval("Object.defineProperty(navigator, 'clipboard', { value: undefined }); document.execCommand = () => { window.copied = document.activeElement.value; return true; }; document.querySelector('.title [data-copy]').click()");
+    browser.wait(&says("Copied."));
+    assert_eq!(browser.eval("window.copied"), "[\"prod\",\"nightly\",\"2026-01-31\",\"load-08\"]");
+    assert_eq!(browser.eval("document.querySelectorAll('textarea').length"), 0);
+
     // Hostile names are text.
     browser.open(&format!(
         "{base}ops/task?namespace=prod&workflow=nightly&run=2026-01-31&task={}",
@@ -174,6 +181,8 @@ fn a_browser_shows_the_pages_and_keeps_them_up_to_date() {
     browser.follow("main a");
     assert_eq!(browser.eval("location.pathname + location.hash"), "/ops/overview#pools");
     assert!(browser.text("#why").contains("pool db: paused"), "{}", browser.text("#why"));
+    browser.open(&page);
+    assert_eq!(browser.eval("getComputedStyle(document.querySelector('[data-copy]')).display"), "none");
     browser.open(&format!("{base}ops/tasks?state=waiting"));
     assert_eq!(browser.eval("getComputedStyle(document.querySelector('[data-tick=all]')).display === 'none' || document.querySelector('[data-tick=all]').offsetParent === null"), true);
     browser.eval("document.querySelector(\".tick[aria-label$='load-30']\").checked = true");

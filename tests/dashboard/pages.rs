@@ -10,7 +10,7 @@ use stationmaster::dashboard::axum::Router;
 use crate::http::{Answer, Server, escaped, form, send};
 use crate::world::{HOSTILE, SECRET, World};
 
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 14] = [
     "/overview",
     "/tasks",
     "/tasks?state=waiting&pool=db",
@@ -22,6 +22,7 @@ const PAGES: [&str; 13] = [
     "/audit",
     "/next",
     "/next?queue=default",
+    "/before?namespace=prod&workflow=nightly&run=2026-01-31&task=load-59",
     "/task?namespace=prod&workflow=nightly&run=2026-01-31&task=load-00",
     "/task?namespace=prod&workflow=nightly&run=2026-01-31&task=senses",
 ];
@@ -73,7 +74,11 @@ fn every_page_says_what_is_in_the_store() {
         "/tasks?state=failed",
         &["prod/<wbr>nightly/<wbr>2026-01-31/<wbr></span>fails", " on this page, the last"],
     );
-    says("/tasks?state=up_for_retry", &["no route to host"]);
+    says("/tasks?state=up_for_retry", &["no route to host", "<caption>Tasks: state up for retry</caption>"]);
+    says(
+        "/tasks?pool=db&limit_key=tenant",
+        &["<caption>Tasks: state any, pool db, limit key tenant</caption>"],
+    );
     says("/tasks?state=leased&pool=db", &["state=leased&amp;holder=worker-1", "lease ends"]);
     says(
         "/task?namespace=prod&workflow=nightly&run=2026-01-31&task=load-59",
@@ -86,26 +91,27 @@ fn every_page_says_what_is_in_the_store() {
     says(
         &task_page("load-59"),
         &[
-            "<ul class=\"reasons\"><li>queue default: paused</li><li>limits ten*: paused</li>",
+            "<ul class=\"reasons\"><li><a href=\"overview#queue-default\">queue default: paused</a></li>",
+            "<li><a href=\"overview#family-ten\">limits ten*: paused</a></li>",
             "pool=db\">pool db: 0 open of 2, needs 1</a></li></ul>",
         ],
     );
     world.store.write(|tx| tx.resume(&pauses)).unwrap();
     says(&task_page("senses"), &["file_exists", "Poked every", "30s"]);
-    says("/runs?zoom=24h", &["prod/open", "prod/ended", "2 runs were active"]);
+    says("/runs?zoom=24h", &["prod/<wbr>open", "prod/<wbr>ended", "2 runs were active"]);
     says("/runs?zoom=7d", &["3 runs were active"]);
     // An hour on 8 nodes, and another on 2.
     says(
         "/runs?zoom=24h&user=ann",
         &[
             "1 run was active",
-            "prod/ended",
+            "prod/<wbr>ended",
             "value=\"ann\"",
             "data-head=\"Nodes\">2</td>",
             "10.00 node-hours",
         ],
     );
-    says("/runs?zoom=24h&method=scheduled", &["1 run was active", "prod/ended"]);
+    says("/runs?zoom=24h&method=scheduled", &["1 run was active", "prod/<wbr>ended"]);
     says(
         "/runs?zoom=24h&method=scheduled&user=bob",
         &["No run was active in this window.", "Active runs<span class=\"note\"> – none"],
@@ -174,7 +180,16 @@ fn rows_of_runs_lead_on() {
     let server = read_only(&world);
     assert_eq!(server.get("/runs?zoom=24h").body.matches("href=\"tasks?key=").count(), 1);
     let body = server.get("/runs?zoom=24h").body;
-    let link = format!("href=\"tasks?key={}\">{}</a>", task.id.0, attempt.id);
+    // It may be broken behind the characters that separate its parts.
+    let parts = attempt.id.as_str().split_inclusive(['/', '_', '.', ':', '@']);
+    let id: String = parts
+        .map(
+            |part| {
+                if part.ends_with(char::is_alphanumeric) { part.to_owned() } else { format!("{part}<wbr>") }
+            },
+        )
+        .collect();
+    let link = format!("href=\"tasks?key={}\">{id}</a>", task.id.0);
     assert!(body.contains(&link), "{link}: {body}");
     assert!(body.contains("namespace=prod&amp;workflow=nightly\">nightly</a>"), "{body}");
     assert!(body.contains("user=bob+%26+co\">bob &amp; co</a>"), "{body}");
@@ -241,7 +256,7 @@ fn a_window_between_two_instants_is_just_that() {
     let answer = server.get(&format!("/runs?from={from}&to={to}"));
     let words = |text: &str| assert!(answer.body.contains(text), "{text}: {}", answer.body);
     words("1 run was active");
-    words("prod/ended");
+    words("prod/<wbr>ended");
     words(", a bar for 5m");
     words(&format!("{}:00 UTC to {} UTC", from.replace('T', " "), to.replace('T', " ")));
     words(&format!("name=\"from\" step=\"1\" value=\"{from}\""));
@@ -264,7 +279,7 @@ fn a_chart_ends_now() {
     };
     let columns = |from: i64, to: i64| {
         let body = server.get(&format!("/runs?from={}&to={}", at(from), at(to))).body;
-        assert!(body.contains("prod/open"), "{body}");
+        assert!(body.contains("prod/<wbr>open"), "{body}");
         body.matches("class=\"column\"").count()
     };
     let (past, both) = (columns(-240, 0), columns(-60, 180));
@@ -608,4 +623,54 @@ fn what_sharing_saves_is_that_of_the_most_eager_of_each_target() {
     store.write(|tx| tx.register(now, &sensors)).unwrap();
     let body = Server::new(Dashboard::new(Arc::new(store)).router()).get("/sensors").body;
     assert!(body.contains("180 instead of 240: sharing saves 25 %"), "{body}");
+}
+
+#[test]
+fn what_sharing_saved_is_shown_by_period_and_kind() {
+    use std::time::Duration;
+
+    use stationmaster::Timestamp;
+    use stationmaster::clock::{Clock, SystemClock};
+    use stationmaster::sensor::PokeCounts;
+    use stationmaster::store::MemoryStore;
+    use stationmaster::store::contract::PokeCountRow;
+    use stationmaster::testing::raw;
+
+    let of_none = Server::new(Dashboard::new(Arc::new(MemoryStore::new())).router()).get("/sensors").body;
+    assert!(of_none.contains("No worker has stored that it poked in the last 7 days."), "{of_none}");
+    let (store, hour) = (MemoryStore::new(), 3_600_000_000);
+    let this_hour = SystemClock.now().as_micros().div_euclid(hour) * hour;
+    // The last hour of yesterday, UTC. It is one of the last 24.
+    let before_midnight = (this_hour / hour).rem_euclid(24) + 1;
+    let row = |hours: i64, kind: &str, poked, saved| {
+        let began = Timestamp::from_micros(this_hour - hours * hour);
+        let counts = PokeCounts::new(began, kind.try_into().unwrap(), poked, saved, Duration::from_secs(90));
+        PokeCountRow::new("w".try_into().unwrap(), 1, counts)
+    };
+    let rows = [
+        row(0, "file", 1_000, 3_000),
+        row(0, "<table>", 30, 0),
+        row(before_midnight, "night", 5, 5),
+        row(72, "file", 100, 0),
+        row(24 * 7 + 1, "file", 7_777, 7_777),
+    ];
+    store.write(|tx| Ok(raw(tx).put_poke_counts(&rows, Timestamp::MIN)?)).unwrap();
+    let body = Server::new(Dashboard::new(Arc::new(store)).router()).get("/sensors").body;
+    let shown = |period: &str, fields: [&str; 5]| {
+        let heads = ["Kind", "Pokes made", "Pokes saved", "Share saved", "Time poking"];
+        let cells = heads.iter().zip(fields);
+        let cells = cells.map(|(head, field)| format!("<td role=\"cell\" data-head=\"{head}\">{field}</td>"));
+        let row = format!("<th scope=\"row\" role=\"rowheader\">{period}</th>{}", cells.collect::<String>());
+        assert!(body.contains(&row), "{row} in {body}");
+    };
+    shown("Today, UTC", ["all kinds", "1,030", "3,000", "74 %", "3m"]);
+    shown("7 days", ["night", "5", "5", "50 %", "1m 30s"]);
+    let (today, _) = body.split_once("24 hours").unwrap();
+    assert!(!today.contains("night"), "{today}");
+    for period in ["Today, UTC", "24 hours"] {
+        shown(period, ["&lt;table&gt;", "30", "0", "0 %", "1m 30s"]);
+        shown(period, ["file", "1,000", "3,000", "75 %", "1m 30s"]);
+    }
+    shown("7 days", ["file", "1,100", "3,000", "73 %", "3m"]);
+    assert!(!body.contains("7,777"));
 }

@@ -6,4 +6,5 @@ mod refusals;
 mod shows;
 #[cfg(unix)]
 mod terminal;
+mod wordings;
 mod world;

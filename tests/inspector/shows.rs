@@ -1,6 +1,11 @@
 //! Each command that shows something, as tables and as JSON.
 
-use stationmaster::NewTask;
+use std::time::Duration;
+
+use stationmaster::sensor::PokeCounts;
+use stationmaster::store::contract::PokeCountRow;
+use stationmaster::testing::raw;
+use stationmaster::{NewTask, Timestamp};
 
 use crate::world::{HOSTILE, Shown, World, hostile, key, worlds};
 
@@ -15,16 +20,21 @@ const CASES: &[Case] = &[
             &["TASK", "STATE", "SINCE", "NEEDS", "NOTE"],
             &["prod/nightly/r1/later", "scheduled", "not before", "in 1h 59m"],
             &["prod/films/r/1/render[3]", "scheduled", "queue gpu"],
-            &["prod/nightly/r1/load", "running", "db: 1", "held by worker-1, lease until"],
+            &["prod/nightly/r1/load", "running", "pool db", "held by worker-1, lease until"],
             &["prod/nightly/r1/done", "success"],
             &["prod/nightly/r1/wait", "sensing"],
-            &["prod/nightly/r1/again", "up_for_retry", "not before", "busy"],
+            &["prod/nightly/r1/again", "up_for_retry", "not before"],
             &["prod/nightly/r1/fail", "failed", "(30m", "no route to"],
         ],
     ),
     (&["tasks", "--state", "leased", "--pool", "db"], 0, &[&["TASK"], &["nightly/r1/load", "worker-1"]]),
     (&["tasks", "--state", "failed", "--ended-since", "1h"], 0, &[&["TASK"], &["nightly/r1/fail"]]),
     (&["tasks", "--state", "failed", "--ended-since", "10m"], 1, &[&["No task is like this."]]),
+    (
+        &["tasks", "--state", "up_for_retry"],
+        0,
+        &[&["TASK"], &["prod/nightly/r1/again", "up_for_retry", "not before", "busy"]],
+    ),
     (&["tasks", "--count"], 0, &[&["STATE", "TASKS"], &["scheduled", "4"], &["running", "1"]]),
     (
         &["tasks", "--limit", "2"],
@@ -62,7 +72,19 @@ const CASES: &[Case] = &[
         ],
     ),
     (&["task", "prod", "films", "r/1", "render", "3"], 0, &[&["waits for", "queue gpu: no one serves it"]]),
-    (&["task", "prod", "films", "r/1", "render"], 1, &[&["there is no such task"]]),
+    (
+        &["task", "prod", "films", "r/1", "render"],
+        1,
+        &[&["there is no such task; this task is mapped: add an index, which is 3."]],
+    ),
+    (&["task", "prod", "films", "r/1", "rende"], 1, &[&["there is no such task."]]),
+    (&["sensors", "prod", "films", "r/1", "render"], 1, &[&["it has no sensor; this task is mapped"]]),
+    (&["explain", "prod", "films", "r/1", "render"], 1, &[&["TASK", "WHY"], &["add an index, which is 3"]]),
+    (
+        &["explain", "prod", "nightly", "r1", "again"],
+        0,
+        &[&["TASK"], &["again", "retry not before", "; attempt 1 ended with: busy", "(in 29m"]],
+    ),
     (
         &["pools"],
         0,
@@ -122,7 +144,7 @@ const CASES: &[Case] = &[
             &["prod/films/r/1/render[3]", "queue gpu"],
             &["Queue gpu: no one serves it, so nothing of it is admitted."],
             &["It would leave:"],
-            &["1", "pool db: 0 open of 1, needs 1", "db: 1, limit tenant/acme"],
+            &["1", "pool db: 0 open of 1, needs 1", "pool db, limit tenant/acme"],
         ],
     ),
     (
@@ -272,6 +294,7 @@ fn each_command_shows_tables_of_any_width() {
         for (args, code, wanted) in CASES {
             let shown = world.show(&[&["--width", "200"], *args].concat()).ends(*code);
             is_harmless(&shown);
+            assert!(!shown.contains("\n\n\n") && !shown.starts_with('\n'), "{args:?}: {shown}");
             let mut lines = shown.lines();
             for parts in *wanted {
                 if !lines.any(|line| has_in_order(line, parts)) {
@@ -401,6 +424,33 @@ fn what_sharing_saves_is_not_that_of_a_page() {
         let page = world.show(&["sensors", "--limit", "1"]).ends(0);
         let told = "Sharing saves 50 % of the pokes of the first 2 like these: 40 an hour, not 80.";
         assert!(page.contains(told), "{page}");
+    }
+}
+
+#[test]
+fn what_sharing_saved_today_is_shown() {
+    let day = 86_400_000_000;
+    for world in worlds() {
+        let of_all = |args: &[&str], code| {
+            let shown = world.show(args).ends(code);
+            shown.lines().find(|line| line.starts_with("All pokes")).map(str::to_owned)
+        };
+        let none = "All pokes since 00:00 UTC: 0 made, 0 saved.";
+        assert_eq!(of_all(&["sensors"], 0).as_deref(), Some(none));
+        let midnight = world.now.as_micros().div_euclid(day) * day;
+        let count = |hour: i64, kind: &str, poked, saved| {
+            let hour = Timestamp::from_micros(midnight + hour * 3_600_000_000);
+            let counts =
+                PokeCounts::new(hour, kind.try_into().unwrap(), poked, saved, Duration::from_secs(1));
+            PokeCountRow::new("poker-1".try_into().unwrap(), 1, counts)
+        };
+        let counts = [count(0, "http", 100, 700), count(0, "file", 100, 300), count(-1, "http", 5_000, 1)];
+        world.store.write(|tx| Ok(raw(tx).put_poke_counts(&counts, Timestamp::MIN)?)).unwrap();
+        let today = "All pokes since 00:00 UTC: 200 made, 1000 saved (83 %).";
+        assert!(today.len() <= 65);
+        assert_eq!(of_all(&["sensors"], 0).as_deref(), Some(today));
+        assert_eq!(of_all(&["sensors", "--queue", "gpu"], 1).as_deref(), Some(today), "also if none waits");
+        assert!(world.json(&["sensors"]).lines(0).iter().all(|line| line["kind"] == "http"));
     }
 }
 

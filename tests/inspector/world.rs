@@ -168,7 +168,7 @@ pub fn worlds() -> Vec<World> {
     }
     #[cfg(feature = "postgres")]
     if is_wanted("postgres") {
-        let scratch = scratch::Scratch::new();
+        let scratch = scratch::lent::Lent::new();
         let store = scratch.open(|options| options);
         let at = ["--db", &scratch::url(), "--schema", scratch.0.as_str()].map(str::to_owned).to_vec();
         worlds.push(filled("postgres", store, at, scratch));

@@ -1,7 +1,7 @@
 //! How long the pages of a large store take, beside those of an empty one, and what open pages cost a tick:
 //!
 //! ```sh
-//! STATIONMASTER_LIST_TASKS=1000000 cargo test --release --all-features --test listing_cost figures -- --ignored --nocapture
+//! STATIONMASTER_LIST_TASKS=1000000 cargo test --release --all-features --test listing_cost figures -- --ignored --nocapture --test-threads=1
 //! ```
 //!
 //! Besides the tasks there are a tenth as many sensors, and ten times as many runs.
@@ -34,8 +34,9 @@ const REFRESH: Duration = Duration::from_secs(3);
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_secs(6);
 
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "overview",
+    "next",
     "tasks?state=waiting",
     "tasks?state=failed",
     "task?namespace=small&workflow=w&run=r&task=4-1",

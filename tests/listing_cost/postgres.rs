@@ -102,7 +102,7 @@ fn a_list_that_passes_tasks_costs_more_on_postgres() {
 #[cfg(feature = "dashboard")]
 #[test]
 fn pages_cost_what_they_show_on_postgres() {
-    const PAGES: [&str; 10] = [
+    const PAGES: [&str; 11] = [
         "overview",
         "tasks",
         "tasks?state=waiting&queue=rare",
@@ -110,6 +110,7 @@ fn pages_cost_what_they_show_on_postgres() {
         "tasks?state=leased&limit_key=rare",
         "tasks?state=ended",
         "task?namespace=small&workflow=w&run=r&task=4-1",
+        "before?namespace=small&workflow=w&run=r&task=4-1",
         "runs?zoom=24h",
         "sensors",
         "health",

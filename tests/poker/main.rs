@@ -19,6 +19,7 @@ use stationmaster::{LeaseRef, NewTask, TaskKey, TaskState, Timestamp};
 use stores::{kinds, stores, told};
 
 mod balance;
+mod counts;
 mod kinds_served;
 mod names;
 mod outages;

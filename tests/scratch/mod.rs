@@ -1,11 +1,14 @@
-//! Schemas of their own for tests, in the PostgreSQL database that `STATIONMASTER_TEST_POSTGRES` names. Dropped with what made them.
+//! Schemas of their own for tests, in the PostgreSQL database that `STATIONMASTER_TEST_POSTGRES` names. Dropped with
+//! what made them, or at the end of the process if its tests lend them to each other.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod lent;
 pub mod rekeyed;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use lent::Lent;
 use stationmaster::Result;
 use stationmaster::store::Durability;
 use stationmaster::store::postgres::tokio_postgres::{Client, Config, Error as PgError, NoTls, Row};
@@ -50,7 +53,7 @@ impl Scratch {
     /// Makes a store's tables in it as they were when they were made: faster than making them again.
     pub fn empty(&self) {
         let schema = &self.0;
-        let tables = "attempt beat cap consumer delta family feed feed_inbox idle lane lane_order lane_use lease level limit_use namespace note numbers outage pause pool \
+        let tables = "attempt beat cap consumer delta family feed feed_inbox idle lane lane_order lane_use lease level limit_use namespace note numbers outage pause poke_count pool \
                       pool_use rate_use ready ready_lane request run run_beat sensor sensor_change sensor_inbox serving shard shard_take share_clock share_use task task_limit tick turn \
                       worker";
         let delete: String =
@@ -65,11 +68,12 @@ impl Scratch {
     }
 
     fn drop_schema(&self) {
-        query(&format!(
-            "SET LOCAL client_min_messages = warning; DROP SCHEMA IF EXISTS \"{}\" CASCADE",
-            self.0
-        ));
+        drop_named(self.0.as_str());
     }
+}
+
+fn drop_named(schema: &str) {
+    query(&format!("SET LOCAL client_min_messages = warning; DROP SCHEMA IF EXISTS \"{schema}\" CASCADE"));
 }
 
 impl Drop for Scratch {
@@ -104,11 +108,18 @@ impl Store for ScratchStore {
     }
 }
 
-/// Stores that are lent one after the other. Making a schema takes as long as a hundred transactions, and
-/// connecting and preparing statements as long as ten. So a store that comes back is emptied and lent again.
+/// Stores that are lent one after the other. Connecting and preparing statements takes as long as ten
+/// transactions, so a store that comes back is emptied and lent again.
 pub struct Stores {
     open: Box<dyn Fn(&Scratch) -> PostgresStore + Send + Sync>,
-    free: Arc<Mutex<Vec<ScratchStore>>>,
+    free: Arc<Mutex<Vec<Open>>>,
+}
+
+/// A store, closed before its schema goes to another test.
+#[derive(Debug)]
+struct Open {
+    store: PostgresStore,
+    schema: Lent,
 }
 
 impl Stores {
@@ -119,34 +130,34 @@ impl Stores {
     /// A store with nothing in it, in a schema that no other store has at present.
     pub fn lend(&self) -> LentStore {
         let free = self.free.lock().unwrap().pop();
-        let store = match free {
+        let open = match free {
             Some(used) => {
-                used.scratch.empty();
+                used.schema.empty();
                 used
             }
             None => {
-                let scratch = Scratch::new();
-                ScratchStore { store: (self.open)(&scratch), scratch }
+                let schema = Lent::new();
+                Open { store: (self.open)(&schema), schema }
             }
         };
-        LentStore { store: Some(store), free: Arc::downgrade(&self.free) }
+        LentStore { open: Some(open), free: Arc::downgrade(&self.free) }
     }
 }
 
-/// A store that goes back to those that lent it. If they are gone, it is closed, and its schema is dropped.
+/// A store that goes back to those that lent it. If they are gone, it is closed, and another test gets its schema.
 #[derive(Debug)]
 pub struct LentStore {
-    store: Option<ScratchStore>,
-    free: Weak<Mutex<Vec<ScratchStore>>>,
+    open: Option<Open>,
+    free: Weak<Mutex<Vec<Open>>>,
 }
 
 impl Store for LentStore {
     fn info(&self) -> StoreInfo {
-        self.store.as_ref().unwrap().info()
+        self.open.as_ref().unwrap().store.info()
     }
 
     fn transact(&self, mode: TxMode, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<()>) -> Result<()> {
-        self.store.as_ref().unwrap().transact(mode, body)
+        self.open.as_ref().unwrap().store.transact(mode, body)
     }
 }
 
@@ -155,8 +166,8 @@ impl Drop for LentStore {
         if std::thread::panicking() {
             return;
         }
-        if let (Some(free), Some(store)) = (self.free.upgrade(), self.store.take()) {
-            free.lock().unwrap().push(store);
+        if let (Some(free), Some(open)) = (self.free.upgrade(), self.open.take()) {
+            free.lock().unwrap().push(open);
         }
     }
 }

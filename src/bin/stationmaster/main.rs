@@ -6,6 +6,7 @@ mod ask;
 mod edit;
 mod failure;
 mod key;
+mod layout;
 mod open;
 mod screen;
 #[cfg(feature = "dashboard")]

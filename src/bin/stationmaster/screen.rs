@@ -3,12 +3,15 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, Width, presets,
+};
 use serde::Serialize;
 use serde_json::Value;
-use stationmaster::{TaskKey, TaskState, Timestamp};
+use stationmaster::{TaskState, Timestamp};
 
 use crate::args::{Options, When};
+use crate::layout::{Breaks, GAP, Layout, SOFT};
 use crate::text::{visible, visible_json};
 use crate::times::when;
 
@@ -48,6 +51,7 @@ pub struct Field {
     text: String,
     tint: Option<Color>,
     is_number: bool,
+    breaks: Breaks,
 }
 
 impl Field {
@@ -59,7 +63,7 @@ impl Field {
 
 /// Returns a cell of this text.
 pub fn field(text: impl Display) -> Field {
-    Field { text: visible(text), tint: None, is_number: false }
+    Field { text: visible(text), tint: None, is_number: false, breaks: Breaks::Words }
 }
 
 /// Returns a cell of this text, or an empty one.
@@ -69,7 +73,7 @@ pub fn maybe(text: Option<impl Display>) -> Field {
 
 /// Returns a cell of JSON, which can still be typed.
 pub fn json(json: &str) -> Field {
-    Field { text: visible_json(json), tint: None, is_number: false }
+    Field { text: visible_json(json), tint: None, is_number: false, breaks: Breaks::Words }
 }
 
 /// Returns a cell of a number.
@@ -126,28 +130,25 @@ impl Screen {
         self.text.push('\n');
     }
 
-    /// Adds a table for people. Columns without any text are omitted, which leaves more room for the others.
+    /// Adds a table for people. Columns without any text are omitted, which leaves more room for the others. A table
+    /// without rows adds nothing.
     pub fn table(&mut self, heads: &[&str], rows: impl IntoIterator<Item = Vec<Field>>) {
-        let rows: Vec<Vec<Field>> = rows.into_iter().collect();
+        let mut rows: Vec<Vec<Field>> = rows.into_iter().collect();
         let has_text =
             |at: &usize| rows.iter().any(|row| row.get(*at).is_some_and(|field| !field.text.is_empty()));
         let columns: Vec<usize> = (0..heads.len()).filter(has_text).collect();
-        let mut table = self.plain();
-        let head = |at: &usize| Cell::new(heads[*at].to_uppercase()).add_attribute(Attribute::Bold);
-        table.set_header(columns.iter().map(head));
-        for row in &rows {
-            table.add_row(columns.iter().filter_map(|at| row.get(*at)).map(cell));
+        let head: Vec<String> = columns.iter().map(|at| heads[*at].to_uppercase()).collect();
+        for row in &mut rows {
+            *row = columns.iter().filter_map(|at| row.get(*at).cloned()).collect();
         }
-        self.add(&mut table);
+        self.add(&head, &rows);
     }
 
     /// Adds one record for people: a name and a value on each line. Empty values are omitted.
     pub fn sheet(&mut self, lines: impl IntoIterator<Item = (&'static str, Field)>) {
-        let mut table = self.plain();
-        for (name, value) in lines.into_iter().filter(|(_, value)| !value.text.is_empty()) {
-            table.add_row([Cell::new(name).add_attribute(Attribute::Bold), cell(&value)]);
-        }
-        self.add(&mut table);
+        let lines = lines.into_iter().filter(|(_, value)| !value.text.is_empty());
+        let rows: Vec<Vec<Field>> = lines.map(|(name, value)| vec![field(name), value]).collect();
+        self.add(&[], &rows);
     }
 
     /// Adds a sentence for people, which is not in the output for programs. Its text must be visible.
@@ -193,19 +194,50 @@ impl Screen {
         table
     }
 
-    fn add(&mut self, table: &mut Table) {
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
+    /// Adds rows with a head, or with a name at the beginning of each.
+    fn add(&mut self, head: &[String], rows: &[Vec<Field>]) {
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+        if columns == 0 {
+            return;
+        }
+        let texts = |at: usize| {
+            let head = head.get(at).map(|head| (head.as_str(), Breaks::Words));
+            let texts = rows.iter().filter_map(|row| row.get(at));
+            head.into_iter().chain(texts.map(|field| (field.text.as_str(), field.breaks))).collect()
+        };
+        let layout = self.style.width.map(|width| {
+            let texts: Vec<Vec<(&str, Breaks)>> = (0..columns).map(texts).collect();
+            Layout::new(width, &texts)
+        });
+        let mut table = self.plain();
+        let bold = |cell: Cell| cell.add_attribute(Attribute::Bold);
+        if !head.is_empty() {
+            table.set_header(head.iter().map(|head| bold(Cell::new(head))));
+        }
+        for row in rows {
+            let is_name = |at: usize| head.is_empty() && at == 0;
+            let cells = row.iter().map(|field| cell(field, layout.as_ref())).enumerate();
+            table.add_row(cells.map(|(at, cell)| if is_name(at) { bold(cell) } else { cell }));
+        }
+        for (at, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, GAP));
+            if let Some(width) = layout.as_ref().and_then(|layout| layout.widths.get(at)) {
+                let width = Width::Fixed(width.saturating_add(GAP));
+                column.set_constraint(ColumnConstraint::Absolute(width));
+            }
         }
         for line in table.lines() {
-            self.text.push_str(line.trim_end());
+            self.text.push_str(&line.trim_end().replace(SOFT, ""));
             self.text.push('\n');
         }
     }
 }
 
-fn cell(field: &Field) -> Cell {
-    let mut cell = Cell::new(&field.text);
+fn cell(field: &Field, layout: Option<&Layout>) -> Cell {
+    let mut cell = match layout.filter(|_| field.breaks != Breaks::Words) {
+        Some(layout) => Cell::new(layout.soft(&field.text, field.breaks)).set_delimiter(SOFT),
+        None => Cell::new(&field.text),
+    };
     if let Some(tint) = field.tint {
         cell = cell.fg(tint);
     }
@@ -215,7 +247,12 @@ fn cell(field: &Field) -> Cell {
     cell
 }
 
-/// Returns a key for a table.
-pub fn key(key: &TaskKey) -> Field {
-    field(key)
+/// Returns a key, which is broken only at its separators.
+pub fn key(key: impl Display) -> Field {
+    Field { breaks: Breaks::Key, ..field(key) }
+}
+
+/// Returns a text that names keys. A key in it is broken only if it is too long, and then at its separators.
+pub fn keys(text: impl Display) -> Field {
+    Field { breaks: Breaks::Keys, ..field(text) }
 }

@@ -85,6 +85,18 @@ pub fn when(at: Timestamp, now: Timestamp) -> String {
     format!("{} ({})", absolute(at), relative(at, now))
 }
 
+/// Returns until when a holder that was asked to stop must do so.
+pub fn must_stop(at: Timestamp, now: Timestamp) -> String {
+    let must = if at <= now { "had to" } else { "must" };
+    format!("asked to stop, {must} do so by {}", when(at, now))
+}
+
+/// Returns `until` and an instant, or `ended` and an instant that has passed.
+pub fn until(at: Timestamp, now: Timestamp) -> String {
+    let verb = if at <= now { "ended" } else { "until" };
+    format!("{verb} {}", when(at, now))
+}
+
 /// Returns an instant in UTC, to the second.
 pub fn absolute(at: Timestamp) -> String {
     DateTime::<Utc>::from(at).format("%Y-%m-%d %H:%M:%SZ").to_string()
@@ -149,5 +161,10 @@ mod tests {
         let at = Timestamp::from_micros;
         assert_eq!(when(at(0), at(61_000_000)), "1970-01-01 00:00:00Z (1m 1s ago)");
         assert_eq!(when(at(5_000_000), at(0)), "1970-01-01 00:00:05Z (in 5s)");
+        assert_eq!(until(at(5_000_000), at(0)), "until 1970-01-01 00:00:05Z (in 5s)");
+        assert_eq!(until(at(0), at(5_000_000)), "ended 1970-01-01 00:00:00Z (5s ago)");
+        let stop = |now| must_stop(at(5_000_000), at(now));
+        assert_eq!(stop(0), "asked to stop, must do so by 1970-01-01 00:00:05Z (in 5s)");
+        assert_eq!(stop(6_000_000), "asked to stop, had to do so by 1970-01-01 00:00:05Z (1s ago)");
     }
 }

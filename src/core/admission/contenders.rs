@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 
+use super::heap::Heap;
 use super::lane::{Lane, LaneId};
 use super::order::OrderKey;
 use super::share::{ShareTurn, ShareUse};
@@ -112,9 +113,6 @@ pub(super) enum Next {
     Lane(usize),
     Contender { at: usize, entry: u64 },
 }
-
-/// The planner's heap.
-pub(super) type Heap = BinaryHeap<Reverse<(Turn, Next)>>;
 
 impl PairWork {
     fn turn(&self) -> ShareTurn {
@@ -231,7 +229,7 @@ impl Contenders {
             let unread = contender.unread().map(|unread| unread.behind);
             if let Some(head) = unread.or_else(|| contender.heads.peek().map(|Reverse((head, _))| *head)) {
                 let turn = Turn::of_share(contender.level, work.turn(), work.name.clone(), head);
-                heap.push(Reverse((turn, Next::Contender { at, entry: contender.entry })));
+                heap.push(turn, Next::Contender { at, entry: contender.entry });
             }
         }
     }

@@ -26,6 +26,7 @@ mod ageing;
 pub(crate) mod cap;
 mod contenders;
 mod define;
+mod heap;
 pub(crate) mod lane;
 pub mod limits;
 pub(crate) mod order;

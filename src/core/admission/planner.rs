@@ -4,11 +4,11 @@ mod pages;
 mod paging;
 mod reasons;
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-use super::contenders::{Contenders, Heap, Next, Turn};
+use super::contenders::{Contenders, Next};
+use super::heap::Heap;
 use super::lane::{Candidate, Lane, LaneId, LanePage};
 use super::limits::{LimitRecord, RateUse};
 use super::order::OrderKey;
@@ -94,10 +94,9 @@ pub(super) struct LaneWork {
 }
 
 impl Rule {
-    /// Returns the turn of a task without a share.
-    fn turn(&self, lane: &Lane, head: OrderKey) -> Turn {
-        let is_last = matches!(self, Self::Window(_)) && !lane.keeps_slots;
-        Turn { is_last, ..Turn::alone(head) }
+    /// Returns true if tasks that kept their slots go before those of this lane.
+    fn is_last(&self, lane: &Lane) -> bool {
+        matches!(self, Self::Window(_)) && !lane.keeps_slots
     }
 }
 
@@ -132,7 +131,7 @@ impl Planner {
             queues: None,
             paused: Paused::default(),
             paging: Paging::default(),
-            heap: Heap::new(),
+            heap: Heap::default(),
             contenders: Contenders::default(),
             keeping: Vec::new(),
             resumed: 0,
@@ -262,8 +261,7 @@ impl Planner {
             if self.hidden().is_some() {
                 return None;
             }
-            let Reverse((_, next)) = self.heap.pop()?;
-            let lane = match next {
+            let lane = match self.heap.pop()? {
                 Next::Lane(at) => Some(at),
                 Next::Contender { at, entry } => self.contenders.take(at, entry),
             };
@@ -277,12 +275,13 @@ impl Planner {
     fn push(&mut self, at: usize) {
         let work = &self.lanes[at];
         let Some(head) = work.buffer.front().map(|head| head.order) else { return };
-        let turn = match work.contender {
-            None => self.rule.turn(&work.lane, head),
-            Some(contender) if work.is_foreign => self.contenders.first_turn(contender, head),
-            Some(contender) => return self.contenders.push(contender, head, at),
-        };
-        self.heap.push(Reverse((turn, Next::Lane(at))));
+        match work.contender {
+            None => self.heap.push_alone(self.rule.is_last(&work.lane), head, at),
+            Some(contender) if work.is_foreign => {
+                self.heap.push(self.contenders.first_turn(contender, head), Next::Lane(at));
+            }
+            Some(contender) => self.contenders.push(contender, head, at),
+        }
     }
 
     /// Returns true if the tick may admit or consider another task.

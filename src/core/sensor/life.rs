@@ -10,6 +10,9 @@ use crate::time::Timestamp;
 /// The beginning of an outage.
 pub(crate) const OUTAGE_BEGAN: &str = "an outage began: the target could not be looked at";
 
+/// What the end of an outage begins with.
+pub(crate) const OUTAGE_ENDED: &str = "the outage ended";
+
 /// The end of a registration that was not decided by its poker.
 pub(crate) const ENDED_ELSEWHERE: &str =
     "waits no more: its task was cancelled, marked, or registered again, or another worker ended it";
@@ -55,7 +58,7 @@ pub(crate) fn taken(by: &Holder, from: Option<&Holder>) -> String {
 /// Describes the end of an outage, with its length.
 pub(crate) fn outage_ended(since: Timestamp, until: Timestamp) -> String {
     let length = until.saturating_duration_since(since).as_secs_f64();
-    format!("the outage ended after {length:.3} s: the target could be looked at")
+    format!("{OUTAGE_ENDED} after {length:.3} s: the target could be looked at")
 }
 
 /// Describes an end that a poker decided.

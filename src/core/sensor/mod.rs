@@ -7,6 +7,7 @@
 
 pub(crate) mod claim;
 mod config;
+pub(crate) mod counts;
 pub(crate) mod life;
 pub(crate) mod lifecycle;
 mod loan;
@@ -17,6 +18,8 @@ pub(crate) mod spec;
 
 pub(crate) use claim::{Claim, Comeback, Left, Load, Loads, PokerRow, ShardLease, ShardTake, ShardWrite};
 pub use config::{Ineligible, SmartSensorConfig};
+pub(crate) use counts::PokeCountRow;
+pub use counts::PokeCounts;
 pub use lifecycle::{EndReason, PokeOutcome};
 pub(crate) use lifecycle::{Ending, SensorState, Terms, settle};
 pub(crate) use loan::{Lending, Scope};

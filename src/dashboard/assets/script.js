@@ -97,15 +97,29 @@
     busy = false;
   });
 
+  // Without TLS, a browser has no clipboard, but it copies a selection.
+  const put = async (text) => {
+    if (navigator.clipboard) return navigator.clipboard.writeText(text).then(() => true);
+    const active = document.activeElement;
+    const field = document.body.appendChild(document.createElement("textarea"));
+    field.value = text;
+    field.className = "unseen";
+    field.select();
+    const copied = document.execCommand("copy");
+    field.remove();
+    active.focus({ preventScroll: true });
+    return copied;
+  };
+
   document.addEventListener("click", async (event) => {
     const { copy, tick } = event.target.dataset;
     if (copy !== undefined) {
-      await navigator.clipboard.writeText(copy).then(() => say("Copied.", 5), () => say("The browser did not copy it.", 5));
+      const copied = await put(copy).catch(() => false);
+      say(copied ? "Copied." : "The browser did not copy it.", 5);
     }
     if (tick !== undefined) event.target.form.querySelectorAll(".tick").forEach((box) => { box.checked = tick === "all"; });
   });
   root.classList.add("scripted");
-  if (navigator.clipboard) root.classList.add("has-clipboard");
   if (!main.dataset.refresh) return;
 
   const every = Number(main.dataset.refresh) * 1000;

@@ -3,9 +3,10 @@
 use maud::{Markup, html};
 
 use super::Look;
-use super::parts::{both, cancelled, holder, listed, payload, reason, said, sheet, state, text, when};
+use super::parts::{asked, both, copy, holder, listed, payload, reason, said, sheet, state, text, when};
 use super::task::Life;
 use crate::dashboard::key::typed;
+use crate::dashboard::params::{link, of_task};
 use crate::dashboard::words::{absolute, number, short, visible, visible_json};
 use crate::ops::{Explanation, Position};
 use crate::task::{TaskRecord, TaskState};
@@ -65,19 +66,26 @@ pub(super) fn now_of(look: &Look<'_>, life: &Life) -> Markup {
     match life.position {
         Some(Position::Before(before)) => {
             let tasks = if before == 1 { " ready task" } else { " ready tasks" };
-            lines.push(("Before it in the pool", html! { (number(before)) (tasks) }));
+            let text = format!("{}{tasks}", number(before));
+            let shown = if before == 0 {
+                html! { (text) }
+            } else {
+                before_it(task, &text)
+            };
+            lines.push(("Before it in the pool", shown));
         }
         Some(Position::MoreThan(most)) => {
-            lines.push(("Before it in the pool", html! { "more than " (number(most)) " ready tasks" }));
+            let text = format!("more than {} ready tasks", number(most));
+            lines.push(("Before it in the pool", before_it(task, &text)));
         }
         _ => {}
     }
     if let Some(lease) = &task.lease {
         lines.push(("Holder", holder(&lease.holder)));
-        lines.push(("Lease ends", both(lease.expires_at, now)));
-        if let Some(at) = lease.cancel_at {
-            let until = html! { (cancelled()) " its holder has until " (both(at, now)) };
-            lines.push(("Cancel", until));
+        let head = if lease.expires_at <= now { "Lease ended" } else { "Lease ends" };
+        lines.push((head, both(lease.expires_at, now)));
+        if let Some(asked) = asked(lease, now) {
+            lines.push(("Cancel", asked));
         }
         if let Some(says) = said(lease, now) {
             lines.push(("Says", says));
@@ -102,6 +110,12 @@ pub(super) fn now_of(look: &Look<'_>, life: &Life) -> Markup {
         lines.push(("Value", payload(look, task.value.as_deref())));
     }
     sheet(lines)
+}
+
+/// A text with a link to the list of the ready tasks that are before this one.
+fn before_it(task: &TaskRecord, text: &str) -> Markup {
+    let params = of_task(&task.key);
+    html! { a href=(link("before", params.iter().map(|(name, value)| (*name, value.as_str())))) { (text) } }
 }
 
 fn is_over(task: &TaskRecord) -> bool {
@@ -158,7 +172,7 @@ pub(super) fn asks(look: &Look<'_>, task: &TaskRecord) -> Markup {
             "Typed as",
             html! {
                 code { (typed) } " "
-                button.with-clipboard type="button" data-copy=(typed) { "Copy" }
+                (copy(&typed, "Copy"))
             },
         ),
         ("Run", listed(&run, visible(&key.run))),

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use super::admitters::admitters;
 use super::attention::missing;
+use super::consumers::consumers;
 use super::overview::{COUNTED, states};
 use super::parts::{ends, holder, section, sheet, state, table, task, when};
 use super::{Look, Page};
@@ -23,8 +24,9 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         let (counts, sizes) = (tx.count_tasks(COUNTED)?, tx.sizes()?);
         Ok((counts, sizes, tx.next_expiry()?, tx.list_tasks(&leased)?.tasks, tx.list_tasks(&ready)?.tasks))
     })?;
-    let (queues, serving, (pokers, _)) =
-        look.store.read(|tx| Ok((tx.queues()?, tx.serving()?, tx.sensor_workers(look.now)?)))?;
+    let (queues, serving, (pokers, _), readers) = look
+        .store
+        .read(|tx| Ok((tx.queues()?, tx.serving()?, tx.sensor_workers(look.now)?, tx.consumers()?)))?;
     let missing = missing(look, &queues, !pokers.is_empty(), &counts, next);
     let missing = html! {
         @for one in &missing { (one) }
@@ -41,10 +43,13 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         (note(leased.len(), "leased"))
     };
     let info = look.store.info();
+    let is_overdue = next.is_some_and(|at| at <= look.now);
     let facts = html! {
         (sheet(vec![
             ("Store", html! { (visible(info.backend)) }),
-            ("Next lease ends", html! { @match next { Some(at) => (when(at, look.now)), None => "no task is leased" } }),
+            (if is_overdue { "A lease ended" } else { "Next lease ends" }, html! {
+                @match next { Some(at) => (when(at, look.now)), None => "no task is leased" }
+            }),
             ("Counters", html! { a href="audit" { "Audit: compare them with every task" } }),
         ]))
     };
@@ -56,6 +61,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         (section("holders", "Admitters", &holders))
         (section("expiring", "Leases that end next", &expiring(look, &leased)))
         (section("oldest", "Longest ready", &oldest(look, &ready, of_ready)))
+        (section("consumers", "Consumers of the feed", &consumers(look, &readers)))
     };
     Ok(Page::of(look, "Health", "health", main))
 }
@@ -125,7 +131,7 @@ pub(super) fn audit(look: &Look<'_>) -> Result<Page, Trouble> {
             @if found.is_empty() { "Every counter is equal to what it counts. What else may be wrong is under Health." }
             @else { (number(found.len())) " counters differ from what they count. A correct store has none." }
         }
-        @if !rows.is_empty() { (table("What differs", &["What", "Counter", "Counted now"], rows, "")) }
+        @if !rows.is_empty() { (table("Counters that differ from what they count", &["What", "Counter", "Counted now"], rows, "")) }
         p { a href="health" { "Back to health" } }
     };
     Ok(Page { is_live: false, ..Page::of(look, "Audit", "health", main) })

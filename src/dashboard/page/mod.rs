@@ -2,7 +2,9 @@
 
 mod admitters;
 mod attention;
+mod before;
 mod chart;
+mod consumers;
 mod facts;
 mod health;
 mod life;
@@ -11,7 +13,9 @@ mod overview;
 mod parts;
 mod reasons;
 mod runs;
+mod savings;
 mod search;
+mod sensor;
 mod sensors;
 mod task;
 mod tasks;
@@ -28,6 +32,7 @@ use super::trouble::Trouble;
 use super::words::{absolute, number, visible};
 use crate::store::Store;
 use crate::time::Timestamp;
+use parts::copy;
 pub(super) use parts::task_link;
 pub(super) use tasks::SHOWN as IN_LIST;
 
@@ -54,6 +59,8 @@ pub(super) struct Page {
     is_live: bool,
     /// The instant that it shows.
     as_of: Option<Timestamp>,
+    /// A text that the page offers to copy.
+    copies: Option<String>,
     main: Markup,
 }
 
@@ -61,7 +68,7 @@ impl Page {
     /// Creates a page of the store's current state, which the browser keeps up to date.
     fn of(look: &Look<'_>, title: impl Into<String>, under: &'static str, main: Markup) -> Self {
         let (title, as_of) = (title.into(), Some(look.now));
-        Self { title, status: StatusCode::OK, under, is_live: true, as_of, main }
+        Self { title, status: StatusCode::OK, under, is_live: true, as_of, copies: None, main }
     }
 }
 
@@ -70,10 +77,11 @@ pub(super) type View = fn(&Look<'_>) -> Result<Page, Trouble>;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// All pages, by address, and how old the shown page may be.
-pub(super) const ALL: [(&str, View, Duration); 8] = [
+pub(super) const ALL: [(&str, View, Duration); 9] = [
     ("/overview", overview::view, SECOND),
     ("/tasks", tasks::view, SECOND),
     ("/task", task::view, SECOND),
+    ("/before", before::view, SECOND),
     ("/next", next::view, Duration::from_secs(2)),
     ("/runs", runs::view, Duration::from_secs(2)),
     ("/sensors", sensors::view, Duration::from_secs(2)),
@@ -124,7 +132,10 @@ pub(super) fn whole(page: Page) -> String {
                 // Screen readers speak only what a reader must know, not every update.
                 p.status id="live-status" role="status" aria-live="polite" {}
                 main id="main" tabindex="-1" data-refresh=[page.is_live.then_some(REFRESH)] {
-                    h1 { (page.title) }
+                    div.title {
+                        h1 { (page.title) }
+                        @if let Some(text) = page.copies { (copy(&text, "Copy the key")) }
+                    }
                     @if let Some(at) = page.as_of { p.note id="as-of" data-live { "As of " (absolute(at)) } }
                     (page.main)
                 }
@@ -142,6 +153,7 @@ pub(super) fn trouble(trouble: &Trouble) -> String {
         under: "",
         is_live: false,
         as_of: None,
+        copies: None,
         main: html! {
             p.notice { (visible(&trouble.text)) }
             p { a href="overview" { "Go to the overview" } }
@@ -161,6 +173,7 @@ pub(super) fn changed(verb: &str, outcomes: &[Outcome], back: &str) -> Page {
         under: "",
         is_live: false,
         as_of: None,
+        copies: None,
         main: html! {
             div.notice.fine[left.is_empty()] id="result" {
                 @if let [outcome] = outcomes {

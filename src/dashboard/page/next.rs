@@ -57,7 +57,7 @@ fn choice(serves: Option<&QueueName>, queues: &[QueueRecord]) -> Markup {
 }
 
 /// Pools with their slots, and limits.
-fn needs(lane: &LaneKey) -> Markup {
+pub(super) fn needs(lane: &LaneKey) -> Markup {
     let pools = std::iter::once((&lane.pool, &lane.slots)).chain(&lane.also);
     let needs = pools.map(|(pool, slots)| format!("{pool} × {slots}"));
     let needs = needs.chain(lane.limits.iter().map(|limit| format!("limit {limit}")));

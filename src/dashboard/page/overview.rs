@@ -8,8 +8,8 @@ use maud::{Markup, html};
 
 use super::attention::{FAILED, missing};
 use super::parts::{
-    Part, bar, begin, counted, ends, holder, legend, listed, maybe_when, pause, section, since, state, table,
-    task, when,
+    Part, bar, begin, counted, ends, holder, legend, listed, maybe_when, pause, row_id, section, since,
+    state, table, task, when,
 };
 use super::reasons::{Sample, reasons};
 use super::{Look, Page};
@@ -93,7 +93,8 @@ fn pools_of(
 ) -> Markup {
     let row = |(pool, stats): (&PoolRecord, &Option<PoolStats>)| {
         let name = &pool.spec.name;
-        let is_paused = paused.contains(&Subject::Pool(name.clone()));
+        let subject = Subject::Pool(name.clone());
+        let is_paused = paused.contains(&subject);
         let total = pool.spec.slots.total().map(i64::from);
         let waits = stats.map_or(0, |stats| stats.scheduled);
         let slots = stats.map_or_else(
@@ -109,7 +110,7 @@ fn pools_of(
         );
         vec![
             html! {
-                (listed(&[("state", "waiting"), ("pool", name.as_str())], visible(name)))
+                span.named id=(row_id(&subject)) { (listed(&[("state", "waiting"), ("pool", name.as_str())], visible(name))) }
                 @if is_paused { " " span.tag.warn { "paused" } }
             },
             bar(&slots, total),
@@ -174,7 +175,8 @@ fn queues_of(look: &Look<'_>, mut queues: Vec<QueueRecord>, paused: &HashSet<Sub
     };
     let row = |queue: &QueueRecord| {
         let name = &queue.name;
-        let is_paused = paused.contains(&Subject::Queue(name.clone()));
+        let subject = Subject::Queue(name.clone());
+        let is_paused = paused.contains(&subject);
         let is_served = queue.is_served(look.now);
         let parts = [
             Part { class: "running", name: "leased", count: count(queue.leased) },
@@ -183,7 +185,7 @@ fn queues_of(look: &Look<'_>, mut queues: Vec<QueueRecord>, paused: &HashSet<Sub
         ];
         vec![
             html! {
-                (listed(&[("state", "waiting"), ("queue", name.as_str())], visible(name)))
+                span.named id=(row_id(&subject)) { (listed(&[("state", "waiting"), ("queue", name.as_str())], visible(name))) }
                 @if is_paused { " " span.tag.warn { "paused" } }
             },
             bar(&parts, None),
@@ -231,7 +233,7 @@ fn limits_of(
     let family = |spec: &LimitSpec| {
         let is_paused = paused.contains(&spec.subject());
         vec![
-            html! { (visible(&spec.key)) "*" @if is_paused { " " span.tag.warn { "paused" } } },
+            html! { span.named id=(row_id(&spec.subject())) { (visible(&spec.key)) "*" } @if is_paused { " " span.tag.warn { "paused" } } },
             html! { "each key of the family" },
             html! { @match spec.max { Some(max) => { "at most " (number(max)) }, None => "–" } },
             rate(spec.rate),
@@ -240,11 +242,12 @@ fn limits_of(
         ]
     };
     let single = |limit: &LimitRecord| {
-        let is_paused = paused.contains(&Subject::Key(limit.key.clone()));
+        let subject = Subject::Key(limit.key.clone());
+        let is_paused = paused.contains(&subject);
         let used = [Part { class: "running", name: "used", count: limit.used }];
         vec![
             html! {
-                (listed(&[("state", "waiting"), ("limit_key", limit.key.as_str())], visible(&limit.key)))
+                span.named id=(row_id(&subject)) { (listed(&[("state", "waiting"), ("limit_key", limit.key.as_str())], visible(&limit.key))) }
                 @if is_paused { " " span.tag.warn { "paused" } }
             },
             html! { @if let Some(max) = limit.max { (bar(&used, Some(max.into()))) } },

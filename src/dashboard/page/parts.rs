@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Look;
-use crate::admission::Reason;
+use crate::admission::{Reason, Subject};
 use crate::dashboard::params::{link, of_task};
 use crate::dashboard::words::{absolute, iso, number, relative, visible, visible_lines};
 use crate::id::{Holder, TaskKey};
@@ -24,9 +24,13 @@ pub(super) fn task(key: &TaskKey) -> Markup {
     html! { a href=(task_link(key)) { span.path { (breakable(&path)) } (breakable(name)) } }
 }
 
-/// A text of several parts that may be broken between them.
-fn breakable(text: &str) -> Markup {
-    html! { @for (at, part) in text.split('/').enumerate() { @if at > 0 { "/" wbr; } (part) } }
+/// A name that may be broken behind the characters that separate its parts.
+pub(super) fn breakable(text: &str) -> Markup {
+    html! {
+        @for part in text.split_inclusive(['/', '_', '.', ':', '@']) {
+            (part) @if part.ends_with(['/', '_', '.', ':', '@']) { wbr; }
+        }
+    }
 }
 
 /// A holder of leases, with a link to these leases.
@@ -56,13 +60,32 @@ pub(super) fn reason(reason: &Reason) -> Markup {
             listed(&[("state", "leased"), ("limit_key", limit.as_str())], text)
         }
         Reason::Unserved { queue, .. } => listed(&[("state", "waiting"), ("queue", queue.as_str())], text),
+        Reason::Paused { subject } => overview(subject, &text),
+        Reason::NeverFits { pool, .. } => overview(&Subject::Pool(pool.clone()), &text),
+        Reason::RateSpent { limit, .. } => overview(&Subject::Key(limit.clone()), &text),
         _ => html! { (text) },
     }
 }
 
+/// The id of the row of a queue, a pool, a limit or a family on the overview.
+pub(super) fn row_id(subject: &Subject) -> String {
+    let (kind, name) = match subject {
+        Subject::Queue(name) => ("queue", name.as_str()),
+        Subject::Pool(name) => ("pool", name.as_str()),
+        Subject::Key(key) => ("limit", key.as_str()),
+        Subject::Family(prefix) => ("family", prefix.as_str()),
+    };
+    std::iter::once(kind).chain(["-"]).chain(form_urlencoded::byte_serialize(name.as_bytes())).collect()
+}
+
+/// A text with a link to a row of the overview.
+fn overview(subject: &Subject, text: &str) -> Markup {
+    html! { a href={ "overview#" (row_id(subject)) } { (text) } }
+}
+
 /// An instant, relative and absolute.
 pub(super) fn both(at: Timestamp, now: Timestamp) -> Markup {
-    html! { time datetime=(iso(at)) { (relative(at, now)) " ·" wbr; " " (absolute(at)) } }
+    html! { time datetime=(iso(at)) { (relative(at, now)) span.apart { " · " } span.exact { (absolute(at)) } } }
 }
 
 /// When a task entered its state, or until when it waits. The instants of its earlier attempts are ignored.
@@ -91,8 +114,25 @@ pub(super) fn text(text: &str) -> Markup {
     html! { pre.message tabindex="0" { (visible_lines(text)) } }
 }
 
-pub(super) fn cancelled() -> Markup {
-    html! { span.tag.warn { "cancelled" } }
+/// A button that copies a text. Only the script can do that, so it shows the button.
+pub(super) fn copy(text: &str, label: &str) -> Markup {
+    html! { button.copy.with-script type="button" data-copy=(text) { (label) } }
+}
+
+/// Until when a holder that was asked to stop must do so.
+fn must_stop(at: Timestamp, now: Timestamp) -> Markup {
+    let must = if at <= now { ", had to do so by " } else { ", must do so by " };
+    html! {
+        span.asked {
+            span.tag.warn { "asked to stop" } (must)
+            time datetime=(iso(at)) { (absolute(at)) } " (" (relative(at, now)) ")"
+        }
+    }
+}
+
+/// What a holder that was asked to stop must do, if it was.
+pub(super) fn asked(lease: &Lease, now: Timestamp) -> Option<Markup> {
+    lease.cancel_at.map(|at| must_stop(at, now))
 }
 
 /// When a lease ends.
@@ -100,7 +140,7 @@ pub(super) fn ends(lease: &Lease, now: Timestamp) -> Markup {
     html! {
         (when(lease.expires_at, now))
         @if lease.expires_at <= now { " " span.tag.warn { "expired" } }
-        @if lease.cancel_at.is_some() { " " (cancelled()) }
+        @if let Some(asked) = asked(lease, now) { " " (asked) }
     }
 }
 
@@ -113,6 +153,11 @@ pub(super) fn said(lease: &Lease, now: Timestamp) -> Option<Markup> {
 /// An instant, relative in the text and absolute in the tooltip.
 pub(super) fn when(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(iso(at)) title=(absolute(at)) { (relative(at, now)) } }
+}
+
+/// An instant, absolute in the text and relative in the tooltip.
+pub(super) fn exact(at: Timestamp, now: Timestamp) -> Markup {
+    html! { time datetime=(iso(at)) title=(relative(at, now)) { (absolute(at)) } }
 }
 
 pub(super) fn maybe_when(at: Option<Timestamp>, now: Timestamp) -> Markup {
@@ -162,8 +207,10 @@ pub(super) fn legend(parts: &[(&str, &str)]) -> Markup {
     html! { p.legend { @for (class, name) in parts { span class={ "state " (class) } { (name) } } } }
 }
 
-/// A named table whose wide parts can be scrolled.
+/// A named table whose wide parts can be scrolled. A column in which no row has a value is left out.
 pub(super) fn table(caption: &str, heads: &[&str], rows: Vec<Vec<Markup>>, empty: &str) -> Markup {
+    let is_used = |at: usize| rows.iter().any(|row| row.get(at).is_some_and(|field| !field.0.is_empty()));
+    let used: Vec<bool> = (0..heads.len()).map(|at| at == 0 || is_used(at)).collect();
     html! {
         @if rows.is_empty() {
             p.empty { (empty) }
@@ -174,7 +221,7 @@ pub(super) fn table(caption: &str, heads: &[&str], rows: Vec<Vec<Markup>>, empty
                     caption { (caption) }
                     thead role="rowgroup" {
                         tr role="row" {
-                            @for head in heads {
+                            @for (head, _) in heads.iter().zip(&used).filter(|(_, used)| **used) {
                                 th scope="col" role="columnheader" {
                                     (head) @if head.is_empty() { span.unseen { "Change" } }
                                 }
@@ -184,7 +231,8 @@ pub(super) fn table(caption: &str, heads: &[&str], rows: Vec<Vec<Markup>>, empty
                     tbody role="rowgroup" {
                         @for row in rows {
                             tr role="row" {
-                                @for (at, (field, head)) in row.into_iter().zip(heads).enumerate() {
+                                @let fields = row.into_iter().zip(heads).zip(&used).enumerate();
+                                @for (at, ((field, head), _)) in fields.filter(|(_, (_, used))| **used) {
                                     @if at == 0 { th scope="row" role="rowheader" { (field) } }
                                     @else { td role="cell" data-head=(head) { (field) } }
                                 }
@@ -222,13 +270,15 @@ const GRACES: [(u64, &str); 5] = [
     (86_400, "1 day"),
 ];
 
-/// The fields of a cancel.
-pub(super) fn cancel_fields() -> Markup {
+/// The fields of a cancel. Without a holder, no one needs a grace.
+pub(super) fn cancel_fields(is_held: bool) -> Markup {
     html! {
-        div {
-            label for="grace" { "Grace for its holder" }
-            select id="grace" name="grace" {
-                @for (seconds, text) in GRACES { option value=(seconds) { (text) } }
+        @if is_held {
+            div {
+                label for="grace" { "Grace for its holder" }
+                select id="grace" name="grace" {
+                    @for (seconds, text) in GRACES { option value=(seconds) { (text) } }
+                }
             }
         }
         div {

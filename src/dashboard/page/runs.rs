@@ -5,14 +5,14 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use super::chart::{chart, numbers};
-use super::parts::{maybe_when, payload, section, table, when};
+use super::parts::{breakable, exact, payload, section, table, when};
 use super::window::Window;
 use super::{Look, Page};
 use crate::dashboard::params::link;
 use crate::dashboard::trouble::Trouble;
 use crate::dashboard::words::{absolute, number, short, visible};
 use crate::run::{
-    ActiveQuery, Bucket, Group, RunRecord, RunStatus, Series, SeriesBy, SeriesSpec, StartMethod,
+    ActiveQuery, Bucket, Group, RunPlace, RunRecord, RunStatus, Series, SeriesBy, SeriesSpec, StartMethod,
 };
 
 const SHOWN: usize = 50;
@@ -65,6 +65,11 @@ fn found(look: &Look<'_>) -> Result<Page, Trouble> {
         let status = STATUSES.into_iter().find(|status| status.as_str() == name);
         query.statuses.push(status.ok_or_else(|| Trouble::bad("status: there is no such status"))?);
     }
+    let before = look.params.get("before").map(|text| {
+        let place: Result<RunPlace, _> = serde_json::from_str(text);
+        place.map_err(|_| Trouble::bad("before: the place of a run, as the link to the next page has it"))
+    });
+    let before = before.transpose()?;
     let (runs, is_more) = read(look, &query)?;
     let buckets = if is_more {
         Vec::new()
@@ -81,9 +86,10 @@ fn found(look: &Look<'_>) -> Result<Page, Trouble> {
             div id="numbers" data-live { (numbers(&buckets)) }
         }
         (section("users", "Users", &users(look, &window, &runs, is_more)?))
-        (section("runs", "Runs", &list(look, &window, &runs, is_more)))
+        (section("runs", "Runs", &list(look, &window, &runs, is_more, before.as_ref())))
     };
-    Ok(Page { is_live: window.is_live, ..Page::of(look, "Active runs", "runs", main) })
+    let is_live = window.is_live && before.is_none();
+    Ok(Page { is_live, ..Page::of(look, "Active runs", "runs", main) })
 }
 
 /// Reads the runs of the window in the order of their starts. Also returns whether there are more than it
@@ -210,13 +216,40 @@ fn run_id(id: &str) -> Markup {
         number.filter(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
     html! {
         @match number {
-            Some(number) => a href=(link("tasks", [("key", number)])) { (visible(id)) },
-            None => (visible(id)),
+            Some(number) => a href=(link("tasks", [("key", number)])) { (breakable(&visible(id))) },
+            None => (breakable(&visible(id))),
         }
     }
 }
 
-fn list(look: &Look<'_>, window: &Window, runs: &[RunRecord], is_more: bool) -> Markup {
+/// One page of the list. The list is ordered by start, and begins with the latest runs: they are the most useful.
+struct Part<'a> {
+    shown: &'a [RunRecord],
+    /// How many later runs the pages before have.
+    later: usize,
+    /// Where the next page continues.
+    next: Option<String>,
+}
+
+impl<'a> Part<'a> {
+    fn of(runs: &'a [RunRecord], before: Option<&RunPlace>) -> Self {
+        let place = |run: &RunRecord| RunPlace::new(run.start, run.key.clone());
+        let earlier = before.map_or(runs.len(), |before| runs.partition_point(|run| place(run) < *before));
+        let (rest, _) = runs.split_at(earlier);
+        let (left, shown) = rest.split_at(earlier.saturating_sub(SHOWN));
+        let first = shown.first().filter(|_| !left.is_empty());
+        let next = first.and_then(|run| serde_json::to_string(&place(run)).ok());
+        Self { shown, later: runs.len() - earlier, next }
+    }
+}
+
+fn list(
+    look: &Look<'_>,
+    window: &Window,
+    runs: &[RunRecord],
+    is_more: bool,
+    before: Option<&RunPlace>,
+) -> Markup {
     let count = runs.len();
     let method =
         |method: StartMethod| METHODS.iter().find(|(.., value)| *value == method).map(|(_, name, _)| *name);
@@ -224,9 +257,11 @@ fn list(look: &Look<'_>, window: &Window, runs: &[RunRecord], is_more: bool) -> 
         let last = run.nodes.range(..=run.stop.unwrap_or(look.now)).next_back();
         last.map_or(1, |(_, nodes)| *nodes)
     };
+    // A user who types a window compares its ends with the runs.
+    let at = if window.zoom().is_none() { exact } else { when };
     let row = |run: &RunRecord| {
         let mut row = vec![
-            html! { (visible(&run.key.namespace)) "/" (run_id(run.key.id.as_str())) },
+            html! { (breakable(&visible(&run.key.namespace))) "/" wbr; (run_id(run.key.id.as_str())) },
             html! {
                 @match &run.workflow {
                     // A workflow belongs to its namespace.
@@ -236,8 +271,8 @@ fn list(look: &Look<'_>, window: &Window, runs: &[RunRecord], is_more: bool) -> 
                 }
             },
             html! { span class={ "state run-" (run.status) } { (run.status) } },
-            when(run.start, look.now),
-            maybe_when(run.stop, look.now),
+            at(run.start, look.now),
+            html! { @match run.stop { Some(stop) => (at(stop, look.now)), None => "–" } },
             html! { (short(run.stop.unwrap_or(look.now).saturating_duration_since(run.start))) },
             html! { (number(nodes(run))) },
             html! {
@@ -250,19 +285,36 @@ fn list(look: &Look<'_>, window: &Window, runs: &[RunRecord], is_more: bool) -> 
         }
         row
     };
-    // The list is ordered by start. The latest runs are the most useful.
-    let rows: Vec<_> = runs.iter().rev().take(SHOWN).map(row).collect();
+    let part = Part::of(runs, before);
+    let none = match before {
+        None => "No run was active in this window.",
+        Some(_) => "No earlier run was active in this window.",
+    };
+    let rows: Vec<_> = part.shown.iter().rev().map(row).collect();
     let mut heads = vec!["Run", "Workflow", "Status", "Started", "Stopped", "Took", "Nodes", "How"];
     if look.shows_payloads {
         heads.push("Attributes");
     }
     html! {
         @if count > 0 { p.note {
-            @if is_more { "More than " (number(MOST)) " runs were active. These are the last of the first " (number(MOST)) " by start; choose a shorter window for others." }
-            @else if count > SHOWN { (number(count)) " runs were active; these are the last " (SHOWN) " by start." }
+            @if is_more {
+                "More than " (number(MOST)) " runs were active. These pages list the first " (number(MOST))
+                " by start, the last of them first. For later runs, choose a shorter window, or filter."
+            }
             @else if count == 1 { "1 run was active." }
-            @else { (number(count)) " runs were active." }
+            @else { (number(count)) " runs were active" @if count > SHOWN { ", the latest start first" } "." }
+            @if (count > SHOWN || before.is_some()) && !part.shown.is_empty() {
+                " These are " (number(part.later + 1)) " to " (number(part.later + part.shown.len())) "."
+            }
         } }
-        (table("Runs that were active in the window", &heads, rows, "No run was active in this window."))
+        (table("Runs that were active in the window, the latest start first", &heads, rows, none))
+        @if count > SHOWN || before.is_some() {
+            nav.pages aria-label="Pages of the list" {
+                @if before.is_some() { a href={ (window.with(look, &[])) "#runs" } { "First page" } }
+                @if let Some(next) = &part.next {
+                    a rel="next" href={ (window.with(look, &[("before", next)])) "#runs" } { "Next page" }
+                }
+            }
+        }
     }
 }

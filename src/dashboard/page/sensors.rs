@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 
-use super::parts::{maybe_when, section, sheet, table, task, when};
+use super::parts::{section, sheet, table, task, when};
 use super::{Look, Page};
 use crate::dashboard::params::link;
 use crate::dashboard::trouble::Trouble;
 use crate::dashboard::words::{number, short, visible};
-use crate::feed::Consumer;
 use crate::fingerprint::Fingerprint;
 use crate::id::SensorKind;
 use crate::sensor::{PokerRow, SensorRecord};
@@ -35,8 +34,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         let sensors = if keys.is_empty() { Vec::new() } else { tx.sensors(&keys)? };
         Ok((all, sensors.into_iter().flatten().collect::<Vec<SensorRecord>>()))
     })?;
-    let (consumers, workers) = look.store.read(|tx| Ok((tx.consumers()?, tx.sensor_workers(look.now)?)))?;
-    let (pokers, shards) = workers;
+    let (pokers, shards) = look.store.read(|tx| tx.sensor_workers(look.now))?;
     let held = |name: &crate::id::Holder| {
         shards
             .iter()
@@ -58,7 +56,7 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
         *unserved.entry(&sensor.kind).or_default() += 1;
     }
     let pokers_of = html! {
-        (table("Workers of sensors", &["Worker", "Shards", "Kinds", "Lease ends"], rows.collect(),
+        (table("Workers that poke sensors, and what each holds", &["Worker", "Shards", "Kinds", "Lease ends"], rows.collect(),
                "No worker pokes sensors."))
         @if pokers.is_empty() && all > 0 {
             p.notice { "Sensors wait, and no worker pokes them." }
@@ -76,9 +74,10 @@ pub(super) fn view(look: &Look<'_>) -> Result<Page, Trouble> {
     };
     let main = html! {
         (section("sharing", "Sharing", &sharing(all, &sensors)))
+        (section("saved", "What sharing saved", &super::savings::saved(look)?))
         (section("pokers", "Workers and shards", &pokers_of))
         (section("sensors", "Registered", &registered(look, &sensors)))
-        (section("consumers", "Consumers of the feed", &consumers_of(look, &consumers)))
+        p.note { "Who reads the feed is under " a href="health#consumers" { "Health" } "." }
     };
     Ok(Page::of(look, "Sensors", "sensors", main))
 }
@@ -154,27 +153,9 @@ fn registered(look: &Look<'_>, sensors: &[SensorRecord]) -> Markup {
     };
     let rows = sensors.iter().take(SHOWN).map(row).collect();
     html! {
-        (table("Sensors that wait", &["Task", "Kind", "Registered", "Times out", "Every"], rows, "No sensor waits."))
+        (table("Sensors that wait, in the order of the list of tasks", &["Task", "Kind", "Registered", "Times out", "Every"], rows, "No sensor waits."))
         @if sensors.len() > SHOWN {
             p.note { "The first " (SHOWN) ". " a href=(link("tasks", [("state", "sensing")])) { "All of them" } }
         }
     }
-}
-
-fn consumers_of(look: &Look<'_>, consumers: &[Consumer]) -> Markup {
-    let row = |one: &Consumer| {
-        vec![
-            html! { (visible(&one.name)) @if one.dropped { " " span.tag.warn { "dropped" } } },
-            html! { (number(one.cursor)) },
-            maybe_when(Some(one.seen_at), look.now),
-            html! { (number(one.lost)) },
-        ]
-    };
-    let rows = consumers.iter().map(row).collect();
-    table(
-        "Who reads the feed",
-        &["Consumer", "Read up to", "Last seen", "Lost"],
-        rows,
-        "No one reads the feed.",
-    )
 }

@@ -4,21 +4,20 @@ use maud::{Markup, html};
 
 use super::facts::{asks, now_of};
 use super::life::bar_of;
-use super::parts::{both, cancel_fields, holder, payload, section, sheet, state, table, text};
+use super::parts::{both, cancel_fields, holder, section, state, table, text};
+use super::sensor::Sensor;
 use super::{Look, Page};
-use crate::dashboard::key::Named;
+use crate::dashboard::key::{Named, typed};
 use crate::dashboard::params::of_task;
 use crate::dashboard::trouble::Trouble;
-use crate::dashboard::words::{short, visible};
+use crate::dashboard::words::{short, visible, visible_json};
 use crate::id::TaskKey;
 use crate::ops::{Explanation, Position};
 use crate::run::{RunKey, RunRecord};
-use crate::sensor::SensorRecord;
 use crate::task::{PastAttempt, TaskRecord, TaskState};
-use crate::time::Timestamp;
 
 /// How far the tasks before it are counted.
-const BEFORE: u64 = 1_000;
+pub(super) const BEFORE: u64 = 1_000;
 /// How many runs of its attempts the page reads.
 const RUNS: u32 = 20;
 
@@ -27,8 +26,7 @@ pub(super) struct Life {
     pub(super) why: Option<Explanation>,
     pub(super) position: Option<Position>,
     pub(super) attempts: Vec<PastAttempt>,
-    sensor: Option<SensorRecord>,
-    sensor_log: Vec<(Timestamp, String)>,
+    sensor: Option<Sensor>,
     runs: Vec<RunRecord>,
 }
 
@@ -57,8 +55,7 @@ fn of_key(look: &Look<'_>, key: &TaskKey) -> Result<Page, Trouble> {
             why: tx.explain(look.now, keys)?.pop(),
             position: tx.positions(keys, BEFORE)?.pop(),
             attempts: tx.attempts(keys)?.pop().unwrap_or_default(),
-            sensor: tx.sensors(keys)?.pop().flatten(),
-            sensor_log: tx.sensor_log(keys)?.pop().unwrap_or_default(),
+            sensor: Sensor::read(tx, look.now, key)?,
             runs: if runs.is_empty() { Vec::new() } else { tx.runs(&runs)?.into_iter().flatten().collect() },
             task,
         }))
@@ -71,10 +68,11 @@ fn of_key(look: &Look<'_>, key: &TaskKey) -> Result<Page, Trouble> {
         (section("facts", "Now", &html! { (bar_of(&life.task, &life.attempts, look.now)) (now_of(look, &life)) }))
         (section("asks", "What it asks for", &asks(look, &life.task)))
         (section("attempts", "Attempts that ended", &attempts(look, &life.attempts)))
-        @if let Some(sensor) = &life.sensor { (section("sensor", "Sensor", &sensor_of(look, sensor, &life.sensor_log))) }
+        @if let Some(sensor) = &life.sensor { (section("sensor", "Sensor", &sensor.shown(look))) }
         @if life.task.attempt_runs { (section("runs", "Runs of its attempts", &runs(look, &life.runs))) }
     };
-    Ok(Page::of(look, visible(format!("Task {key}")), "tasks", main))
+    let copies = Some(visible_json(&typed(key)));
+    Ok(Page { copies, ..Page::of(look, visible(format!("Task {key}")), "tasks", main) })
 }
 
 fn run_keys(task: &TaskRecord) -> crate::Result<Vec<RunKey>> {
@@ -109,22 +107,6 @@ fn attempts(look: &Look<'_>, attempts: &[PastAttempt]) -> Markup {
     }
 }
 
-fn sensor_of(look: &Look<'_>, sensor: &SensorRecord, log: &[(Timestamp, String)]) -> Markup {
-    let row = |(at, what): &(Timestamp, String)| vec![both(*at, look.now), html! { (visible(what)) }];
-    let rows = log.iter().map(row).collect();
-    let facts = sheet(vec![
-        ("Kind", html! { (visible(&sensor.kind)) }),
-        ("State", html! { (format!("{:?}", sensor.state).to_lowercase()) }),
-        ("Registered", both(sensor.registered_at, look.now)),
-        ("Times out", both(sensor.times_out_at, look.now)),
-        ("Poked every", html! { (short(sensor.settings.interval)) }),
-        ("Registrations", html! { (sensor.generation) }),
-        ("Fingerprint", html! { (sensor.fingerprint) }),
-        ("Context", payload(look, Some(sensor.context.as_str()))),
-    ]);
-    html! { (facts) (table("What happened to it, without pokes", &["At", "What"], rows, "Nothing is known.")) }
-}
-
 fn runs(look: &Look<'_>, runs: &[RunRecord]) -> Markup {
     let row = |run: &RunRecord| {
         vec![
@@ -134,7 +116,12 @@ fn runs(look: &Look<'_>, runs: &[RunRecord]) -> Markup {
             html! { @match run.stop { Some(at) => (both(at, look.now)), None => "–" } },
         ]
     };
-    table("Runs", &["Run", "Status", "Started", "Stopped"], runs.iter().map(row).collect(), "There is none.")
+    table(
+        "Runs of its attempts, the latest first",
+        &["Run", "Status", "Started", "Stopped"],
+        runs.iter().map(row).collect(),
+        "There is none.",
+    )
 }
 
 fn actions(look: &Look<'_>, task: &TaskRecord) -> Markup {
@@ -161,7 +148,7 @@ fn actions(look: &Look<'_>, task: &TaskRecord) -> Markup {
                         summary { "Cancel it…" }
                         form.change method="post" action="change" {
                             (hidden("cancel"))
-                            (cancel_fields())
+                            (cancel_fields(task.lease.is_some()))
                             button.danger { "Cancel the task" }
                         }
                     }

@@ -111,7 +111,10 @@ fn note(look: &Look<'_>, record: &TaskRecord) -> Markup {
     let is_shown = record.state.is_end() || record.state == TaskState::UpForRetry;
     html! {
         @if let Some(lease) = &record.lease {
-            (holder(&lease.holder)) " " span.lease { "lease ends " (ends(lease, look.now)) }
+            (holder(&lease.holder)) " " span.lease {
+                @if lease.expires_at <= look.now { "lease ended " } @else { "lease ends " }
+                (ends(lease, look.now))
+            }
             @if let Some(note) = &lease.note { (begin(note)) }
         } @else if let Some(message) = record.message.as_deref().filter(|_| is_shown) {
             (begin(message))
@@ -128,6 +131,18 @@ fn group(state: TaskState) -> &'static str {
         state if state.is_leased() => "leased",
         _ => "ended",
     }
+}
+
+/// Names what the list was filtered by.
+fn caption(look: &Look<'_>) -> String {
+    let state = look.params.get("state").unwrap_or("any");
+    let filters = std::iter::once(("state", state)).chain(kept(look));
+    let named = filters.map(|(name, value)| match name {
+        "since" => format!("ended in the last {}", visible(value)),
+        "state" => format!("state {}", value.replace('_', " ")),
+        name => format!("{} {}", name.replace('_', " "), visible(value)),
+    });
+    format!("Tasks: {}", named.collect::<Vec<_>>().join(", "))
 }
 
 fn list(look: &Look<'_>, tasks: &[TaskRecord], next: Option<&str>) -> Markup {
@@ -163,7 +178,7 @@ fn list(look: &Look<'_>, tasks: &[TaskRecord], next: Option<&str>) -> Markup {
     let rows: Vec<_> = tasks.iter().map(row).collect();
     let heads = ["Task", "State", "Queue", "Pool", "Attempt", "Since, or due", "Holder or message"];
     let all = look.params.get("state").map(|state| ("state", state)).into_iter().chain(kept.iter().copied());
-    let list = table("Tasks that match", &heads, rows, "No task matches, as far as was looked.");
+    let list = table(&caption(look), &heads, rows, "No task matches, as far as was looked.");
     html! {
         (bulk(look, tasks, list, &link("", all.clone())))
         nav.pages aria-label="Pages of the list" {
@@ -187,7 +202,8 @@ fn bulk(look: &Look<'_>, tasks: &[TaskRecord], list: Markup, back: &str) -> Mark
             input type="hidden" name="mark" value=(mark);
             input type="hidden" name="list" value={ "tasks" (back) };
             (list)
-            div.bulk role="group" aria-label="The selected tasks" {
+            div.bulk role="group" aria-labelledby="bulk-title" {
+                strong id="bulk-title" { "With the selected tasks:" }
                 span.with-script {
                     button type="button" data-tick="all" { "Select all" }
                     " "
@@ -197,7 +213,7 @@ fn bulk(look: &Look<'_>, tasks: &[TaskRecord], list: Markup, back: &str) -> Mark
                 details {
                     summary { "Cancel…" }
                     div.change {
-                        (cancel_fields())
+                        (cancel_fields(tasks.iter().any(|task| task.lease.is_some())))
                         button.danger name="verb" value="cancel" { "Cancel the selected tasks" }
                     }
                 }

@@ -100,7 +100,7 @@ impl Window {
     pub(super) fn links(&self, look: &Look<'_>) -> Markup {
         let until = if self.is_live { String::new() } else { (self.end - 1).to_string() };
         let length = self.end - self.begin;
-        let today = typed(look.now.as_micros().div_euclid(1_000_000).div_euclid(DAY) * DAY);
+        let today = typed(midnight(look.now));
         let is_today = self.zoom.is_none() && self.is_live && typed(self.begin) == today;
         html! {
             nav.pages.zoom aria-label="Window" {
@@ -174,6 +174,11 @@ fn instant(name: &str, text: &str) -> Result<i64, Trouble> {
 
 /// The last second of the year 9999.
 const LATEST: i64 = 253_402_300_799;
+
+/// Returns when the day of this instant began, in UTC and in seconds.
+pub(super) fn midnight(now: Timestamp) -> i64 {
+    now.as_micros().div_euclid(1_000_000).div_euclid(DAY) * DAY
+}
 
 /// Formats an instant as browsers send it.
 fn typed(seconds: i64) -> String {

@@ -221,6 +221,7 @@ impl Service for Poker {
     fn tick(&mut self, now: Timestamp) -> Result<PokeReport> {
         let (tick, mut report) = (Tick::begin("poker", spans::cycle(&self.name)), PokeReport::default());
         let answer = self.cycle(now, &mut report);
+        self.counted.add(now, &report.by_kind);
         self.emitter.ticked(&tick, Some(&report), answer.as_ref().err());
         self.emit_kinds();
         if answer.is_ok() {

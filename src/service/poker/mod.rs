@@ -1,5 +1,6 @@
 //! The poker: polls what sensors wait for. [`Poker`] documents its protocol.
 
+mod counts;
 mod cycle;
 mod ends;
 mod engine;

@@ -11,7 +11,8 @@ use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::sensor::plan::Share;
 use crate::sensor::{
-    Claim, Comeback, Left, Lending, OutageRow, PokerRow, Scope, ShardLease, ShardTake, ShardWrite,
+    Claim, Comeback, Left, Lending, OutageRow, PokeCountRow, PokerRow, Scope, ShardLease, ShardTake,
+    ShardWrite,
 };
 use crate::store::Tx;
 use crate::time::Timestamp;
@@ -45,6 +46,8 @@ struct Holding {
     left: Left,
     /// The outages that were recorded.
     outages: Vec<OutageRow>,
+    /// The counts of pokes that were recorded.
+    counts: Vec<PokeCountRow>,
     /// Ongoing outages in the shards gained.
     found: Vec<OutageRow>,
     /// Who held the gained shards before this worker, as far as known.
@@ -79,6 +82,7 @@ impl Poker {
         (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(until), holding.unclaimed);
         self.left = holding.left;
         self.plan.outages_stored(&holding.outages);
+        self.counted.stored(holding.counts, now);
         let held = holding
             .shards
             .into_iter()
@@ -147,6 +151,7 @@ impl Poker {
             writes.extend(lent);
             let gained = self.gained(&held, &leases, now);
             let outages = self.store_outages(tx, &writes, now)?;
+            let counts = self.counted.store(tx, (name, self.incarnation), now)?;
             let (found, former) =
                 self.take_over(tx, &me, now, Changed { writes: &writes, held: &held, gained: &gained })?;
             let others = |lease: &&ShardLease| lease.holder.as_ref() != Some(name) && !lease.is_free(now);
@@ -154,7 +159,7 @@ impl Poker {
             let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards).count();
             let claimed = u32::try_from(of_others + mine.len()).unwrap_or(u32::MAX);
             let unclaimed = shards.saturating_sub(claimed);
-            Ok(Ok(Holding { shards: held, gained, freed, unclaimed, left, outages, found, former }))
+            Ok(Ok(Holding { shards: held, gained, freed, unclaimed, left, outages, counts, found, former }))
         })
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use super::counts::CountedPokes;
 use super::engine::{Collected, Engine};
 use super::follow::Unread;
 use super::kinds::{Kind, Kinds};
@@ -14,7 +15,7 @@ use super::report::PokeReport;
 use super::savings::ReportedKinds;
 use super::shards::take_turns;
 use crate::base::setters;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::id::{Holder, SensorKind};
 use crate::sensor::plan::Plan;
 use crate::sensor::{Comeback, Left};
@@ -31,7 +32,9 @@ use crate::time::Timestamp;
 /// 1. *Shards.* The worker renews its heartbeat and its shards, releases what other workers should have and
 ///    takes what is free. It does so every third of the lease, and when the lease on another worker's shard
 ///    ends. A worker that starts, or that did not renew in time, leaves the other workers' shards alone for a
-///    third of a lease. The store may have kept all of them from renewing, so they may come back.
+///    third of a lease. The store may have kept all of them from renewing, so they may come back. The same
+///    transaction stores how many pokes it has made and saved
+///    ([`poke_counts`](crate::store::ReadTx::poke_counts)).
 /// 2. *Follow.* It reads what changed since its cursor, in its shards only, and the waiting sensors of the
 ///    shards it just took. If nothing changed, it reads nothing else.
 /// 3. *Poke.* Each overdue group is assigned to the poker's threads once. The tick waits for the outcomes, at
@@ -150,6 +153,7 @@ pub struct Poker {
     pub(super) is_woken: bool,
     pub(super) emitter: Emitter,
     pub(super) reported: ReportedKinds,
+    pub(super) counted: CountedPokes,
 }
 
 impl fmt::Debug for Poker {
@@ -194,6 +198,7 @@ impl Poker {
             is_woken: false,
             emitter: Emitter::default(),
             reported: ReportedKinds::new(),
+            counted: CountedPokes::default(),
         }
     }
 
@@ -283,18 +288,22 @@ impl Poker {
     pub fn leave(&mut self) -> Result<()> {
         let settled = self.dismiss();
         let (name, incarnation) = (&self.name, self.incarnation);
+        let now = self.plan.now().unwrap_or(Timestamp::MIN);
         let left = self.store.write(|tx| {
             // Whether or not it counts as alive: what is held under the name belongs to its last incarnation.
             take_turns(tx, name)?;
             let known = tx.raw().live_workers(Timestamp::MIN)?;
             match known.iter().find(|worker| worker.name == *name) {
-                Some(worker) if worker.incarnation != incarnation => Ok(()),
+                Some(worker) if worker.incarnation != incarnation => {}
                 _ => {
                     self.release(tx)?;
-                    tx.raw().delete_worker(name).map_err(Error::from)
+                    tx.raw().delete_worker(name)?;
                 }
             }
+            // The counts are this incarnation's own, even if another worker has the name now.
+            self.counted.store(tx, (name, incarnation), now)
         });
+        let left = left.map(|counts| self.counted.stored(counts, now));
         self.begin_anew();
         // No kind has numbers to show any more.
         self.emit_kinds();
@@ -308,6 +317,7 @@ impl Poker {
         let Some(now) = self.plan.now() else { return Ok(()) };
         self.take_up(&mut collected, now, &mut report);
         let settled = self.store_ends(now, &mut report);
+        self.counted.add(now, &report.by_kind);
         report.emit(&self.emitter);
         self.emit_kinds();
         settled

@@ -60,6 +60,7 @@ pub use crate::core::admission::sleep::{Cause, Mark};
 pub use crate::core::run::index::MOST_SEEKS;
 pub use crate::core::run::query::RunPlace;
 pub use crate::core::sensor::claim::{PokerRow, ShardLease, ShardTake, ShardWrite};
+pub use crate::core::sensor::counts::PokeCountRow;
 pub use crate::core::sensor::lifecycle::{Ending, SensorState};
 pub use crate::core::sensor::outage::OutageRow;
 pub use crate::core::sensor::spec::SensorInsert;

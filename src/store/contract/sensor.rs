@@ -8,7 +8,10 @@ use crate::error::StoreResult;
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
-use crate::sensor::{OutageRow, PokerRow, SensorInsert, SensorRecord, ShardLease, ShardTake, ShardWrite};
+use crate::sensor::{
+    OutageRow, PokeCountRow, PokeCounts, PokerRow, SensorInsert, SensorRecord, ShardLease, ShardTake,
+    ShardWrite,
+};
 use crate::shard::code;
 use crate::time::Timestamp;
 
@@ -159,6 +162,13 @@ pub trait SensorTx {
 
     /// Returns the outages of these targets, or all ongoing ones for `None`, by fingerprint and beginning.
     fn outages(&mut self, of: Option<&[Fingerprint]>) -> StoreResult<Vec<OutageRow>>;
+
+    /// Inserts what workers counted, or replaces the rows with the same hour, kind, worker and incarnation. Forgets
+    /// at most 10,000 rows of hours before `forget`, the earliest first.
+    fn put_poke_counts(&mut self, counts: &[PokeCountRow], forget: Timestamp) -> StoreResult<()>;
+
+    /// Returns the counts of the hours that begin in this window, summed over all workers, by hour and kind.
+    fn poke_counts(&mut self, hours: Range<Timestamp>) -> StoreResult<Vec<PokeCounts>>;
 }
 
 /// The epoch of a remembered [`ShardTake`] is less than this far below the latest one.
@@ -167,5 +177,5 @@ pub const KEPT_TAKES: i64 = 32;
 /// How many outages of a target are remembered.
 pub const KEPT_OUTAGES: usize = 16;
 
-/// How many old ended outages, or old takes of kinds, one call forgets.
+/// How many old ended outages, old takes of kinds, or old counts of pokes one call forgets.
 pub(in crate::store) const FORGOTTEN_AT_ONCE: usize = 10_000;

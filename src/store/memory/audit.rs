@@ -115,7 +115,7 @@ impl Transaction<'_> {
                 }
                 Discrepancy::Limit { key, held, .. } => {
                     let row = self.state.limits.row(key).unwrap_or_default();
-                    self.write(Write::Limit(key.clone(), Some(LimitRow { used: *held, ..row })));
+                    self.write(Write::Limit(key.clone(), Some(Box::new(LimitRow { used: *held, ..row }))));
                     self.forget_limit_if_unused(key);
                 }
                 Discrepancy::Share { pool, share, held, .. } => {
@@ -198,7 +198,7 @@ mod tests {
         let pool = PoolName::default_pool();
         let counted = PoolRecord::new(tx.state.pools.rows[&pool].spec.clone(), 1);
         tx.write(Write::Pool(pool.clone(), Some(Box::new(counted))));
-        tx.write(Write::Limit(limit.clone(), Some(LimitRow { used: 2, ..LimitRow::default() })));
+        tx.write(Write::Limit(limit.clone(), Some(Box::new(LimitRow { used: 2, ..LimitRow::default() }))));
         assert_eq!(
             tx.audit().unwrap(),
             [
@@ -208,7 +208,7 @@ mod tests {
         );
         tx.write(Write::Limit(
             LimitKey::new("gone").unwrap(),
-            Some(LimitRow { used: 1, ..LimitRow::default() }),
+            Some(Box::new(LimitRow { used: 1, ..LimitRow::default() })),
         ));
         assert_eq!(TaskTx::repair_counters(&mut tx).unwrap().len(), 3);
         assert_eq!((tx.audit().unwrap(), TaskTx::repair_counters(&mut tx).unwrap()), (vec![], vec![]));

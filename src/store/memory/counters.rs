@@ -8,6 +8,7 @@ use super::undo::Transaction;
 use crate::admission::LaneId;
 use crate::id::{LimitKey, PoolName};
 use crate::pool::PoolRecord;
+use crate::store::sums::Sums;
 
 /// A change of what tasks hold: slots of their pool, and leases, which count against their limit keys.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +17,7 @@ pub(super) struct Use {
     pub(super) leases: i64,
 }
 
-/// Changes, summed by lane. The tasks of a lane have one pool and one set of limit keys, so a call costs one
-/// write per lane instead of one per task.
+/// Changes, summed by lane, because the tasks of a lane have the same needs.
 #[derive(Debug, Default)]
 pub(super) struct Uses(HashMap<LaneId, Use>);
 
@@ -31,19 +31,23 @@ impl Uses {
 }
 
 impl Transaction<'_> {
-    /// Applies the changes. Returns true if every pool is known and no pool or limit was raised above its
-    /// size.
+    /// Applies the changes. Returns true if every pool and limit is known and none was raised above its size.
     pub(super) fn count(&mut self, uses: Uses) -> bool {
-        let mut had_room = true;
+        let mut sums = Sums::default();
         for (lane, change) in uses.0 {
-            let Some(key) = self.state.lanes.key(lane).cloned() else { continue };
-            for (pool, more) in key.held(change.slots).filter(|(_, more)| *more != 0) {
-                had_room &= self.count_slots(pool, more);
-                self.count_slots_of_share(&key, pool, more);
+            if let Some(key) = self.state.lanes.key(lane) {
+                sums.add(key, change.slots, change.leases);
             }
-            for (limit, count) in key.counted().filter(|_| change.leases != 0) {
-                had_room &= self.count_leases(limit, change.leases.saturating_mul(count.into()));
-            }
+        }
+        let mut had_room = true;
+        for (pool, more) in sums.pools.into_iter().filter(|(_, more)| *more != 0) {
+            had_room &= self.count_slots(&pool, more);
+        }
+        for (pair, more) in sums.shares.into_iter().filter(|(_, more)| *more != 0) {
+            self.change_share(pair, |row, grants| row.used.hold(more, grants));
+        }
+        for (limit, more) in sums.limits {
+            had_room &= self.count_leases(&limit, more);
         }
         had_room
     }
@@ -60,7 +64,7 @@ impl Transaction<'_> {
     fn count_leases(&mut self, key: &LimitKey, more: i64) -> bool {
         let Some(row) = self.state.limits.row(key) else { return false };
         let used = row.used.saturating_add(more);
-        self.write(Write::Limit(key.clone(), Some(LimitRow { used, ..row })));
+        self.write(Write::Limit(key.clone(), Some(Box::new(LimitRow { used, ..row }))));
         row.max.is_none_or(|max| used <= i64::from(max))
     }
 }

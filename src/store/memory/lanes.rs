@@ -323,7 +323,7 @@ impl Transaction<'_> {
         }
         self.state.last.lane += 1;
         let id = LaneId(self.state.last.lane);
-        self.write(Write::Lane(id, Some(key.clone())));
+        self.write(Write::Lane(id, Some(Box::new(key.clone()))));
         self.count_lane_of_share(key, 1);
         id
     }
@@ -354,7 +354,7 @@ impl Transaction<'_> {
 #[cfg(test)]
 impl Lanes {
     pub(super) fn writes(&self) -> impl Iterator<Item = Write> {
-        self.rows.iter().map(|(id, row)| Write::Lane(*id, Some(row.key.clone())))
+        self.rows.iter().map(|(id, row)| Write::Lane(*id, Some(Box::new(row.key.clone()))))
     }
 }
 

@@ -30,7 +30,7 @@ type Line<T> = BTreeMap<OrderKey, T>;
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct Order {
     /// The lanes whose first tasks may have changed since they were filed.
-    changed: HashSet<LaneId>,
+    changed: BTreeSet<LaneId>,
     lanes: HashMap<LaneId, Filed>,
     /// The cause of each lane's last refusal by one of its own keys.
     causes: HashMap<LaneId, Cause>,
@@ -40,7 +40,7 @@ pub(super) struct Order {
     turns: Lines<Turn>,
     contenders: HashMap<i64, Contender>,
     /// The numbers of contenders by share, then by class and level.
-    contenders_of: BTreeMap<LimitKey, BTreeMap<(i64, i64), i64>>,
+    contenders_of: HashMap<LimitKey, BTreeMap<(i64, i64), i64>>,
     /// The shares whose turns may have changed since they were filed.
     changed_shares: HashSet<LimitKey>,
     classes: HashMap<i64, Class>,
@@ -162,7 +162,7 @@ impl Order {
         }
     }
 
-    pub(super) fn take_changed(&mut self) -> HashSet<LaneId> {
+    pub(super) fn take_changed(&mut self) -> BTreeSet<LaneId> {
         std::mem::take(&mut self.changed)
     }
 

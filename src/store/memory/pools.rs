@@ -1,8 +1,8 @@
 //! Pools and limits, and their counters.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
-use super::state::{Filing, Write, replace};
+use super::state::{Filing, Write, replace_named};
 use super::undo::Transaction;
 use crate::admission::limits::{LimitRecord, LimitSpec, Rate, RateUse};
 use crate::admission::{Lane, LaneKey, Pair, ShareUse, Subject, Undefined, WaitingCap};
@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Pools {
-    pub(super) rows: BTreeMap<PoolName, Box<PoolRecord>>,
+    pub(super) rows: HashMap<PoolName, Box<PoolRecord>>,
 }
 
 /// The pools of a new store: only the default pool.
@@ -26,7 +26,7 @@ impl Default for Pools {
         let slots = Slots::Limited(DEFAULT_POOL_SLOTS);
         let spec =
             PoolSpec { name: name.clone(), slots, description: String::new(), sensing_keeps_slots: false };
-        Self { rows: BTreeMap::from([(name, Box::new(PoolRecord::new(spec, 0)))]) }
+        Self { rows: HashMap::from([(name, Box::new(PoolRecord::new(spec, 0)))]) }
     }
 }
 
@@ -43,7 +43,7 @@ pub(super) struct LimitRow {
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Limits {
-    rows: BTreeMap<LimitKey, LimitRow>,
+    rows: HashMap<LimitKey, LimitRow>,
     /// The defined keys. There may be many more that tasks only carry.
     defined: BTreeSet<LimitKey>,
     /// The number of lanes that name a key, for keys that are named.
@@ -57,10 +57,10 @@ impl Limits {
         } else {
             self.defined.remove(key);
         }
-        replace(&mut self.rows, key, row)
+        replace_named(&mut self.rows, key, row)
     }
 
-    /// Returns every known key, with the number of lanes that name it.
+    /// Returns every known key, in any order, with the number of lanes that name it.
     pub(super) fn all(&self) -> impl Iterator<Item = (&LimitKey, &LimitRow, u64)> {
         self.rows.iter().map(|(key, row)| (key, row, self.lanes.get(key).copied().unwrap_or(0)))
     }
@@ -111,7 +111,7 @@ impl Transaction<'_> {
     /// Creates a row without a definition for a limit key that has no row.
     pub(super) fn make_limit_known(&mut self, key: &LimitKey) {
         if !self.state.limits.rows.contains_key(key) {
-            self.write(Write::Limit(key.clone(), Some(LimitRow::default())));
+            self.write(Write::Limit(key.clone(), Some(Box::default())));
         }
     }
 
@@ -197,7 +197,9 @@ impl PoolTx for Transaction<'_> {
     }
 
     fn all_pools(&mut self) -> StoreResult<Vec<PoolRecord>> {
-        Ok(self.state.pools.rows.values().map(|pool| (**pool).clone()).collect())
+        let mut pools: Vec<&PoolRecord> = self.state.pools.rows.values().map(|pool| &**pool).collect();
+        pools.sort_unstable_by(|a, b| a.spec.name.cmp(&b.spec.name));
+        Ok(pools.into_iter().cloned().collect())
     }
 
     fn pool_stats(&mut self, names: &[PoolName]) -> StoreResult<Vec<Option<PoolStats>>> {
@@ -223,7 +225,7 @@ impl PoolTx for Transaction<'_> {
             let used = self.state.limits.rows.get(&spec.key).map_or(0, |row| row.used);
             let row =
                 LimitRow { is_defined: true, max: spec.max, rate: spec.rate, weight: spec.weight, used };
-            self.write(Write::Limit(spec.key.clone(), Some(row)));
+            self.write(Write::Limit(spec.key.clone(), Some(Box::new(row))));
         }
         Ok(())
     }
@@ -232,7 +234,10 @@ impl PoolTx for Transaction<'_> {
         self.writable()?;
         let delete = |key: &LimitKey| match self.state.limits.rows.get(key).copied() {
             Some(LimitRow { is_defined: true, used, .. }) => {
-                self.write(Write::Limit(key.clone(), Some(LimitRow { used, ..LimitRow::default() })));
+                self.write(Write::Limit(
+                    key.clone(),
+                    Some(Box::new(LimitRow { used, ..LimitRow::default() })),
+                ));
                 self.forget_limit_if_unused(key);
                 true
             }
@@ -309,6 +314,6 @@ impl PoolTx for Transaction<'_> {
 #[cfg(test)]
 impl Limits {
     pub(super) fn writes(&self) -> impl Iterator<Item = Write> {
-        self.rows.iter().map(|(key, row)| Write::Limit(key.clone(), Some(*row)))
+        self.rows.iter().map(|(key, row)| Write::Limit(key.clone(), Some(Box::new(*row))))
     }
 }

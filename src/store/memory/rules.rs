@@ -1,9 +1,9 @@
 //! Families, rates, caps and pauses.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 
-use super::state::{Filing, Write, replace};
+use super::state::{Filing, Write, replace_named};
 use super::undo::Transaction;
 use crate::admission::limits::{Families, LimitSpec, RateUse};
 use crate::admission::{LaneKey, Subject, WaitingCap};
@@ -21,7 +21,7 @@ pub(super) struct Rules {
     pub(super) families: BTreeMap<LimitKey, LimitSpec>,
     pub(super) paused: BTreeSet<Subject>,
     pub(super) caps: BTreeMap<Subject, WaitingCap>,
-    rates: BTreeMap<LimitKey, RateUse>,
+    rates: HashMap<LimitKey, RateUse>,
     /// Keys by the instant at which they last took a token.
     by_last: BTreeSet<(Timestamp, LimitKey)>,
     /// Keys by the instant from which they owe nothing.
@@ -33,7 +33,7 @@ impl Rules {
         if let Some(used) = &used {
             self.file(used, Filing::In);
         }
-        let old = replace(&mut self.rates, key, used);
+        let old = replace_named(&mut self.rates, key, used);
         if let Some(old) = &old
             && self.rates.get(key).is_none_or(|now| now.at != old.at)
         {

@@ -1,18 +1,18 @@
 //! Sensors, workers and shards, as the contract defines them.
 
 use std::collections::{BTreeSet, HashSet};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
-use super::state::{OfShard, Write};
+use super::state::{CountKey, OfShard, Write};
 use super::undo::{Transaction, misuse};
 use crate::error::StoreResult;
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
-use crate::sensor::{SensorInsert, SensorRecord, SensorState};
+use crate::sensor::{PokeCounts, SensorInsert, SensorRecord, SensorState};
 use crate::store::contract::{
-    FORGOTTEN_AT_ONCE, KEPT_OUTAGES, KEPT_TAKES, OutageRow, PokerRow, SensorChanges, SensorQuery, SensorTx,
-    ShardLease, ShardTake, ShardWrite,
+    FORGOTTEN_AT_ONCE, KEPT_OUTAGES, KEPT_TAKES, OutageRow, PokeCountRow, PokerRow, SensorChanges,
+    SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite,
 };
 use crate::time::Timestamp;
 
@@ -180,6 +180,35 @@ impl SensorTx for Transaction<'_> {
         };
         let of: BTreeSet<Fingerprint> = of.iter().copied().collect();
         Ok(of.into_iter().flat_map(|target| rows.range(all_of(target)).map(row)).collect())
+    }
+
+    fn put_poke_counts(&mut self, counts: &[PokeCountRow], forget: Timestamp) -> StoreResult<()> {
+        self.writable()?;
+        for PokeCountRow { worker, incarnation, counts } in counts {
+            let key = (counts.hour, counts.kind.clone(), worker.clone(), *incarnation);
+            self.write(Write::PokeCounts(Box::new(key), Some(Box::new(counts.clone()))));
+        }
+        let old = self.state.poke_counts.keys().take_while(|(hour, ..)| *hour < forget);
+        let old: Vec<CountKey> = old.take(FORGOTTEN_AT_ONCE).cloned().collect();
+        old.into_iter().for_each(|key| self.write(Write::PokeCounts(Box::new(key), None)));
+        Ok(())
+    }
+
+    fn poke_counts(&mut self, hours: Range<Timestamp>) -> StoreResult<Vec<PokeCounts>> {
+        // Of the rows of an hour, those of a kind are consecutive.
+        let mut sums: Vec<PokeCounts> = Vec::new();
+        let rows = self.state.poke_counts.values().skip_while(|row| row.hour < hours.start);
+        for row in rows.take_while(|row| row.hour < hours.end) {
+            match sums.last_mut() {
+                Some(sum) if sum.hour == row.hour && sum.kind == row.kind => {
+                    sum.poked = sum.poked.saturating_add(row.poked);
+                    sum.saved = sum.saved.saturating_add(row.saved);
+                    sum.duration = sum.duration.saturating_add(row.duration);
+                }
+                _ => sums.push(row.clone()),
+            }
+        }
+        Ok(sums)
     }
 }
 

@@ -1,11 +1,10 @@
 //! What shares hold of pools, and when they had their turns.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
-use super::state::{Filing, Write, replace};
+use super::state::{Filing, Write, replace_named};
 use super::undo::Transaction;
 use crate::admission::{Lane, LaneKey, Pair, ShareTurn, ShareUse};
-use crate::id::PoolName;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ShareRow {
@@ -23,7 +22,7 @@ impl ShareRow {
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Shares {
-    rows: BTreeMap<Pair, ShareRow>,
+    rows: HashMap<Pair, ShareRow>,
     /// The shares without slots and lanes. They are kept until the next tick.
     unused: BTreeSet<Pair>,
 }
@@ -33,7 +32,7 @@ impl Shares {
         let is_unused = row.as_ref().is_some_and(ShareRow::is_unused);
         let filing = if is_unused { Filing::In } else { Filing::Out };
         filing.entry(&mut self.unused, pair.clone());
-        replace(&mut self.rows, pair, row)
+        replace_named(&mut self.rows, pair, row)
     }
 
     /// Returns the turn of a share with this weight, after this many grants.
@@ -64,13 +63,6 @@ impl Transaction<'_> {
     pub(super) fn count_lane_of_share(&mut self, lane: &LaneKey, more: i64) {
         if let Some(share) = &lane.share {
             self.change_share((lane.pool.clone(), share.clone()), |row, _| row.lanes += more);
-        }
-    }
-
-    /// Counts slots of a pool that tasks of a lane took or returned.
-    pub(super) fn count_slots_of_share(&mut self, lane: &LaneKey, pool: &PoolName, more: i64) {
-        if let Some(share) = &lane.share {
-            self.change_share((pool.clone(), share.clone()), |row, grants| row.used.hold(more, grants));
         }
     }
 

@@ -1,6 +1,7 @@
 //! All rows of the store, and the only way to change them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 
 use super::course::Course;
 use super::lanes::Lanes;
@@ -19,7 +20,7 @@ use crate::id::{Holder, LimitKey, PoolName, QueueName, RequestId, SensorKind};
 use crate::lease::TaskId;
 use crate::pool::PoolRecord;
 use crate::run::{RunKey, RunRecord};
-use crate::sensor::SensorRecord;
+use crate::sensor::{PokeCounts, SensorRecord};
 use crate::store::contract::{PokerRow, ShardLease, ShardTake};
 use crate::task::PastAttempt;
 use crate::time::Timestamp;
@@ -45,6 +46,7 @@ pub(super) struct State {
     pub(super) takes: BTreeMap<(OfShard, i64), ShardTake>,
     /// The end of each outage, by target and start.
     pub(super) outages: BTreeMap<(Fingerprint, Timestamp), Option<Timestamp>>,
+    pub(super) poke_counts: BTreeMap<CountKey, PokeCounts>,
     pub(super) runs: Runs,
     pub(super) last: Numbers,
 }
@@ -68,17 +70,20 @@ pub(super) struct Numbers {
 /// A shard, or a kind of the shard that is lent.
 pub(super) type OfShard = (u32, Option<SensorKind>);
 
+/// The hour and kind of a count of pokes, and the worker that made it, with its incarnation.
+pub(super) type CountKey = (Timestamp, SensorKind, Holder, u64);
+
 /// Replaces a row; `None` deletes it.
 #[derive(Debug)]
 pub(super) enum Write {
     Task(TaskId, Option<Box<TaskRow>>),
     Course(TaskId, Box<Course>),
-    Lane(LaneId, Option<LaneKey>),
+    Lane(LaneId, Option<Box<LaneKey>>),
     Attempts(TaskId, Option<Vec<PastAttempt>>),
     Request(RequestId, Option<Request>),
     Serving(ServingKey, Option<Box<Serving>>),
     Pool(PoolName, Option<Box<PoolRecord>>),
-    Limit(LimitKey, Option<LimitRow>),
+    Limit(LimitKey, Option<Box<LimitRow>>),
     Family(LimitKey, Option<Box<LimitSpec>>),
     Rate(LimitKey, Option<Box<RateUse>>),
     Share(Pair, Option<Box<ShareRow>>),
@@ -92,6 +97,7 @@ pub(super) enum Write {
     Shard(OfShard, Option<Box<ShardLease>>),
     Take((OfShard, i64), Option<Box<ShardTake>>),
     Outage((Fingerprint, Timestamp), Option<Option<Timestamp>>),
+    PokeCounts(Box<CountKey>, Option<Box<PokeCounts>>),
     Run(RunKey, Option<Box<RunRecord>>),
 }
 
@@ -110,11 +116,11 @@ impl State {
                 if let Some(key) = &key {
                     self.limits.count_lane(key, Filing::In);
                 }
-                let old = self.lanes.swap(id, key);
+                let old = self.lanes.swap(id, key.map(|key| *key));
                 if let Some(old) = &old {
                     self.limits.count_lane(old, Filing::Out);
                 }
-                Write::Lane(id, old)
+                Write::Lane(id, old.map(Box::new))
             }
             Write::Attempts(id, attempts) => {
                 let old = replace(&mut self.attempts, &id, attempts);
@@ -130,15 +136,16 @@ impl State {
             }
             Write::Pool(name, pool) => {
                 let open = pool.as_ref().map(|pool| (pool.spec.slots, pool.open()));
-                let old = replace(&mut self.pools.rows, &name, pool);
+                let old = replace_named(&mut self.pools.rows, &name, pool);
                 let was = old.as_ref().map(|pool| (pool.spec.slots, pool.open()));
                 self.lanes.order.wake_pool(&name, was, open);
                 Write::Pool(name, old)
             }
             Write::Limit(key, limit) => {
+                let limit = limit.map(|limit| *limit);
                 let old = self.limits.swap(&key, limit);
                 self.lanes.order.wake_limit(&key, old.unwrap_or_default(), limit.unwrap_or_default());
-                Write::Limit(key, old)
+                Write::Limit(key, old.map(Box::new))
             }
             Write::Family(prefix, family) => {
                 let old = replace(&mut self.rules.families, &prefix, family.map(|family| *family));
@@ -191,6 +198,10 @@ impl State {
                 Write::Take(key, old.map(Box::new))
             }
             Write::Outage(key, until) => Write::Outage(key, replace(&mut self.outages, &key, until)),
+            Write::PokeCounts(key, counts) => {
+                let old = replace(&mut self.poke_counts, &key, counts.map(|counts| *counts));
+                Write::PokeCounts(key, old.map(Box::new))
+            }
             Write::Run(key, run) => {
                 let old = self.runs.swap(&key, run);
                 Write::Run(key, old)
@@ -201,6 +212,19 @@ impl State {
 
 /// Replaces a row, or removes it, and returns the previous one.
 pub(super) fn replace<K: Ord + Clone, V>(rows: &mut BTreeMap<K, V>, key: &K, row: Option<V>) -> Option<V> {
+    match row {
+        Some(row) => rows.insert(key.clone(), row),
+        None => rows.remove(key),
+    }
+}
+
+/// Does the same for rows that are found only by name, never by range. A tree would compare several names per
+/// lookup, and each is far away in memory.
+pub(super) fn replace_named<K: Hash + Eq + Clone, V>(
+    rows: &mut HashMap<K, V>,
+    key: &K,
+    row: Option<V>,
+) -> Option<V> {
     match row {
         Some(row) => rows.insert(key.clone(), row),
         None => rows.remove(key),
@@ -236,6 +260,7 @@ impl State {
         }
         (state.workers, state.shards) = (self.workers.clone(), self.shards.clone());
         (state.takes, state.outages) = (self.takes.clone(), self.outages.clone());
+        state.poke_counts = self.poke_counts.clone();
         state.serving = self.serving.clone();
         (state.feed, state.consumers) = (self.feed.clone(), self.consumers.clone());
         state.attempts = self.attempts.clone();

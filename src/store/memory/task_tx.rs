@@ -89,7 +89,6 @@ impl Transaction<'_> {
     fn grant_if_ready(&mut self, batch: &GrantBatch<'_>, uses: &mut Uses) -> Vec<TaskRecord> {
         let lease = Lease::new(batch.holder.clone(), batch.expires_at);
         let mut granted = Vec::with_capacity(batch.tasks.len());
-        self.state.tasks.fetch(batch.tasks);
         for id in batch.tasks {
             let mut kept = 0;
             let task = self.change_task_if(*id, TaskRecord::is_ready, |task| {

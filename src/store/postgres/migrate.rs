@@ -118,6 +118,7 @@ const TABLES: &[&str] = &[
     "numbers",
     "outage",
     "pause",
+    "poke_count",
     "pool",
     "pool_use",
     "rate_use",

@@ -21,7 +21,7 @@ use crate::id::{LimitKey, Namespace, QueueName, SensorKind, TaskKey};
 use crate::lease::{Lease, TaskId};
 use crate::pool::{PoolRecord, PoolSpec, Slots};
 use crate::run::{RunKey, RunPlace, RunRecord};
-use crate::sensor::{SensorRecord, Settings};
+use crate::sensor::{PokeCounts, SensorRecord, Settings};
 use crate::store::contract::{OutageRow, PokerRow, ShardLease, ShardTake};
 use crate::task::{Feed, KeptAttempts, LeaseLoss, PastAttempt, TaskInsert, TaskRecord, TaskState};
 
@@ -255,6 +255,12 @@ pub(in crate::store) fn outage<R: ReadRow>(row: &R) -> Read<OutageRow, R> {
         since: instant(row, 1)?,
         until: maybe_instant(row, 2)?,
     })
+}
+
+/// Reads counts of pokes: hour, kind, poked, saved, duration.
+pub(in crate::store) fn poke_counts<R: ReadRow>(row: &R) -> Read<PokeCounts, R> {
+    let duration = Duration::from_micros(number(row, 4)?);
+    Ok(PokeCounts::new(instant(row, 0)?, name(row, 1)?, number(row, 2)?, number(row, 3)?, duration))
 }
 
 /// Reads a pool: name, slots, used, keeps_slots, description.

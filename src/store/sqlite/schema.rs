@@ -66,6 +66,7 @@ const TABLES: &[&str] = &[
     "namespace",
     "outage",
     "pause",
+    "poke_count",
     "pool",
     "rate",
     "request",

@@ -48,6 +48,7 @@ mod moves;
 mod names;
 mod ops;
 mod pages;
+mod poke_counts;
 mod pools;
 mod queues;
 mod random;
@@ -162,6 +163,7 @@ pub fn cases(capabilities: Capabilities) -> Vec<Case> {
         shares::cases(),
         sensors::cases(),
         workers::cases(),
+        poke_counts::cases(),
         runs::cases(),
         windows::cases(),
         pages::cases(),

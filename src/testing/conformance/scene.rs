@@ -1,12 +1,14 @@
 //! A store in which every write has something to change.
 
+use std::time::Duration;
+
 use crate::error::StoreResult;
 use crate::feed::Consumer;
 use crate::id::RequestId;
 use crate::lease::{LeaseRef, TaskId};
 use crate::run::{RunBeat, RunClose, RunKey, RunRecord, RunStatus};
-use crate::sensor::SensorRecord;
-use crate::store::contract::{Change, Forget, ShardLease, ShardWrite, StoreTx};
+use crate::sensor::{PokeCounts, SensorRecord};
+use crate::store::contract::{Change, Forget, PokeCountRow, ShardLease, ShardWrite, StoreTx};
 use crate::task::{Feed, TaskState};
 
 use super::snapshot::Watch;
@@ -136,6 +138,11 @@ impl Scene {
             ("put_shards_if_unchanged", |tx, _| {
                 let lease = ShardLease::new(3, Some(holder("new")), 2, at(5));
                 tx.put_shards_if_unchanged(&[ShardWrite::new(1, lease)]).map(drop)
+            }),
+            ("put_poke_counts", |tx, _| {
+                let counts =
+                    PokeCounts::new(at(5), "new".try_into().unwrap(), 1, 2, Duration::from_micros(3));
+                tx.put_poke_counts(&[PokeCountRow::new(holder("h"), 1, counts)], at(0))
             }),
             ("put_runs", |tx, _| tx.put_runs(&[run("new")])),
             ("close_runs_if_open", |tx, _| {

@@ -8,7 +8,7 @@ use crate::id::{LimitKey, RequestId, TaskKey};
 use crate::lease::LeaseRef;
 use crate::pool::{PoolRecord, PoolStats};
 use crate::run::{ActiveQuery, RunRecord};
-use crate::sensor::SensorRecord;
+use crate::sensor::{PokeCounts, SensorRecord};
 use crate::shard::DEFAULT_CODES;
 use crate::store::Discrepancy;
 use crate::store::ReadTx;
@@ -64,6 +64,7 @@ pub struct Snapshot {
     pub(super) shards: Vec<ShardLease>,
     pub(super) takes: Vec<ShardTake>,
     pub(super) outages: Vec<OutageRow>,
+    pub(super) poke_counts: Vec<PokeCounts>,
     pub(super) runs: Vec<RunRecord>,
     pub(super) silent: Vec<RunRecord>,
     pub(super) audit: Vec<Discrepancy>,
@@ -179,6 +180,7 @@ impl Snapshot {
             shards: tx.shard_leases()?,
             takes: tx.shard_takes()?,
             outages: tx.outages(None)?,
+            poke_counts: tx.poke_counts(first..last)?,
             runs: tx.active_runs(&ActiveQuery::new(first, last))?,
             silent: silent(tx, last)?,
             audit: tx.audit()?,

@@ -1,5 +1,7 @@
 //! The transaction: every method of the four traits passed on, unless it is the one that fails.
 
+use std::ops::Range;
+
 use super::{FaultStore, When, on_purpose};
 use crate::admission::ShareUse;
 use crate::admission::limits::{LimitRecord, LimitSpec, RateUse};
@@ -11,11 +13,12 @@ use crate::id::{Holder, LimitKey, PoolName, TaskKey};
 use crate::lease::{LeaseRef, Renewal, TaskId};
 use crate::pool::{PoolRecord, PoolSpec, PoolStats};
 use crate::run::{ActiveQuery, RunBeat, RunClose, RunKey, RunPlace, RunRecord};
-use crate::sensor::{SensorInsert, SensorRecord};
+use crate::sensor::{PokeCounts, SensorInsert, SensorRecord};
 use crate::store::contract::{
     CapUse, Change, FeedTx, GrantBatch, Granted, Held, LanesBehind, LeasesByLane, Mark, Move, OutageRow,
-    Overdue, PokerRow, PoolTx, Promote, RunTx, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake,
-    ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskSums, TaskTx, TaskWalk, Wait, Walked,
+    Overdue, PokeCountRow, PokerRow, PoolTx, Promote, RunTx, SensorChanges, SensorQuery, SensorTx,
+    ShardLease, ShardTake, ShardWrite, Started, StoreTx, Survey, SurveyQuery, TaskSums, TaskTx, TaskWalk,
+    Wait, Walked,
 };
 use crate::store::{Discrepancy, Inserted};
 use crate::task::{PastAttempt, TaskInsert, TaskRecord, TaskState};
@@ -185,6 +188,8 @@ impl SensorTx for FaultTx<'_> {
         fn shard_takes() -> Vec<ShardTake>;
         fn put_outages(outages: &[OutageRow], forget: Timestamp) -> ();
         fn outages(of: Option<&[Fingerprint]>) -> Vec<OutageRow>;
+        fn put_poke_counts(counts: &[PokeCountRow], forget: Timestamp) -> ();
+        fn poke_counts(hours: Range<Timestamp>) -> Vec<PokeCounts>;
     }
 }
 

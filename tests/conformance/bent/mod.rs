@@ -1,6 +1,7 @@
 //! A decorator that passes every call on, and gets one thing wrong on request.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 /// Passes calls on as they are.
 macro_rules! pass_on {
     ($(fn $name:ident($($arg:ident: $ty:ty),*) -> $answer:ty;)+) => {$(
@@ -22,13 +23,13 @@ use stationmaster::fingerprint::Fingerprint;
 use stationmaster::id::{Holder, LimitKey, PoolName, TaskKey};
 use stationmaster::lease::{LeaseRef, Renewal, TaskId};
 use stationmaster::pool::{PoolRecord, PoolSpec, PoolStats};
-use stationmaster::sensor::SensorRecord;
+use stationmaster::sensor::{PokeCounts, SensorRecord};
 use stationmaster::shard::DEFAULT_CODES;
 use stationmaster::store::contract::{
     Candidate, CapUse, Change, FeedTx, GrantBatch, Granted, LanePage, LanesBehind, LeasesByLane, Mark, Move,
-    OutageRow, Overdue, PokerRow, PoolTx, Promote, RateUse, SensorChanges, SensorInsert, SensorQuery,
-    SensorTx, Serving, ShardLease, ShardTake, ShardWrite, ShareUse, Started, StoreTx, Survey, SurveyQuery,
-    TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichSensors,
+    OutageRow, Overdue, PokeCountRow, PokerRow, PoolTx, Promote, RateUse, SensorChanges, SensorInsert,
+    SensorQuery, SensorTx, Serving, ShardLease, ShardTake, ShardWrite, ShareUse, Started, StoreTx, Survey,
+    SurveyQuery, TaskInsert, TaskSums, TaskTx, TaskWalk, Walked, WhichSensors,
 };
 use stationmaster::store::{Discrepancy, Inserted, Store, StoreInfo, Tx, TxMode};
 use stationmaster::task::{PastAttempt, TaskRecord, TaskState};
@@ -141,6 +142,10 @@ pub(crate) enum Fault {
     WorkersHoldAnyNumber,
     OutagesNeverEnd,
     KeepsOldOutages,
+    AddsPokeCounts,
+    PokeCountsOfOneWorker,
+    PokeCountsOfAnyHour,
+    KeepsOldPokeCounts,
     DeletedWorkersKeepTheirShards,
     PoolsInAnyOrder,
     DeletesBusyPools,
@@ -715,6 +720,27 @@ impl SensorTx for BentTx<'_> {
 
     fn outages(&mut self, of: Option<&[Fingerprint]>) -> StoreResult<Vec<OutageRow>> {
         self.tx.outages(of)
+    }
+
+    fn put_poke_counts(&mut self, counts: &[PokeCountRow], forget: Timestamp) -> StoreResult<()> {
+        let mut counts = counts.to_vec();
+        match self.fault {
+            // A row with other totals is a row of its own.
+            Fault::AddsPokeCounts => {
+                counts.iter_mut().for_each(|row| row.incarnation += 1_000 * row.counts.poked);
+            }
+            Fault::PokeCountsOfOneWorker => counts.iter_mut().for_each(|row| {
+                (row.worker, row.incarnation) = ("one".try_into().unwrap(), 0);
+            }),
+            _ => {}
+        }
+        let keeps = self.fault == Fault::KeepsOldPokeCounts;
+        self.tx.put_poke_counts(&counts, if keeps { Timestamp::MIN } else { forget })
+    }
+
+    fn poke_counts(&mut self, hours: Range<Timestamp>) -> StoreResult<Vec<PokeCounts>> {
+        let any = self.fault == Fault::PokeCountsOfAnyHour;
+        self.tx.poke_counts(if any { Timestamp::MIN..Timestamp::MAX } else { hours })
     }
 }
 

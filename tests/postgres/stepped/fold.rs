@@ -138,6 +138,7 @@ fn what_commits_late_is_folded() {
 #[test]
 fn what_commits_between_the_looks_of_a_short_fold_is_folded() {
     let scene = Scene::new();
+    scene.scratch.discard();
     let late = open_during_folds(&scene);
     // Between its looks, it says that it is there, and goes on once it may.
     let [reached, held] = [1, 2].map(|more| i64::from(std::process::id()) * 4 + more);

@@ -15,7 +15,8 @@ use stationmaster::{LeaseRef, NewTask, Result, TaskKey, TaskRecord, TaskState, T
 
 use crate::pool;
 use crate::postgres_server::Plain;
-use crate::scratch::{Scratch, url};
+use crate::scratch::lent::Lent;
+use crate::scratch::url;
 use stationmaster::pool::Slots;
 use stationmaster::task::Feed;
 
@@ -34,9 +35,9 @@ pub fn later(seconds: u64) -> Timestamp {
 
 /// A store in a schema of its own.
 pub struct Scene {
-    pub scratch: Scratch,
     pub store: PostgresStore,
     plain: Plain,
+    pub scratch: Lent,
 }
 
 /// The verbs that a host may keep open.
@@ -114,12 +115,15 @@ pub fn order(budget: usize) -> AdmitRequest {
 
 impl Scene {
     pub fn new() -> Self {
-        Self::at(&url())
+        Self::of(Lent::new(), &url())
     }
 
     /// A scene on this server.
     pub fn at(server: &str) -> Self {
-        let scratch = Scratch::new();
+        Self::of(Lent::once(), server)
+    }
+
+    fn of(scratch: Lent, server: &str) -> Self {
         // A wait here is a mistake.
         let options = scratch.options().lock_timeout(Duration::from_secs(5));
         let store = PostgresStore::connect(server, options).unwrap();
@@ -128,7 +132,7 @@ impl Scene {
                 tx.define([stationmaster::pool::PoolSpec::new("wide", Slots::Unlimited)?], IfExists::Replace)
             })
             .unwrap();
-        Self { scratch, store, plain: Plain::connect(&url()) }
+        Self { store, plain: Plain::connect(&url()), scratch }
     }
 
     /// Returns the crate's or a test's text with this schema, and with these values for `$1`, `$2`, ….

@@ -13,7 +13,7 @@ use crate::args::{Command, Edit};
 use crate::failure::Failure;
 use crate::open::Opened;
 use crate::screen::Style;
-use crate::times::when;
+use crate::times::must_stop;
 
 /// What was done about one task.
 pub struct Done {
@@ -66,9 +66,7 @@ pub fn run(command: &Command, opened: &Opened, style: Style) -> std::result::Res
 fn cancelled(done: Cancellation, now: stationmaster::Timestamp) -> Done {
     match done {
         Cancellation::Ended(was) => Done::new(true, format!("cancelled; it was {was}"), done),
-        Cancellation::AskedUntil(at) => {
-            Done::new(true, format!("its holder has until {}", when(at, now)), done)
-        }
+        Cancellation::AskedUntil(at) => Done::new(true, must_stop(at, now), done),
         Cancellation::AlreadyEnded(state) => Done::new(false, format!("it had ended: {state}"), done),
         Cancellation::Unknown => Done::new(false, UNKNOWN, done),
         other => Done::new(false, format!("{other:?}"), done),

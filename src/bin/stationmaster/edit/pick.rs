@@ -48,8 +48,9 @@ pub fn apply(
                     match task {
                         Some(task) => known.push(task),
                         None => {
-                            let nothing =
-                                Done { done: false, text: super::UNKNOWN.into(), result: json!("unknown") };
+                            let hint = show::hint(opened.store.as_ref(), keys)?;
+                            let text = format!("{}{hint}", super::UNKNOWN);
+                            let nothing = Done { done: false, text, result: json!("unknown") };
                             done.push((key.clone(), nothing));
                         }
                     }

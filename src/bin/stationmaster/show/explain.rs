@@ -3,16 +3,22 @@
 use serde_json::json;
 use stationmaster::ops::{Explanation, Position};
 use stationmaster::store::Store;
-use stationmaster::{TaskKey, Timestamp};
+use stationmaster::{TaskKey, TaskRecord, TaskState, Timestamp};
 
-use super::Found;
-use crate::screen::{Screen, field, maybe};
+use super::before::before;
+use super::tasks::shortened;
+use super::{Found, mapped};
+use crate::screen::{Screen, field, key as key_field, keys as keys_field};
+use crate::times::absolute;
 
 /// The most tasks that are counted before a task.
 pub const MOST_BEFORE: u64 = 100;
 
 /// How many tasks one transaction explains.
 const AT_ONCE: usize = 1_000;
+
+/// For how many of the tasks those that go before them are named.
+const DETAILED: usize = 10;
 
 pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
     let (now, mut explained) = (screen.now, Vec::with_capacity(keys.len()));
@@ -33,10 +39,30 @@ pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
         return Ok(found);
     }
     let mut rows = Vec::with_capacity(keys.len());
-    for (key, (why, position)) in keys.iter().zip(&explained) {
-        for (at, (text, changes)) in lines(why, *position).into_iter().enumerate() {
-            let key = maybe(Some(key).filter(|_| at == 0));
-            rows.push(vec![key, field(text), screen.maybe_when(changes)]);
+    let mut tasks: Vec<Option<TaskRecord>> = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(AT_ONCE) {
+        tasks.extend(store.read(|tx| tx.tasks(keys))?);
+    }
+    let mut left = DETAILED;
+    for ((key, (why, position)), task) in keys.iter().zip(&explained).zip(&tasks) {
+        let mut reasons = lines(why, *position, task.as_ref());
+        let first = match task {
+            Some(task) if left > 0 => before(store, task, *position)?,
+            _ => None,
+        };
+        left -= usize::from(first.is_some());
+        if *why == Explanation::Unknown
+            && let Some((text, _)) = reasons.first_mut()
+        {
+            text.push_str(&mapped::hint(store, keys)?);
+        }
+        let mut key = Some(key_field(key));
+        let mut name = || key.take().unwrap_or_else(|| field(""));
+        for (text, changes) in reasons {
+            rows.push(vec![name(), field(text), screen.maybe_when(changes)]);
+        }
+        if let Some(first) = first {
+            rows.push(vec![name(), keys_field(first), field("")]);
         }
     }
     screen.table(&["task", "why", "changes"], rows);
@@ -45,9 +71,16 @@ pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
 
 /// Returns for people all that a task waits for: each reason, and when it may end on its own. The first line also says
 /// how many tasks are before it.
-pub fn lines(why: &Explanation, position: Position) -> Vec<(String, Option<Timestamp>)> {
+pub fn lines(
+    why: &Explanation,
+    position: Position,
+    task: Option<&TaskRecord>,
+) -> Vec<(String, Option<Timestamp>)> {
     let first = match why {
-        Explanation::NotBefore { due, .. } => Some((format!("not before {due}"), Some(*due))),
+        Explanation::NotBefore { due, .. } => {
+            let (retry, after) = task.and_then(retry).unwrap_or_default();
+            Some((format!("{retry}not before {}{after}", absolute(*due)), Some(*due)))
+        }
         Explanation::Refused { .. } => None,
         why => Some((why.to_string(), None)),
     };
@@ -67,4 +100,13 @@ fn place(position: Position) -> String {
         Position::MoreThan(most) => format!("; more than {most} tasks of its pool go before it"),
         _ => String::new(),
     }
+}
+
+/// Returns what to say about a task that waits to be tried again, before the instant and after it.
+fn retry(task: &TaskRecord) -> Option<(&'static str, String)> {
+    if task.state != TaskState::UpForRetry {
+        return None;
+    }
+    let message = task.message.as_deref().map_or_else(|| "no message".to_owned(), shortened);
+    Some(("retry ", format!("; attempt {} ended with: {message}", task.attempt)))
 }

@@ -11,7 +11,7 @@ use stationmaster::id::LimitKey;
 use stationmaster::store::Store;
 
 use super::{Found, nothing};
-use crate::screen::{Screen, field, maybe, number};
+use crate::screen::{Screen, field, key, maybe, number};
 use crate::text::visible;
 use crate::times::{short, when};
 
@@ -44,7 +44,7 @@ pub fn show(store: &dyn Store, screen: &mut Screen, keys: &[LimitKey]) -> Found 
         let limit = |limit: &LimitRecord| {
             let is_full = limit.open().is_some_and(|open| open <= 0);
             vec![
-                field(&limit.key),
+                key(&limit.key),
                 number(limit.used).tint(is_full.then_some(Color::Yellow)),
                 limit.max.map_or_else(|| field(""), number),
                 maybe(limit.rate.as_ref().map(rate)),

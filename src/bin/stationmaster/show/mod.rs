@@ -1,9 +1,11 @@
 //! The commands that show something, in one file each.
 
 mod audit;
+mod before;
 mod explain;
 mod feed;
 mod limits;
+mod mapped;
 mod pools;
 mod preview;
 mod queues;
@@ -27,6 +29,7 @@ use crate::failure::Failure;
 use crate::key;
 use crate::screen::Screen;
 
+pub use mapped::hint;
 pub use tasks::walk;
 
 /// Why nothing is shown.

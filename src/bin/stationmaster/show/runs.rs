@@ -13,7 +13,7 @@ use stationmaster::store::contract::RunPlace;
 use super::{Found, Stop, goes_on, nothing, output};
 use crate::args::Page;
 use crate::failure::Failure;
-use crate::screen::{Field, Screen, field, maybe, number};
+use crate::screen::{Field, Screen, field, key, maybe, number};
 use crate::text::visible;
 use crate::times::{Moment, short};
 
@@ -222,7 +222,7 @@ fn sheet(screen: &mut Screen, run: &RunRecord) {
 }
 
 fn name(run: &RunRecord) -> Field {
-    field(format!("{}/{}", run.key.namespace, run.key.id))
+    key(format!("{}/{}", run.key.namespace, run.key.id))
 }
 
 fn status(run: &RunRecord) -> Field {

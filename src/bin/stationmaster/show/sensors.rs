@@ -1,20 +1,22 @@
 //! Tasks that wait as sensors.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use stationmaster::TaskKey;
+use chrono::NaiveTime;
 use stationmaster::id::SensorKind;
 use stationmaster::sensor::SensorRecord;
 use stationmaster::store::Store;
 use stationmaster::store::contract::PokerRow;
 use stationmaster::task::TaskQuery;
+use stationmaster::{TaskKey, Timestamp};
 
 use super::tasks::walk;
-use super::{Found, goes_on, nothing, output};
+use super::{Found, goes_on, mapped, nothing, output};
 use crate::args::Page;
 use crate::screen::{Field, Screen, field, key, maybe};
 use crate::text::visible;
-use crate::times::short;
+use crate::times::{Moment, short};
 
 /// How many sensors are read at once.
 const AT_ONCE: usize = 1_000;
@@ -27,7 +29,10 @@ pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Pa
         sensors.extend(store.read(|tx| tx.sensors(keys))?.into_iter().flatten());
     }
     if sensors.is_empty() && next.is_none() {
-        return nothing(screen, "No task waits as a sensor like this.");
+        let saved = saved_today(store, screen.now)?;
+        let found = nothing(screen, "No task waits as a sensor like this.");
+        screen.say(&saved);
+        return found;
     }
     table(screen, &sensors)?;
     let now = screen.now;
@@ -44,6 +49,7 @@ pub fn list(store: &dyn Store, screen: &mut Screen, query: &TaskQuery, page: &Pa
         } else {
             screen.say(&sharing(&sensors, "these"));
         }
+        screen.say(&saved_today(store, screen.now)?);
         missing(screen, &store.read(|tx| tx.sensor_workers(now))?.0, &sensors);
     }
     if let Some(next) = next {
@@ -65,6 +71,20 @@ fn sharing(sensors: &[SensorRecord], whose: &str) -> String {
     format!("Sharing saves {saved:.0} % of the pokes of {whose}: {shared:.0} an hour, not {alone:.0}.")
 }
 
+/// Returns how many pokes workers made today, and how many sharing saved, of all sensors.
+fn saved_today(store: &dyn Store, now: Timestamp) -> Result<String, super::Stop> {
+    // A worker's clock may be a little ahead.
+    let hours = Moment::Today(NaiveTime::MIN).at(now)..now + Duration::from_secs(3_600);
+    let counts = store.read(|tx| tx.poke_counts(hours.clone()))?;
+    let poked: u64 = counts.iter().map(|counts| counts.poked).sum();
+    let saved: u64 = counts.iter().map(|counts| counts.saved).sum();
+    let share = match poked + saved {
+        0 => String::new(),
+        all => format!(" ({:.0} %)", saved as f64 * 100.0 / all as f64),
+    };
+    Ok(format!("All pokes since 00:00 UTC: {poked} made, {saved} saved{share}."))
+}
+
 /// Lists the kinds that no worker serves.
 pub fn missing(screen: &mut Screen, workers: &[PokerRow], sensors: &[SensorRecord]) {
     if workers.is_empty() && !sensors.is_empty() {
@@ -83,18 +103,23 @@ pub fn missing(screen: &mut Screen, workers: &[PokerRow], sensors: &[SensorRecor
 pub fn of(store: &dyn Store, screen: &mut Screen, keys: &[TaskKey]) -> Found {
     let sensors = store.read(|tx| tx.sensors(keys))?;
     let found: Vec<&SensorRecord> = sensors.iter().flatten().collect();
-    for sensor in &found {
+    for (at, sensor) in found.iter().enumerate() {
         if screen.is_json() {
             let line = screen.record(sensor).map_err(output)?;
             screen.line(&line);
         } else {
-            screen.sheet([("task", field(&sensor.task))]);
-            sheet(screen, sensor);
+            if at > 0 {
+                screen.say("");
+            }
+            sheet(screen, sensor, Some(&sensor.task));
         }
     }
     if !screen.is_json() {
         let missing = keys.iter().zip(&sensors).filter(|(_, sensor)| sensor.is_none());
-        missing.for_each(|(key, _)| screen.say(&format!("{}: it has no sensor.", visible(key))));
+        for (key, _) in missing {
+            let hint = mapped::hint(store, keys)?;
+            screen.say(&format!("{}: it has no sensor{}.", visible(key), visible(hint)));
+        }
     }
     Ok(found.len() == keys.len())
 }
@@ -121,14 +146,16 @@ fn table(screen: &mut Screen, sensors: &[SensorRecord]) -> Result<(), super::Sto
     Ok(())
 }
 
-/// Shows everything about one sensor.
-pub fn sheet(screen: &mut Screen, sensor: &SensorRecord) {
+/// Shows everything about one sensor, and if given its task.
+pub fn sheet(screen: &mut Screen, sensor: &SensorRecord, task: Option<&TaskKey>) {
     let payload = screen.shows_payloads();
+    let ends = if sensor.times_out_at <= screen.now { "timed out" } else { "times out" };
     let lines = [
+        ("task", task.map_or_else(|| field(""), key)),
         ("kind", field(&sensor.kind)),
         ("state", field(format!("{:?}", sensor.state).to_lowercase())),
         ("since", screen.when(sensor.registered_at)),
-        ("times out", screen.when(sensor.times_out_at)),
+        (ends, screen.when(sensor.times_out_at)),
         ("every", field(short(sensor.settings.interval))),
         ("registrations", field(sensor.generation)),
         ("fingerprint", field(sensor.fingerprint)),

@@ -11,7 +11,7 @@ use super::{Found, Stop, goes_on, nothing, output};
 use crate::args::{Filter, Page};
 use crate::failure::Failure;
 use crate::screen::{Field, Screen, field, key, number, state};
-use crate::times::when;
+use crate::times::{must_stop, until, when};
 
 /// The most tasks of a state that are counted.
 const MOST: usize = 100_000;
@@ -107,11 +107,13 @@ fn since(task: &TaskRecord) -> Option<stationmaster::Timestamp> {
 fn note(task: &TaskRecord, now: stationmaster::Timestamp) -> String {
     let mut notes = Vec::new();
     if let Some(lease) = &task.lease {
-        let until = if now < lease.expires_at { "until" } else { "EXPIRED" };
-        notes.push(format!("held by {}, lease {until} {}", lease.holder, when(lease.expires_at, now)));
-        notes.extend(lease.cancel_at.map(|at| format!("cancelled, must stop by {}", when(at, now))));
+        notes.push(format!("held by {}, lease {}", lease.holder, until(lease.expires_at, now)));
+        notes.extend(lease.cancel_at.map(|at| must_stop(at, now)));
     } else {
-        notes.extend(task.due.map(|due| format!("not before {}", when(due, now))));
+        notes.extend(task.due.map(|due| match due <= now {
+            true => format!("due since {}; the next tick makes it ready", when(due, now)),
+            false => format!("not before {}", when(due, now)),
+        }));
         let is_shown = task.state.is_end() || task.state == TaskState::UpForRetry;
         notes.extend(task.message.as_deref().filter(|_| is_shown).map(shortened));
     }
@@ -122,25 +124,30 @@ fn note(task: &TaskRecord, now: stationmaster::Timestamp) -> String {
 }
 
 /// Returns the first 200 characters. Another command shows the whole message.
-fn shortened(message: &str) -> String {
+pub fn shortened(message: &str) -> String {
     match message.char_indices().nth(200) {
         Some((at, _)) => format!("{}…", &message[..at]),
         None => message.to_owned(),
     }
 }
 
-/// Returns the queue, and everything else that is not the default.
+/// Returns what a task needs, as far as it is not the default: another queue or pool, several slots, limits.
 pub fn needs(lane: &LaneKey) -> Field {
     let mut needs = Vec::new();
     if lane.queue.as_str() != QueueName::DEFAULT {
         needs.push(format!("queue {}", lane.queue));
     }
     let pools = std::iter::once((&lane.pool, &lane.slots)).chain(&lane.also);
-    for (pool, slots) in pools.filter(|(pool, slots)| pool.as_str() != PoolName::DEFAULT || **slots != 1) {
-        needs.push(format!("{pool}: {slots}"));
+    for (pool, slots) in pools {
+        match slots {
+            1 if pool.as_str() == PoolName::DEFAULT => {}
+            1 => needs.push(format!("pool {pool}")),
+            slots => needs.push(format!("pool {pool}: {slots} slots")),
+        }
     }
     for limit in &lane.limits {
-        let count = lane.counts.get(limit).map_or_else(String::new, |count| format!(" ({count})"));
+        let count = lane.counts.get(limit).filter(|count| **count != 1);
+        let count = count.map_or_else(String::new, |count| format!(" ({count})"));
         needs.push(format!("limit {limit}{count}"));
     }
     field(needs.join(", "))

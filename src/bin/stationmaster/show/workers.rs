@@ -11,8 +11,8 @@ use stationmaster::task::TaskQuery;
 use stationmaster::{TaskRecord, Timestamp};
 
 use super::{Found, nothing, output};
-use crate::screen::{Field, Screen, field, key, number, state};
-use crate::times::when;
+use crate::screen::{Field, Screen, field, key, maybe, number, state};
+use crate::times::{must_stop, until};
 
 /// The most leases that are read to count those of each holder.
 const COUNTED: usize = 10_000;
@@ -25,6 +25,10 @@ struct Works {
     is_at_least: bool,
     /// When the first of its leases ends.
     first_ends: Option<Timestamp>,
+    /// How many of its leases it was asked to give up, because their tasks were cancelled.
+    asked: usize,
+    /// When it must have given up the first of these.
+    first_stop: Option<Timestamp>,
     serves: Vec<Serving>,
     pokes: Option<PokerRow>,
     shards: Vec<u32>,
@@ -46,6 +50,8 @@ fn all(store: &dyn Store, now: Timestamp) -> Result<BTreeMap<Holder, Works>, sup
         works.leases += 1;
         works.is_at_least = is_at_least;
         works.first_ends = works.first_ends.into_iter().chain([lease.expires_at]).min();
+        works.asked += usize::from(lease.cancel_at.is_some());
+        works.first_stop = works.first_stop.into_iter().chain(lease.cancel_at).min();
     }
     for worker in workers {
         let name = worker.name.clone();
@@ -91,14 +97,13 @@ impl Works {
     }
 
     fn holds(&self, now: Timestamp) -> Field {
-        match self.first_ends {
-            None => field(""),
-            Some(at) if at <= now => {
-                field(format!("{}, the first lease ended {}", self.tasks(), when(at, now)))
-                    .tint(Some(Color::Red))
-            }
-            Some(at) => field(format!("{}, the first until {}", self.tasks(), when(at, now))),
+        let Some(at) = self.first_ends else { return field("") };
+        let lease = if at <= now { "the first lease" } else { "the first" };
+        let mut text = format!("{}, {lease} {}", self.tasks(), until(at, now));
+        if let Some(stop) = self.first_stop {
+            text.push_str(&format!("; {} {}", self.asked, must_stop(stop, now)));
         }
+        field(text).tint((at <= now).then_some(Color::Red))
     }
 
     fn serves(&self, now: Timestamp) -> String {
@@ -107,8 +112,7 @@ impl Works {
                 || "all queues".to_owned(),
                 |queues| queues.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "),
             );
-            let verb = if now < serving.until() { "until" } else { "ended" };
-            format!("{queues}, {verb} {}", when(serving.until(), now))
+            format!("{queues}, {}", until(serving.until(), now))
         };
         self.serves.iter().map(one).collect::<Vec<_>>().join("; ")
     }
@@ -116,7 +120,7 @@ impl Works {
     fn pokes(&self, now: Timestamp) -> String {
         match &self.pokes {
             Some(worker) => {
-                let until = when(worker.expires_at, now);
+                let until = until(worker.expires_at, now);
                 let kinds = worker.kinds.as_ref().map_or_else(
                     || "all kinds".to_owned(),
                     |kinds| kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", "),
@@ -128,7 +132,7 @@ impl Works {
                     loans => format!(" and {loans} kinds of others"),
                 };
                 let held = self.shards.len();
-                format!("{kinds}: {held} of {} shards{loans}, until {until}", worker.shards)
+                format!("{kinds}: {held} of {} shards{loans}, {until}", worker.shards)
             }
             None if self.shards.is_empty() => String::new(),
             None => format!("gone; {} shards until their leases end", self.shards.len()),
@@ -188,17 +192,20 @@ pub fn of(store: &dyn Store, screen: &mut Screen, name: &Holder, limit: usize) -
     if !leases.is_empty() {
         screen.say("\nLeases:");
         let row = |task: &TaskRecord| {
-            let until = screen.maybe_when(task.lease.as_ref().map(|lease| lease.expires_at));
+            let lease = task.lease.as_ref();
+            let ends = maybe(lease.map(|lease| until(lease.expires_at, now)));
+            let asked = maybe(lease.and_then(|lease| lease.cancel_at).map(|at| must_stop(at, now)));
             vec![
                 number(task.id.0),
                 key(&task.key),
                 state(task.state),
                 screen.maybe_when(task.queued_at),
-                until,
+                ends,
+                asked,
             ]
         };
         let rows: Vec<_> = leases.iter().map(row).collect();
-        screen.table(&["id", "task", "state", "granted", "lease until"], rows);
+        screen.table(&["id", "task", "state", "granted", "lease", "note"], rows);
         if leases.len() == limit {
             screen.say("There may be more: raise --limit, or list them with tasks --holder.");
         }

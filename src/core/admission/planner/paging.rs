@@ -1,6 +1,5 @@
 //! Ticks with many lanes: lanes that come in pages, marks for refusals, and the lanes that a tick names.
 
-use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use super::super::contenders::{Turn, UnreadOf};
@@ -131,9 +130,10 @@ impl Planner {
 
     /// Returns the unread lanes that may come before the next known lane.
     pub(super) fn hidden(&self) -> Option<Behind> {
-        let next = self.heap.peek().map(|Reverse(entry)| entry);
-        let hides = |bound: &Turn| next.is_none_or(|(turn, _)| turn > bound);
-        let falls = |bound: &Turn| next.is_some_and(|(turn, _)| self.contenders.falls_before(turn, bound));
+        let next = self.heap.peek();
+        let turn = next.as_ref().map(|(turn, _)| turn);
+        let hides = |bound: &Turn| turn.is_none_or(|turn| **turn > *bound);
+        let falls = |bound: &Turn| turn.is_some_and(|turn| self.contenders.falls_before(turn, bound));
         let alone = self.paging.unread.filter(|place| hides(&Turn::alone(*place)));
         let share = self.paging.unread_shares.as_ref().filter(|bound| hides(bound) || falls(bound));
         match (alone, share) {

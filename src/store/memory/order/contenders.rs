@@ -165,7 +165,7 @@ mod tests {
     use crate::admission::limits::LimitSpec;
     use crate::admission::{Behind, IfExists};
     use crate::id::{LimitKey, TaskKey};
-    use crate::ops::AdmitRequest;
+    use crate::ops::{AdmitRequest, Finish};
     use crate::store::MemoryStore;
     use crate::store::contract::{LanesBehind, Survey, SurveyQuery};
     use crate::time::Timestamp;
@@ -234,6 +234,23 @@ mod tests {
         family.weight = Some(3);
         store.write(|tx| tx.define([family.clone()], IfExists::Replace)).unwrap();
         assert_eq!(numbers(&page(&store, &first, 2)), [71, 72], "ten shares of a family");
+    }
+
+    /// A share moves back when it takes a slot, and forward when it gives it back, even if its next lane stays first.
+    #[test]
+    fn a_grant_and_an_end_change_the_order() {
+        let store = forty_shares();
+        let order = |request: &str| {
+            let (holder, request) = ("h".try_into().unwrap(), request.try_into().unwrap());
+            AdmitRequest::new(holder, request, 20, Duration::from_secs(9)).started()
+        };
+        let first = Behind::Turn(Turn::FIRST);
+        let granted = store.write(|tx| tx.admit(AT, &order("t"))).unwrap().granted;
+        assert_eq!(numbers(&page(&store, &first, 2)), [21, 22], "these hold nothing");
+        store.write(|tx| tx.admit(AT, &order("u"))).unwrap();
+        assert_eq!(numbers(&page(&store, &first, 2)), [41, 42], "each holds one slot: by stamp");
+        store.write(|tx| tx.finish(AT, &[Finish::success(granted[7].lease_ref())])).unwrap();
+        assert_eq!(numbers(&page(&store, &first, 2)), [48, 41]);
     }
 
     #[test]

@@ -192,8 +192,7 @@ impl Order {
         for group in keys.flat_map(|(_, groups)| groups.iter().copied()).collect::<Vec<_>>() {
             self.wake_group(group);
         }
-        let shares = self.contenders_of.range(prefix.clone()..).map(|(share, _)| share);
-        let shares = shares.take_while(|share| share.as_str().starts_with(prefix.as_str()));
+        let shares = self.contenders_of.keys().filter(|share| share.as_str().starts_with(prefix.as_str()));
         self.changed_shares.extend(shares.cloned());
     }
 

@@ -396,6 +396,18 @@ CREATE TABLE sm_outage (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sm_outage_open ON sm_outage (fingerprint, since) WHERE until IS NULL;
 CREATE INDEX sm_outage_until ON sm_outage (until) WHERE until IS NOT NULL;
+-- The pokes that each worker made and saved in each hour. hour: when it began. incarnation: as in sm_worker.
+-- duration: how long the pokes took, in microseconds.
+CREATE TABLE sm_poke_count (
+    hour        INTEGER NOT NULL,
+    kind        TEXT NOT NULL,
+    worker      TEXT NOT NULL,
+    incarnation INTEGER NOT NULL,
+    poked       INTEGER NOT NULL,
+    saved       INTEGER NOT NULL,
+    duration    INTEGER NOT NULL,
+    PRIMARY KEY (hour, kind, worker, incarnation)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE sm_namespace (
     no   INTEGER PRIMARY KEY,

@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, Row};
 
 use super::super::error::Outcome;
 use super::Db;
-use crate::id::{LimitKey, PoolName};
+use crate::store::sums::Sums;
 
 pub(super) const COUNT: &str = "UPDATE sm_lane SET ready = ready + ?2 WHERE no = ?1";
 pub(super) const COUNT_TASKS: &str = "UPDATE sm_lane SET ready = ready + ?2, tasks = tasks + ?3, ended = ended + ?4 WHERE no = ?1 \
@@ -102,29 +102,16 @@ impl LaneChanges {
     }
 
     fn write_capacity(&self, db: &mut Db<'_>) -> Outcome<bool> {
-        let mut slots: HashMap<PoolName, i64> = HashMap::new();
-        let mut leases: HashMap<LimitKey, i64> = HashMap::new();
-        let mut shares: HashMap<(PoolName, LimitKey), i64> = HashMap::new();
+        let mut sums = Sums::default();
         for (lane, change) in self.0.iter().filter(|(_, change)| (change.slots, change.leases) != (0, 0)) {
-            let key = db.lane(*lane)?;
-            for (limit, count) in key.counted().filter(|_| change.leases != 0) {
-                let sum = leases.entry(limit.clone()).or_default();
-                *sum = sum.saturating_add(change.leases.saturating_mul(count.into()));
-            }
-            for (pool, more) in key.held(change.slots) {
-                let sum = slots.entry(pool.clone()).or_default();
-                *sum = sum.saturating_add(more);
-                if let Some(share) = &key.share {
-                    let sum = shares.entry((pool.clone(), share.clone())).or_default();
-                    *sum = sum.saturating_add(more);
-                }
-            }
+            sums.add(&db.lane(*lane)?, change.slots, change.leases);
         }
-        for ((pool, share), more) in shares.iter().filter(|(_, more)| **more != 0) {
+        for ((pool, share), more) in sums.shares.iter().filter(|(_, more)| **more != 0) {
             db.count_share(pool, share, *more, 0)?;
         }
-        let pools = slots.iter().filter(|(_, more)| **more != 0).map(|(name, more)| (name.as_str(), *more));
-        let limits = leases.iter().map(|(key, more)| (key.as_str(), *more));
+        let pools =
+            sums.pools.iter().filter(|(_, more)| **more != 0).map(|(name, more)| (name.as_str(), *more));
+        let limits = sums.limits.iter().map(|(key, more)| (key.as_str(), *more));
         // Both must run, whatever the first returns.
         let (slots, leases) = (count(db, COUNT_SLOTS, pools)?, count(db, COUNT_LEASES, limits)?);
         Ok(slots && leases)

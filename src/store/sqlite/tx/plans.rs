@@ -123,6 +123,8 @@ const HOT: &[(&str, &str)] = &[
     ("forget ended outages", sensor::life::FORGET_ENDED),
     ("outages that go on", sensor::life::OPEN_OUTAGES),
     ("outages of a target", sensor::life::OUTAGES_OF),
+    ("forget poke counts", sensor::counts::FORGET),
+    ("poke counts", sensor::counts::SUMS),
     ("namespace", run::NAMESPACE),
     ("run", run::statements::RUN),
     ("open run", run::START_IF_OPEN),
@@ -228,6 +230,7 @@ fn statistics_of_the_host_change_no_plan() {
              SELECT no % 99 + 1, due, no, due, 0, 0, 'r' || no FROM sm_task;
              INSERT INTO sm_sensor SELECT no, 1, no % 2, no, no, 1, 1, 1, 1, NULL, NULL, NULL, 0, 0, 0, 0, 'k', '{{}}', 'h' FROM sm_task;
              INSERT INTO sm_outage SELECT no, no, iif(no % 2 = 0, no, NULL) FROM sm_task;
+             INSERT INTO sm_poke_count SELECT no, 'k', 'w', no, 1, 1, 1 FROM sm_task;
              INSERT INTO sm_shard_take SELECT no % 16, iif(no % 3 = 0, 'k', ''), no, 'w', no, 1, 1, 1 FROM sm_task;
              INSERT INTO sm_feed (seq, no, attempt, at, state, map_index, namespace, workflow, run, task) SELECT no, no, 1, 0, 6, -1, 'n', 'w', 'r', task FROM sm_task;
              INSERT INTO sm_lane (pool, slots, limits, ready) SELECT 'p', no, '[]', no % 2 FROM sm_task;

@@ -146,3 +146,15 @@ CREATE TABLE sm.outage (
 );
 CREATE INDEX outage_open ON sm.outage (fingerprint, since) WHERE until IS NULL;
 CREATE INDEX outage_until ON sm.outage (until) WHERE until IS NOT NULL;
+-- The pokes that each worker made and saved in each hour. hour: when it began. incarnation: as in worker.
+-- duration: how long the pokes took, in microseconds.
+CREATE TABLE sm.poke_count (
+    hour        BIGINT NOT NULL,
+    kind        TEXT COLLATE "C" NOT NULL,
+    worker      TEXT COLLATE "C" NOT NULL,
+    incarnation BIGINT NOT NULL,
+    poked       BIGINT NOT NULL,
+    saved       BIGINT NOT NULL,
+    duration    BIGINT NOT NULL,
+    PRIMARY KEY (hour, kind, worker, incarnation)
+);

@@ -1,9 +1,11 @@
 //! The store's operations on sensors, and the trait that they share with workers and shards.
 
+pub(super) mod counts;
 pub(super) mod life;
 pub(super) mod numbers;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use tokio_postgres::Row;
@@ -17,10 +19,10 @@ use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::{LeaseRef, TaskId};
-use crate::sensor::{SensorInsert, SensorRecord, Settings};
+use crate::sensor::{PokeCounts, SensorInsert, SensorRecord, Settings};
 use crate::store::contract::{
-    OutageRow, PokerRow, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite,
-    WhichSensors,
+    OutageRow, PokeCountRow, PokerRow, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake,
+    ShardWrite, WhichSensors,
 };
 use crate::store::sql::codes::Code;
 use crate::store::sql::records;
@@ -272,6 +274,14 @@ impl SensorTx for PostgresBackend<'_> {
 
     fn outages(&mut self, of: Option<&[Fingerprint]>) -> StoreResult<Vec<OutageRow>> {
         self.read(|db| db.outages(of))
+    }
+
+    fn put_poke_counts(&mut self, counts: &[PokeCountRow], forget: Timestamp) -> StoreResult<()> {
+        self.write(|db| db.put_poke_counts(counts, forget))
+    }
+
+    fn poke_counts(&mut self, hours: Range<Timestamp>) -> StoreResult<Vec<PokeCounts>> {
+        self.read(|db| db.poke_counts(&hours))
     }
 }
 

@@ -1,6 +1,9 @@
 //! The store's operations on sensors, and the trait that they share with workers and shards.
 
+pub(super) mod counts;
 pub(super) mod life;
+
+use std::ops::Range;
 
 use rusqlite::{OptionalExtension, Row, Statement, params};
 
@@ -12,10 +15,10 @@ use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::fingerprint::Fingerprint;
 use crate::id::{Holder, TaskKey};
 use crate::lease::LeaseRef;
-use crate::sensor::{SensorInsert, SensorRecord, SensorState};
+use crate::sensor::{PokeCounts, SensorInsert, SensorRecord, SensorState};
 use crate::store::contract::{
-    OutageRow, PokerRow, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake, ShardWrite,
-    WhichSensors,
+    OutageRow, PokeCountRow, PokerRow, SensorChanges, SensorQuery, SensorTx, ShardLease, ShardTake,
+    ShardWrite, WhichSensors,
 };
 use crate::store::sql::records;
 use crate::store::sql::statement::statement;
@@ -221,5 +224,13 @@ impl SensorTx for SqliteBackend<'_> {
 
     fn outages(&mut self, of: Option<&[Fingerprint]>) -> StoreResult<Vec<OutageRow>> {
         self.read(|db| db.outages(of))
+    }
+
+    fn put_poke_counts(&mut self, counts: &[PokeCountRow], forget: Timestamp) -> StoreResult<()> {
+        self.write(|db| db.put_poke_counts(counts, forget))
+    }
+
+    fn poke_counts(&mut self, hours: Range<Timestamp>) -> StoreResult<Vec<PokeCounts>> {
+        self.read(|db| db.poke_counts(&hours))
     }
 }
