@@ -264,8 +264,8 @@ fn the_audit_compares_what_decides_whether_a_row_stays() {
     db.execute_batch("UPDATE sm_lane SET tasks = 4, ended = 7; UPDATE sm_task_limit SET lanes = 5").unwrap();
     let expected = [
         Discrepancy::LimitLanes { key, counted: 5, held: 1 },
-        Discrepancy::LaneTasks { lane: insert.lane.clone(), counted: 4, held: 1 },
-        Discrepancy::LaneTasks { lane: insert.lane.clone(), counted: 7, held: 0 },
+        Discrepancy::LaneTasks { lane: (*insert.lane).clone(), counted: 4, held: 1 },
+        Discrepancy::LaneTasks { lane: (*insert.lane).clone(), counted: 7, held: 0 },
     ];
     assert_eq!(store.read(|tx| tx.audit()).unwrap(), expected);
 }
@@ -295,7 +295,7 @@ fn the_audit_compares_slots_leases_and_ready_tasks_with_their_counters() {
     let expected = [
         Discrepancy::Pool { pool: lane.pool.clone(), counted: 4, held: 3 },
         Discrepancy::Limit { key, counted: 5, held: 1 },
-        Discrepancy::Lane { lane, counted: 6, held: 1 },
+        Discrepancy::Lane { lane: (*lane).clone(), counted: 6, held: 1 },
     ];
     assert!(found.len() == 3 && expected.iter().all(|one| found.contains(one)), "{found:?}");
 }

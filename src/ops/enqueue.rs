@@ -100,7 +100,7 @@ impl Tx<'_> {
 
     fn insert_capped(&mut self, tasks: &[TaskInsert]) -> Result<Vec<Inserted>> {
         let caps = self.raw().hold_caps(tasks)?;
-        let needs: Vec<_> = tasks.iter().map(|task| (&task.key, &task.lane)).collect();
+        let needs: Vec<_> = tasks.iter().map(|task| (&task.key, &*task.lane)).collect();
         let mut refused = cap::refusals(caps.clone(), &needs, |_| false);
         // Existing keys are not counted, so there is no need to look them up if there is room for all.
         if refused.iter().any(Option::is_some) {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -130,8 +131,9 @@ impl ReadTx<'_> {
         let now = now.into();
         let tasks = self.raw().tasks(keys)?;
         let waiting = tasks.iter().flatten().filter(|task| waits(task));
-        let lane =
-            |task: &TaskRecord| Lane::new(LaneId(0), task.lane.clone(), 1).keeps_slots(task.keeps_slots());
+        let lane = |task: &TaskRecord| {
+            Lane::new(LaneId(0), Arc::clone(&task.lane), 1).keeps_slots(task.keeps_slots())
+        };
         let lanes: Vec<Lane> = waiting.map(lane).collect();
         let pools: BTreeSet<&PoolName> =
             lanes.iter().flat_map(|lane| lane.key.pools()).map(|(pool, _)| pool).collect();

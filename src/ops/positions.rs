@@ -1,6 +1,7 @@
 //! The number of tasks ahead of a task.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -147,7 +148,9 @@ fn first_of_pools(
         weighed.map(|limit| LimitRecord { max: None, rate: None, ..limit }).collect();
     for mut lane in survey.lanes {
         // A position counts every earlier task, whether or not it fits.
-        lane.key.also.clear();
+        if !lane.key.also.is_empty() {
+            Arc::make_mut(&mut lane.key).also.clear();
+        }
         if let Some(lanes) = lanes.get_mut(&lane.key.pool) {
             lanes.push(lane);
         }

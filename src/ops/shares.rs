@@ -36,8 +36,8 @@ impl ReadTx<'_> {
     pub fn shares(&mut self) -> Result<Vec<ShareUse>> {
         let mut waiting = BTreeMap::<(PoolName, LimitKey), u64>::new();
         for lane in self.raw().survey(&SurveyQuery::new())?.lanes {
-            if let Some(share) = lane.key.share {
-                *waiting.entry((lane.key.pool, share)).or_default() += lane.ready;
+            if let Some(share) = &lane.key.share {
+                *waiting.entry((lane.key.pool.clone(), share.clone())).or_default() += lane.ready;
             }
         }
         for (lane, _) in self.raw().leases()?.1 {

@@ -115,7 +115,7 @@ impl Series<'_> {
             let leased = raw(tx).leases_of(&"h".try_into()?, None, usize::MAX)?;
             let mut ended = Vec::new();
             for task in leased.iter().take(most) {
-                ended.push(task.lane.clone());
+                ended.push((*task.lane).clone());
                 let mut end = Move::new(task.lease_ref(), task.state, TaskState::Success);
                 end.ended_at = Some(now);
                 assert_eq!(raw(tx).move_if(&[end])?, [true]);

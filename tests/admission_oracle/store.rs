@@ -120,7 +120,7 @@ pub(crate) fn named_lanes(
     let due = raw(tx).overdue(Promote::new(world.now, usize::MAX))?.lanes;
     let due = due.into_iter().filter(|lane| world.is_served(&lane.key.queue));
     let lanes: BTreeMap<LaneId, _> =
-        ready.into_iter().chain(due).map(|lane| (lane.id, (lane.key, lane.keeps_slots))).collect();
+        ready.into_iter().chain(due).map(|lane| (lane.id, ((*lane.key).clone(), lane.keeps_slots))).collect();
     let is_more = lanes.len() > named;
     Ok((lanes.into_values().take(named).collect(), is_more))
 }

@@ -241,7 +241,7 @@ mod tests {
     use crate::time::Timestamp;
 
     fn needs(tasks: &[TaskInsert]) -> Vec<(&TaskKey, &LaneKey)> {
-        tasks.iter().map(|task| (&task.key, &task.lane)).collect()
+        tasks.iter().map(|task| (&task.key, &*task.lane)).collect()
     }
 
     /// Returns a task with one of twelve keys, in queue 0 or 1, that carries some of three limit keys.

@@ -29,14 +29,21 @@ impl Heap {
         self.shares.push(Reverse((turn, next)));
     }
 
-    /// Returns the first entry and its turn.
-    pub(super) fn peek(&self) -> Option<(Cow<'_, Turn>, Next)> {
+    /// Returns the first entry.
+    pub(super) fn first(&self) -> Option<Next> {
         if self.begins_alone() {
-            let Reverse((is_last, head, lane)) = *self.alone.peek()?;
-            return Some((Cow::Owned(Turn { is_last, ..Turn::alone(head) }), Next::Lane(lane)));
+            return self.alone.peek().map(|Reverse((.., lane))| Next::Lane(*lane));
         }
-        let Reverse((turn, next)) = self.shares.peek()?;
-        Some((Cow::Borrowed(turn), *next))
+        self.shares.peek().map(|Reverse((_, next))| *next)
+    }
+
+    /// Returns the turn of the first entry.
+    pub(super) fn turn(&self) -> Option<Cow<'_, Turn>> {
+        if self.begins_alone() {
+            let Reverse((is_last, head, _)) = *self.alone.peek()?;
+            return Some(Cow::Owned(Turn { is_last, ..Turn::alone(head) }));
+        }
+        self.shares.peek().map(|Reverse((turn, _))| Cow::Borrowed(turn))
     }
 
     /// Removes the first entry.

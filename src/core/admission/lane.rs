@@ -1,6 +1,7 @@
 //! Lanes of tasks with equal needs, and their ready tasks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -135,7 +136,7 @@ pub struct Lane {
     /// Its number in the store.
     pub id: LaneId,
     /// The needs of its tasks.
-    pub key: LaneKey,
+    pub key: Arc<LaneKey>,
     /// The number of its ready tasks. A planner requests no more than this.
     pub ready: u64,
     /// True if these tasks still hold the slots of all their pools, which they kept while sensing.
@@ -146,7 +147,8 @@ pub struct Lane {
 
 impl Lane {
     /// Creates a lane from a store's data.
-    pub fn new(id: LaneId, key: LaneKey, ready: u64) -> Self {
+    pub fn new(id: LaneId, key: impl Into<Arc<LaneKey>>, ready: u64) -> Self {
+        let key = key.into();
         Self { id, key, ready, keeps_slots: false, sleeps: false }
     }
 

@@ -236,7 +236,7 @@ pub struct Refusal {
 
 impl Refusal {
     pub(super) fn new(lane: &Lane, tasks: u64, reason: Reason) -> Self {
-        Self { lane: lane.key.clone(), keeps_slots: lane.keeps_slots, tasks, reason }
+        Self { lane: LaneKey::clone(&lane.key), keeps_slots: lane.keeps_slots, tasks, reason }
     }
 }
 

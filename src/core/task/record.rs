@@ -1,5 +1,7 @@
 //! The stored row of a task.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::attempt::KeptAttempts;
@@ -21,8 +23,8 @@ pub struct TaskRecord {
     pub id: TaskId,
     /// Its identity.
     pub key: TaskKey,
-    /// Queue, pool, slots and limit keys.
-    pub lane: LaneKey,
+    /// Queue, pool, slots and limit keys. A store shares them between the records of a lane.
+    pub lane: Arc<LaneKey>,
     /// The first order criterion, smaller first.
     pub rank: i64,
     /// The priority from which the rank was computed.

@@ -1,6 +1,7 @@
 //! The tasks that a host enqueues.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -253,7 +254,7 @@ impl NewTask {
             logical_date: self.logical_date.unwrap_or(now),
             due,
             enqueued_at: now,
-            lane,
+            lane: Arc::new(lane),
             retry: self.retry.clone(),
             lease_loss: self.lease_loss,
             attempt_runs: self.attempt_runs,
@@ -271,7 +272,7 @@ pub struct TaskInsert {
     /// Its identity.
     pub key: TaskKey,
     /// Queue, pool, slots and limit keys.
-    pub lane: LaneKey,
+    pub lane: Arc<LaneKey>,
     /// The first order criterion, smaller first.
     pub rank: i64,
     /// The priority from which the rank was computed.

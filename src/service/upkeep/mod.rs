@@ -233,7 +233,7 @@ impl Service for Upkeep {
         let (limit, tick, called) = (self.limit, Tick::begin("upkeep", spans::reap()), Instant::now());
         let (mut grace, mut dead_by, mut numbers) = (self.grace, None, false);
         let mut answer = self.store.write(|tx| {
-            let first_expiry = tx.next_expiry()?;
+            let first_expiry = tx.raw().next_look(now)?;
             // Only now is it known that the store admitted the tick. If the body runs again, it must begin with the
             // committed state.
             grace = self.grace;
@@ -248,7 +248,7 @@ impl Service for Upkeep {
                 forget(tx, now, &self.retention, limit)?;
             numbers = is_fed;
             // A store may have returned an instant before the first expiry, and knows better after a look.
-            let left = if looks.is_none() { first_expiry } else { tx.next_expiry()? };
+            let left = if looks.is_none() { first_expiry } else { tx.raw().next_look(now)? };
             let more = is_full || reaped.len() >= limit;
             // Other transactions hold the expired leases that are left. Do not ask for them without a pause.
             let is_held = left.zip(expired_by).is_some_and(|(left, by)| left <= by);

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use super::pools::LimitRow;
 use super::state::{State, Write};
 use super::undo::Transaction;
-use crate::admission::LaneId;
-use crate::admission::Pair;
+use crate::admission::{LaneId, LaneKey, Pair};
 use crate::id::{LimitKey, PoolName};
 use crate::pool::PoolRecord;
 use crate::store::Discrepancy;
@@ -85,12 +84,12 @@ impl State {
         }
         for (id, counted, held) in differing(ready, sums.ready) {
             if let Some((key, _)) = lanes.get(&id) {
-                found.push(Discrepancy::Lane { lane: (*key).clone(), counted, held });
+                found.push(Discrepancy::Lane { lane: LaneKey::clone(key), counted, held });
             }
         }
         for (id, counted, held) in differing(lane_tasks, sums.lane_tasks) {
             if let Some((key, _)) = lanes.get(&id) {
-                found.push(Discrepancy::LaneTasks { lane: (*key).clone(), counted, held });
+                found.push(Discrepancy::LaneTasks { lane: LaneKey::clone(key), counted, held });
             }
         }
         found.extend(self.wrong_marks());

@@ -1,12 +1,10 @@
-//! Maps by task number. The store assigns the numbers, so callers cannot choose colliding ones, and the hash
-//! need not guard against that.
+//! Maps by the number of a task or a lane. The store assigns the numbers, so callers cannot choose colliding
+//! ones, and the hash need not guard against that.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::lease::TaskId;
-
-pub(super) type ByNumber<T> = HashMap<TaskId, T, BuildHasherDefault<NumberHasher>>;
+pub(super) type ByNumber<N, T> = HashMap<N, T, BuildHasherDefault<NumberHasher>>;
 
 /// Multiplies by 2^64 over the golden ratio.
 #[derive(Debug, Default, Clone)]

@@ -14,13 +14,13 @@ impl Transaction<'_> {
             return false;
         };
         let left = row.lane;
-        let lane = self.lane_number(&change.to.lane);
+        let (lane, needs) = self.lane_with(&change.to.lane);
         for key in &change.to.lane.limits {
             self.make_limit_known(key);
         }
         let to = change.to.clone();
         let record = TaskRecord {
-            lane: to.lane,
+            lane: needs,
             rank: to.rank,
             priority: to.priority,
             logical_date: to.logical_date,

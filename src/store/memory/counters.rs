@@ -1,7 +1,6 @@
 //! The slots and leases that the tasks of each lane take and return.
 
-use std::collections::HashMap;
-
+use super::by_number::ByNumber;
 use super::pools::LimitRow;
 use super::state::Write;
 use super::undo::Transaction;
@@ -19,11 +18,13 @@ pub(super) struct Use {
 
 /// Changes, summed by lane, because the tasks of a lane have the same needs.
 #[derive(Debug, Default)]
-pub(super) struct Uses(HashMap<LaneId, Use>);
+pub(super) struct Uses(ByNumber<LaneId, Use>);
 
 impl Uses {
-    pub(super) fn add(&mut self, lane: Option<LaneId>, change: Use) {
-        let Some(lane) = lane.filter(|_| change != Use::default()) else { return };
+    pub(super) fn add(&mut self, lane: LaneId, change: Use) {
+        if change == Use::default() {
+            return;
+        }
         let sum = self.0.entry(lane).or_default();
         sum.slots = sum.slots.saturating_add(change.slots);
         sum.leases = sum.leases.saturating_add(change.leases);

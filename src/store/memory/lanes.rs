@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::order::Order;
 use super::state::{Filing, State, Write};
@@ -19,7 +20,7 @@ use crate::store::contract::{LanesBehind, Survey, SurveyQuery};
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Lanes {
     rows: BTreeMap<LaneId, LaneRow>,
-    by_key: HashMap<LaneKey, LaneId>,
+    by_key: HashMap<Arc<LaneKey>, LaneId>,
     /// The lanes with ready tasks. There may be many more known lanes.
     ready: BTreeSet<LaneId>,
     /// The same by queue. A queue without such lanes has no entry.
@@ -34,7 +35,8 @@ pub(super) struct Lanes {
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 struct LaneRow {
-    key: LaneKey,
+    /// Shared with the records of its tasks.
+    key: Arc<LaneKey>,
     /// The number of its tasks that have not ended.
     tasks: u64,
     ready: BTreeSet<OrderKey>,
@@ -43,7 +45,7 @@ struct LaneRow {
 }
 
 impl LaneRow {
-    fn new(key: LaneKey) -> Self {
+    fn new(key: Arc<LaneKey>) -> Self {
         Self { key, tasks: 0, ready: BTreeSet::new(), keeping: BTreeSet::new() }
     }
 
@@ -58,9 +60,9 @@ impl LaneRow {
 }
 
 impl Lanes {
-    pub(super) fn swap(&mut self, id: LaneId, key: Option<LaneKey>) -> Option<LaneKey> {
+    pub(super) fn swap(&mut self, id: LaneId, key: Option<Arc<LaneKey>>) -> Option<Arc<LaneKey>> {
         let old = match &key {
-            Some(key) => self.rows.insert(id, LaneRow::new(key.clone())),
+            Some(key) => self.rows.insert(id, LaneRow::new(Arc::clone(key))),
             None => self.rows.remove(&id),
         };
         let old = old.map(|row| row.key);
@@ -83,12 +85,12 @@ impl Lanes {
         }
     }
 
-    pub(super) fn key(&self, id: LaneId) -> Option<&LaneKey> {
+    pub(super) fn key(&self, id: LaneId) -> Option<&Arc<LaneKey>> {
         self.rows.get(&id).map(|row| &row.key)
     }
 
     /// Returns the key of a lane if every task in it has ended.
-    pub(super) fn deserted(&self, id: LaneId) -> Option<&LaneKey> {
+    pub(super) fn deserted(&self, id: LaneId) -> Option<&Arc<LaneKey>> {
         self.rows.get(&id).filter(|row| row.tasks == 0).map(|row| &row.key)
     }
 
@@ -124,24 +126,20 @@ impl Lanes {
         }
     }
 
-    pub(super) fn number(&self, key: &LaneKey) -> Option<LaneId> {
-        self.by_key.get(key).copied()
-    }
-
     /// Returns the lanes with ready tasks, by number.
-    pub(super) fn ready(&self) -> impl Iterator<Item = (LaneId, &LaneKey, u64)> {
+    pub(super) fn ready(&self) -> impl Iterator<Item = (LaneId, &Arc<LaneKey>, u64)> {
         self.counted(&self.ready)
     }
 
     /// Returns the lanes of a queue with ready tasks, by number. Reads no lane of another queue.
-    fn ready_of(&self, queue: &QueueName) -> impl Iterator<Item = (LaneId, &LaneKey, u64)> {
+    fn ready_of(&self, queue: &QueueName) -> impl Iterator<Item = (LaneId, &Arc<LaneKey>, u64)> {
         self.by_queue.get(queue).into_iter().flat_map(|lanes| self.counted(lanes))
     }
 
     fn counted<'a>(
         &'a self,
         lanes: &'a BTreeSet<LaneId>,
-    ) -> impl Iterator<Item = (LaneId, &'a LaneKey, u64)> {
+    ) -> impl Iterator<Item = (LaneId, &'a Arc<LaneKey>, u64)> {
         let rows = lanes.iter().filter_map(|id| Some((*id, self.rows.get(&id.assigned())?)));
         rows.map(|(id, row)| (id, &row.key, row.under(id).len() as u64))
     }
@@ -171,7 +169,7 @@ impl Lanes {
     }
 
     /// Returns every lane, with the number of its tasks that have not ended and of those that are ready.
-    pub(super) fn all(&self) -> impl Iterator<Item = (LaneId, &LaneKey, [u64; 2])> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (LaneId, &Arc<LaneKey>, [u64; 2])> {
         let ready = |row: &LaneRow| (row.ready.len() + row.keeping.len()) as u64;
         self.rows.iter().map(move |(id, row)| (*id, &row.key, [row.tasks, ready(row)]))
     }
@@ -201,7 +199,7 @@ impl Lanes {
         let changed = self.order.take_changed();
         let head = |id: &LaneId| {
             let row = self.rows.get(id)?;
-            Some((*row.ready.first()?, &row.key))
+            Some((*row.ready.first()?, &*row.key))
         };
         let changed: Vec<_> = changed.into_iter().map(|id| (id, head(&id))).collect();
         self.order.file(&changed, turn);
@@ -239,7 +237,7 @@ impl Lanes {
     fn lane(&self, id: LaneId) -> Option<Lane> {
         let row = self.rows.get(&id.assigned())?;
         let ready = row.under(id);
-        let lane = Lane::new(id, row.key.clone(), ready.len() as u64).keeps_slots(id.keeps_slots());
+        let lane = Lane::new(id, Arc::clone(&row.key), ready.len() as u64).keeps_slots(id.keeps_slots());
         Some(lane.sleeps(self.order.sleeps(id)))
     }
 
@@ -316,16 +314,18 @@ impl Transaction<'_> {
         survey
     }
 
-    /// Returns the number of the lane with this key. Creates the lane if necessary.
-    pub(super) fn lane_number(&mut self, key: &LaneKey) -> LaneId {
-        if let Some(id) = self.state.lanes.number(key) {
-            return id;
+    /// Returns the number of the lane with this key, and the key as the lane's tasks share it. Creates the lane
+    /// if necessary.
+    pub(super) fn lane_with(&mut self, key: &Arc<LaneKey>) -> (LaneId, Arc<LaneKey>) {
+        if let Some((key, id)) = self.state.lanes.by_key.get_key_value(key) {
+            return (*id, Arc::clone(key));
         }
+        let key = Arc::clone(key);
         self.state.last.lane += 1;
         let id = LaneId(self.state.last.lane);
-        self.write(Write::Lane(id, Some(Box::new(key.clone()))));
-        self.count_lane_of_share(key, 1);
-        id
+        self.write(Write::Lane(id, Some(Arc::clone(&key))));
+        self.count_lane_of_share(&key, 1);
+        (id, key)
     }
 
     /// Forgets a lane if every task in it has ended, and those of its limit keys that are no longer used.
@@ -341,8 +341,8 @@ impl Transaction<'_> {
     /// Returns the lanes with ready tasks, of these queues or of all, by number.
     pub(super) fn lanes_with_ready_tasks(&self, queues: Option<&BTreeSet<QueueName>>) -> Vec<Lane> {
         let lanes = &self.state.lanes;
-        let lane = |(id, key, ready): (LaneId, &LaneKey, u64)| {
-            Lane::new(id, key.clone(), ready).keeps_slots(id.keeps_slots())
+        let lane = |(id, key, ready): (LaneId, &Arc<LaneKey>, u64)| {
+            Lane::new(id, Arc::clone(key), ready).keeps_slots(id.keeps_slots())
         };
         let Some(queues) = queues else { return lanes.ready().map(lane).collect() };
         let mut asked: Vec<Lane> = queues.iter().flat_map(|queue| lanes.ready_of(queue)).map(lane).collect();
@@ -354,7 +354,7 @@ impl Transaction<'_> {
 #[cfg(test)]
 impl Lanes {
     pub(super) fn writes(&self) -> impl Iterator<Item = Write> {
-        self.rows.iter().map(|(id, row)| Write::Lane(*id, Some(Box::new(row.key.clone()))))
+        self.rows.iter().map(|(id, row)| Write::Lane(*id, Some(Arc::clone(&row.key))))
     }
 }
 
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn pages_go_on_where_the_last_one_ended() {
         let mut lanes = Lanes::default();
-        lanes.swap(LaneId(1), Some(LaneKey::new(PoolName::default_pool(), 1, vec![])));
+        lanes.swap(LaneId(1), Some(LaneKey::new(PoolName::default_pool(), 1, vec![]).into()));
         for entry in [order(0, 1), order(-5, 2), order(0, 3)] {
             lanes.add_ready(LaneId(1), entry);
         }
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn an_emptied_lane_is_known_but_not_listed() {
         let mut lanes = Lanes::default();
-        lanes.swap(LaneId(1), Some(LaneKey::new(PoolName::default_pool(), 1, vec![])));
+        lanes.swap(LaneId(1), Some(LaneKey::new(PoolName::default_pool(), 1, vec![]).into()));
         lanes.add_ready(LaneId(1), order(0, 1));
         assert_eq!(lanes.ready().count(), 1);
         lanes.remove_ready(LaneId(1), &order(0, 1));

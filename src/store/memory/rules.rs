@@ -95,7 +95,7 @@ impl Transaction<'_> {
     /// Returns the caps that apply to these tasks, with the number of tasks that wait under each.
     pub(super) fn caps_of(&self, tasks: &[TaskInsert]) -> Vec<CapUse> {
         let rules = &self.state.rules;
-        let lanes = tasks.iter().map(|task| &task.lane);
+        let lanes = tasks.iter().map(|task| &*task.lane);
         let families: Vec<LimitSpec> = rules.families.values().cloned().collect();
         let is_defined = |key: &LimitKey| Ok(self.state.limits.row(key).is_some_and(|row| row.is_defined));
         let cap = |subject: &Subject| Ok(rules.caps.get(subject).copied());

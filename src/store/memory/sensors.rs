@@ -13,7 +13,7 @@ use crate::store::contract::{SensorQuery, WhichSensors};
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Sensors {
-    rows: ByNumber<Box<SensorRecord>>,
+    rows: ByNumber<TaskId, Box<SensorRecord>>,
     by_change: BTreeMap<u64, TaskId>,
 }
 

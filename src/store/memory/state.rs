@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
+use std::sync::Arc;
 
 use super::course::Course;
 use super::lanes::Lanes;
@@ -78,7 +79,7 @@ pub(super) type CountKey = (Timestamp, SensorKind, Holder, u64);
 pub(super) enum Write {
     Task(TaskId, Option<Box<TaskRow>>),
     Course(TaskId, Box<Course>),
-    Lane(LaneId, Option<Box<LaneKey>>),
+    Lane(LaneId, Option<Arc<LaneKey>>),
     Attempts(TaskId, Option<Vec<PastAttempt>>),
     Request(RequestId, Option<Request>),
     Serving(ServingKey, Option<Box<Serving>>),
@@ -116,11 +117,11 @@ impl State {
                 if let Some(key) = &key {
                     self.limits.count_lane(key, Filing::In);
                 }
-                let old = self.lanes.swap(id, key.map(|key| *key));
+                let old = self.lanes.swap(id, key);
                 if let Some(old) = &old {
                     self.limits.count_lane(old, Filing::Out);
                 }
-                Write::Lane(id, old.map(Box::new))
+                Write::Lane(id, old)
             }
             Write::Attempts(id, attempts) => {
                 let old = replace(&mut self.attempts, &id, attempts);

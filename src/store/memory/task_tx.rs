@@ -27,13 +27,13 @@ impl Transaction<'_> {
         if let Some(id) = self.state.tasks.number(&insert.key) {
             return Inserted::Exists(id);
         }
-        let lane = self.lane_number(&insert.lane);
-        for key in &insert.lane.limits {
+        let (lane, needs) = self.lane_with(&insert.lane);
+        for key in &needs.limits {
             self.make_limit_known(key);
         }
         self.state.last.task += 1;
         let id = TaskId(self.state.last.task);
-        let record = TaskRecord::inserted(id, insert.clone());
+        let record = TaskRecord { lane: needs, ..TaskRecord::inserted(id, insert.clone()) };
         self.write(Write::Task(id, Some(Box::new(TaskRow { record, lane }))));
         Inserted::New(id)
     }
@@ -69,20 +69,23 @@ impl Transaction<'_> {
             task.value.clone_from(&order.value);
             task.finished = order.finished.then_some(order.to);
         });
-        let is_moved = moved.is_some();
-        uses.add(self.state.tasks.lane(order.task.id), back);
-        is_moved
+        let lane = moved.map(|row| row.lane);
+        if let Some(lane) = lane {
+            uses.add(lane, back);
+        }
+        lane.is_some()
     }
 
     /// Puts an ended task back into the lane of its needs, which may have to be created again.
     fn return_to_lane(&mut self, id: TaskId) {
-        let Some(row) = self.state.tasks.row(id).cloned() else { return };
-        let lane = self.lane_number(&row.record.lane);
-        for key in &row.record.lane.limits {
+        let Some(mut row) = self.state.tasks.row(id).cloned() else { return };
+        let (lane, needs) = self.lane_with(&row.record.lane);
+        for key in &needs.limits {
             self.make_limit_known(key);
         }
         if lane != row.lane {
-            self.write(Write::Task(id, Some(Box::new(TaskRow { lane, ..row }))));
+            (row.lane, row.record.lane) = (lane, needs);
+            self.write(Write::Task(id, Some(Box::new(row))));
         }
     }
 
@@ -103,10 +106,10 @@ impl Transaction<'_> {
                     start(task, batch.now);
                 }
             });
-            let Some(task) = task.cloned() else { continue };
-            let taken = Use { slots: i64::from(task.held_slots.saturating_sub(kept)), leases: 1 };
-            uses.add(self.state.tasks.lane(*id), taken);
-            granted.push(task);
+            let Some(TaskRow { record, lane }) = task else { continue };
+            let taken = Use { slots: i64::from(record.held_slots.saturating_sub(kept)), leases: 1 };
+            uses.add(*lane, taken);
+            granted.push(record.clone());
         }
         granted
     }
@@ -327,7 +330,7 @@ impl TaskTx for Transaction<'_> {
             let is_queued =
                 |task: &TaskRecord| task.state == TaskState::Queued && lease.is_current(task.lease_ref());
             let started = self.change_task_if(lease.id, is_queued, |task| start(task, now));
-            started.map(|task| Started::new(task.attempt_runs))
+            started.map(|row| Started::new(row.record.attempt_runs))
         };
         Ok(leases.iter().map(start).collect())
     }
@@ -342,7 +345,7 @@ impl TaskTx for Transaction<'_> {
                     lease.expires_at = lease.expires_at.max(until);
                 }
             });
-            let Some(lease) = renewed.and_then(|task| task.lease.as_ref()) else { return Renewal::Lost };
+            let Some(lease) = renewed.and_then(|row| row.record.lease.as_ref()) else { return Renewal::Lost };
             lease.cancel_at.map_or(Renewal::Renewed, Renewal::Cancelled)
         };
         Ok(leases.iter().map(renew).collect())

@@ -7,7 +7,7 @@ use std::ops::Bound;
 use super::by_number::ByNumber;
 use super::course::Course;
 use super::lanes::Lanes;
-use super::state::{Filing, Write};
+use super::state::{Filing, State, Write};
 use super::undo::Transaction;
 use crate::admission::{LaneId, OrderKey};
 use crate::id::TaskKey;
@@ -28,7 +28,7 @@ pub(super) struct TaskRow {
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub(super) struct Tasks {
-    rows: ByNumber<Box<TaskRow>>,
+    rows: ByNumber<TaskId, Box<TaskRow>>,
     by_key: HashMap<TaskKey, TaskId>,
     index: Index,
 }
@@ -55,6 +55,12 @@ type Ends = BTreeSet<(TaskState, Timestamp, TaskId)>;
 type Timeline = BTreeSet<(Timestamp, TaskId)>;
 
 impl Index {
+    fn alter(&mut self, row: &mut TaskRow, change: impl FnOnce(&mut TaskRecord), lanes: &mut Lanes) {
+        self.file(row, lanes, Filing::Out);
+        change(&mut row.record);
+        self.file(row, lanes, Filing::In);
+    }
+
     fn file(&mut self, row: &TaskRow, lanes: &mut Lanes, filing: Filing) {
         let record = &row.record;
         if !record.state.is_end() {
@@ -110,8 +116,9 @@ impl Tasks {
 
     /// Replaces the course of a task, and returns the previous one.
     pub(super) fn swap_course(&mut self, id: TaskId, course: Box<Course>, lanes: &mut Lanes) -> Box<Course> {
-        let old = self.get(id).map_or_else(|| course.clone(), |task| Box::new(Course::of(task)));
-        self.alter(id, |task| course.put_into(task), lanes);
+        let Some(row) = self.rows.get_mut(&id) else { return course };
+        let old = Box::new(Course::of(&row.record));
+        self.index.alter(row, |task| course.put_into(task), lanes);
         old
     }
 
@@ -129,13 +136,6 @@ impl Tasks {
             all.fold(sum, usize::wrapping_add).wrapping_add(record.epoch as usize)
         });
         std::hint::black_box(some_of_each);
-    }
-
-    fn alter(&mut self, id: TaskId, change: impl FnOnce(&mut TaskRecord), lanes: &mut Lanes) {
-        let Some(row) = self.rows.get_mut(&id) else { return };
-        self.index.file(row, lanes, Filing::Out);
-        change(&mut row.record);
-        self.index.file(row, lanes, Filing::In);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -268,12 +268,13 @@ impl Transaction<'_> {
         id: TaskId,
         condition: impl FnOnce(&TaskRecord) -> bool,
         change: impl FnOnce(&mut TaskRecord),
-    ) -> Option<&TaskRecord> {
-        let (tasks, lanes) = (&mut self.state.tasks, &mut self.state.lanes);
-        let before = tasks.get(id).filter(|task| condition(task)).map(Course::of)?;
-        tasks.alter(id, change, lanes);
-        self.note(Write::Course(id, Box::new(before)));
-        self.state.tasks.get(id)
+    ) -> Option<&TaskRow> {
+        let State { tasks, lanes, .. } = &mut *self.state;
+        let row = tasks.rows.get_mut(&id).filter(|row| condition(&row.record))?;
+        let before = Course::of(&row.record);
+        tasks.index.alter(row, change, lanes);
+        self.undo.push(Write::Course(id, Box::new(before)));
+        Some(row)
     }
 }
 

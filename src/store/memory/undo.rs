@@ -10,7 +10,7 @@ use crate::store::TxMode;
 pub(super) struct Transaction<'a> {
     pub(super) state: &'a mut State,
     mode: TxMode,
-    undo: Vec<Write>,
+    pub(super) undo: Vec<Write>,
     began: Numbers,
 }
 

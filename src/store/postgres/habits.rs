@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
+use super::looks::Looks;
 use crate::store::TxMode;
 
 /// How many transactions pass before something that failed is tried again.
@@ -45,6 +46,8 @@ pub(super) struct Habits {
     files_lanes: AtomicBool,
     /// How many ticks might have counted lanes.
     counted_lanes: AtomicU32,
+    /// Where to look for leases that expire.
+    pub(super) looks: Looks,
 }
 
 impl Habits {

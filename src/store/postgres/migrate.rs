@@ -36,9 +36,9 @@ const INITIAL: Migration = Migration {
         include_str!("migrations/0001_initial/runs.sql"),
         include_str!("migrations/0001_initial/functions/status.sql"),
         function!(
-            "_enqueue(BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], \
-             BIGINT[], BIGINT[], TEXT[], TEXT[], TEXT[], TEXT[], TEXT[], TEXT[], TEXT[], BIGINT[], TEXT[], \
-             BIGINT[], BIGINT[], TEXT[], BIGINT) RETURNS TABLE (place BIGINT, no BIGINT, is_new BOOLEAN)",
+            "_enqueue(BIGINT[], BIGINT[], BIGINT[], BIGINT[], TEXT[], TEXT[], TEXT[], BIGINT[], BIGINT[], \
+             BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], BIGINT[], TEXT[], TEXT[], TEXT[], TEXT[], \
+             BIGINT[], TEXT[], TEXT[], BIGINT) RETURNS TABLE (place BIGINT, no BIGINT, is_new BOOLEAN)",
             "enqueue.sql"
         ),
         function!(

@@ -61,6 +61,7 @@ mod hub;
 mod listen;
 mod listen_connection;
 mod liveness;
+mod looks;
 mod migrate;
 mod name;
 mod news;

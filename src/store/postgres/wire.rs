@@ -70,6 +70,7 @@ params! {
     i64 => INT8,
     Option<i64> => INT8,
     Vec<i64> => INT8_ARRAY,
+    Option<Vec<i64>> => INT8_ARRAY,
     Vec<Option<i64>> => INT8_ARRAY,
     Vec<Digest> => UUID_ARRAY,
     String => TEXT,

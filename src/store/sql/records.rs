@@ -1,6 +1,7 @@
 //! The rows of each table. The statements of both databases select the columns in the order in which they are read
 //! here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::codes::{Code, from_task_state};
@@ -30,7 +31,11 @@ use crate::task::{Feed, KeptAttempts, LeaseLoss, PastAttempt, TaskInsert, TaskRe
 /// first_started_at, started_at, ended_at, holder, retry, message, value, payload, ready_at, lost, finished,
 /// cancel_at.
 /// The caller has looked up the lane, whose number is in column 6.
-pub(in crate::store) fn task<R: ReadRow>(row: &R, lane: LaneKey, names: &mut Names) -> Read<TaskRecord, R> {
+pub(in crate::store) fn task<R: ReadRow>(
+    row: &R,
+    lane: Arc<LaneKey>,
+    names: &mut Names,
+) -> Read<TaskRecord, R> {
     let lease = match (names.maybe_holder(row, 24)?, maybe_instant(row, 14)?) {
         (Some(holder), Some(expires_at)) => {
             Some(Lease { cancel_at: maybe_instant(row, 32)?, ..Lease::new(holder, expires_at) })

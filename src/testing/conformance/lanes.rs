@@ -46,8 +46,11 @@ fn tasks_of_equal_needs_share_a_lane(store: &dyn Store) {
         task("7").priority(5).payload("x"),
         task("8").limit(limit("ab")),
     ]);
-    let mut lanes: Vec<(LaneKey, u64)> =
-        world.read(|tx| tx.ready_lanes()).into_iter().map(|lane| (lane.key, lane.ready)).collect();
+    let mut lanes: Vec<(LaneKey, u64)> = world
+        .read(|tx| tx.ready_lanes())
+        .into_iter()
+        .map(|lane| (LaneKey::clone(&lane.key), lane.ready))
+        .collect();
     lanes.sort();
     let (db, default) = (pool("db"), pool("default_pool"));
     let key =

@@ -1,6 +1,7 @@
 //! Any sequence of operations: a store must return what the memory store does.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::ops::Op;
 use super::random::Random;
@@ -64,7 +65,7 @@ pub fn compare(left: &dyn Store, right: &dyn Store, seed: u64, steps: usize) {
     }
 }
 
-type Seen = (super::snapshot::Snapshot, Vec<crate::admission::LaneKey>);
+type Seen = (super::snapshot::Snapshot, Vec<Arc<crate::admission::LaneKey>>);
 
 fn assert_same(left: &Seen, right: &Seen, at: &str) {
     if left == right {

@@ -127,7 +127,7 @@ fn an_unknown_pool_has_no_slots(store: &dyn Store) {
     let world = World(store);
     let id = world.insert(&[task("a").pool(pool("nobody"))])[0];
     assert_eq!(
-        (world.ready(), world.task(id).lane.pool),
+        (world.ready(), world.task(id).lane.pool.clone()),
         (1, pool("nobody")),
         "a task may name it all the same"
     );
@@ -177,7 +177,7 @@ fn a_deleted_pool_can_come_back(store: &dyn Store) {
     world.write(|tx| tx.put_pools(&[sized("db", 4)]));
     let id = world.insert(&[task("a").pool(pool("db")).limit(limit("l"))])[0];
     assert_eq!(world.write(|tx| tx.delete_pools_if_unused(&[pool("db")])), [Undefined::Removed]);
-    assert_eq!((world.ready(), world.task(id).lane.pool), (1, pool("db")), "its tasks wait");
+    assert_eq!((world.ready(), world.task(id).lane.pool.clone()), (1, pool("db")), "its tasks wait");
     assert_eq!(world.read(|tx| tx.pool_stats(&[pool("db")])), [None]);
     world.write(|tx| tx.put_pools(&[sized("db", 1)]));
     world.admit(&[id]);

@@ -1,6 +1,7 @@
 //! One of the two stores of the model test, and its own numbers for what both know.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use super::ops::{Op, watch};
 use super::snapshot::{Snapshot, all_sensors, silent};
@@ -84,7 +85,7 @@ impl Side<'_> {
     }
 
     /// Returns everything that can be seen, in numbers that both sides share.
-    pub(super) fn look(&self, tx: &mut dyn StoreTx) -> StoreResult<(Snapshot, Vec<LaneKey>)> {
+    pub(super) fn look(&self, tx: &mut dyn StoreTx) -> StoreResult<(Snapshot, Vec<Arc<LaneKey>>)> {
         let mut seen = Snapshot::of(tx, &watch())?;
         assert!(seen.lanes.windows(2).all(|pair| pair[0].id < pair[1].id), "lanes come by number");
         assert!(
@@ -97,7 +98,7 @@ impl Side<'_> {
         let lane = |id: LaneId| lanes.iter().find(|lane| lane.id == id).expect("a ready lane").key.clone();
         let mut candidates = std::mem::take(&mut seen.candidates);
         candidates.sort_by_cached_key(|candidate| lane(candidate.lane));
-        let keys: Vec<LaneKey> = candidates.iter().map(|candidate| lane(candidate.lane)).collect();
+        let keys: Vec<Arc<LaneKey>> = candidates.iter().map(|candidate| lane(candidate.lane)).collect();
         for candidate in &mut candidates {
             candidate.lane = LaneId(0);
             candidate.order = self.order(candidate.order);

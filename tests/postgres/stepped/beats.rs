@@ -50,7 +50,8 @@ fn renewal(scene: &Scene, level: &str, lease: LeaseRef, until: u64) -> Steps {
 
 /// Upkeep that locks what has expired at this second, and then does all of it.
 fn reaping(scene: &Scene, second: u64) -> Steps {
-    let lock = scene.sql(LOCK_EXPIRED, &[&later(second).as_micros().to_string(), "9"]);
+    let lock =
+        scene.sql(LOCK_EXPIRED, &[&later(second).as_micros().to_string(), "9", "-9223372036854775808"]);
     let reap = move |hand: &Hand| {
         hand.call(move |tx| tx.reap(later(second), 9).map(|reaped| reaped.len().to_string()))
     };

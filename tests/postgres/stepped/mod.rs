@@ -13,6 +13,7 @@ mod filed;
 mod fold;
 mod hand;
 mod keys;
+mod looks;
 mod numbers;
 mod open_tick;
 mod orders;

@@ -130,8 +130,17 @@ impl Planner {
 
     /// Returns the unread lanes that may come before the next known lane.
     pub(super) fn hidden(&self) -> Option<Behind> {
-        let next = self.heap.peek();
-        let turn = next.as_ref().map(|(turn, _)| turn);
+        let of_contender = || self.contenders.hidden(&self.heap.first()?).cloned().map(Behind::Of);
+        self.hidden_lanes().or_else(of_contender)
+    }
+
+    /// Returns the unread lanes that may come before the next known lane, without those of its contender.
+    fn hidden_lanes(&self) -> Option<Behind> {
+        if self.paging.unread.is_none() && self.paging.unread_shares.is_none() {
+            return None;
+        }
+        let turn = self.heap.turn();
+        let turn = turn.as_ref();
         let hides = |bound: &Turn| turn.is_none_or(|turn| **turn > *bound);
         let falls = |bound: &Turn| turn.is_some_and(|turn| self.contenders.falls_before(turn, bound));
         let alone = self.paging.unread.filter(|place| hides(&Turn::alone(*place)));
@@ -140,7 +149,7 @@ impl Planner {
             (Some(place), Some(turn)) if Turn::alone(place) > *turn => Some(Behind::Turn(turn.clone())),
             (Some(place), _) => Some(Behind::Place(place)),
             (None, Some(turn)) => Some(Behind::Turn(turn.clone())),
-            (None, None) => self.contenders.hidden(&next?.1).cloned().map(Behind::Of),
+            (None, None) => None,
         }
     }
 

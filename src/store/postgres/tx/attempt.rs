@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use tokio_postgres::Row;
 
 use super::super::error::{Fault, Outcome};
+use super::super::looks::Look;
 use super::super::text::escape;
 use super::super::wire::ask;
 use super::retention::OLD_NAMES;
@@ -232,8 +233,9 @@ impl Db<'_> {
     /// Locks the leases that have expired, and returns their tasks. Skips leases that other transactions have
     /// locked.
     pub(super) fn hold_expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
+        let after = self.habits.looks.after().filter(|_| self.is_own).map_or(i64::MIN, Timestamp::as_micros);
         loop {
-            let rows = self.one(ask!(LOCK_EXPIRED, now.as_micros(), clamp(limit)))?;
+            let rows = self.one(ask!(LOCK_EXPIRED, now.as_micros(), clamp(limit), after))?;
             if rows.is_empty() {
                 return Ok(Vec::new());
             }
@@ -334,15 +336,31 @@ impl Db<'_> {
     /// host that never calls [`Self::serialize`] in the store's own transactions would otherwise leave them
     /// behind.
     pub(super) fn next_expiry(&mut self, writes: bool) -> Outcome<Option<Timestamp>> {
+        Ok(self.look(None, writes)?.expires)
+    }
+
+    /// Returns the instant before which no lease expires, at which upkeep looks again.
+    pub(super) fn next_look(&mut self, now: Timestamp) -> Outcome<Option<Timestamp>> {
+        let range = self.habits.looks.range(now);
+        let look = self.look(range, true)?;
+        Ok(self.habits.looks.found(now, range.map(|(_, until)| until), look))
+    }
+
+    fn look(&mut self, range: Option<(Timestamp, Timestamp)>, writes: bool) -> Outcome<Look> {
+        let range = range.map(|(after, until)| (after.as_micros(), until.as_micros()));
+        let (after, until) = range.unwrap_or((i64::MIN, i64::MAX));
+        let look = ask!(NEXT_EXPIRY, after, until);
         let rows = match self.is_own && writes {
-            false => self.one(ask!(NEXT_EXPIRY))?,
+            false => self.one(look)?,
             true => {
-                let [rows, old_names] = self.all([ask!(NEXT_EXPIRY), ask!(OLD_NAMES)])?;
+                let [rows, old_names] = self.all([look, ask!(OLD_NAMES)])?;
                 self.forget_names_last(&old_names, NAMES_FORGOTTEN)?;
                 rows
             }
         };
-        let first: Option<i64> = row::value(first(&rows)?, 0)?;
-        Ok(first.map(Timestamp::from_micros))
+        let row = first(&rows)?;
+        let instant =
+            |at| row::value::<Option<i64>>(row, at).map(|micros| micros.map(Timestamp::from_micros));
+        Ok(Look { expires: instant(0)?, stored: instant(1)?, walked: row::value(row, 2)? })
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::super::error::{Fault, Outcome};
 use super::super::text::escape;
 use super::super::wire::{Statement, ask};
+use super::shapes::{Shapes, of_each};
 use super::{Db, clamp, first, row};
 use crate::admission::LaneKey;
 use crate::backoff::RetryPolicy;
@@ -138,62 +139,54 @@ fn enqueue_one(task: &TaskInsert, is_last: bool, unless_capped: bool) -> Outcome
     ))
 }
 
-/// Returns each task's index in the order of keys. The server would sort them more slowly.
-fn in_order_of_keys(tasks: &[Fresh<'_>]) -> Vec<i64> {
-    let mut sorted: Vec<(&TaskKey, usize)> =
-        tasks.iter().enumerate().map(|(at, fresh)| (&fresh.task.key, at)).collect();
-    sorted.sort_unstable();
+/// Returns each task's place in the order of the call, counted from 1.
+fn in_order_of_call(tasks: &[Fresh<'_>]) -> Vec<i64> {
+    let mut called: Vec<usize> = (0..tasks.len()).collect();
+    called.sort_unstable_by_key(|at| tasks[*at].place);
     let mut places = vec![0; tasks.len()];
-    for (place, (_, at)) in sorted.into_iter().enumerate() {
-        places[at] = clamp(place);
+    for (place, at) in (1..).zip(called) {
+        places[at] = place;
     }
     places
 }
 
+/// Inserts tasks that are sorted by key.
 fn enqueue(tasks: &[Fresh<'_>], unless_capped: bool) -> Outcome<Statement> {
-    let (mut keys, mut lanes) = (Keys::default(), Lanes::default());
-    let mut lane_at = Vec::with_capacity(tasks.len());
-    let (mut dues, mut ranks, mut dates) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut priorities, mut losses, mut attempt_runs) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut enqueued, mut ready, mut retries, mut payloads) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut shapes = Shapes::default();
+    let (mut shape_at, mut map_indices) = (Vec::new(), Vec::new());
+    let (mut runs, mut names, mut payloads) = (Vec::new(), Vec::new(), Vec::new());
     for Fresh { task, .. } in tasks {
-        keys.push(&task.key);
-        lane_at.push(lanes.place(&task.lane)?);
-        dues.push(task.due.map(Timestamp::as_micros));
-        ranks.push(task.rank);
-        dates.push(task.logical_date.as_micros());
-        priorities.push(i64::from(task.priority));
-        losses.push(lease_loss(task.lease_loss));
-        attempt_runs.push(records::notes(task));
-        enqueued.push(task.enqueued_at.as_micros());
-        ready.push(ready_at(task));
-        retries.push(retry(task)?);
+        shape_at.push(shapes.place(task)?);
+        map_indices.push(row::map_index_value(task.key.map_index));
+        runs.push(task.key.run.as_str().to_owned());
+        names.push(task.key.task.as_str().to_owned());
         payloads.push(escape(&task.payload).into_owned());
     }
+    let numbers: Option<Vec<i64>> = tasks.iter().map(|fresh| fresh.number).collect();
+    let (shapes, lanes) = shapes.into_parts();
     Ok(ask!(
         ENQUEUE,
-        lane_at,
-        dues,
-        ranks,
-        dates,
-        keys.map_indices,
-        priorities,
-        losses,
-        attempt_runs,
-        enqueued,
-        ready,
-        keys.namespaces,
-        keys.workflows,
-        keys.runs,
-        keys.tasks,
-        retries,
+        shape_at,
+        map_indices,
+        in_order_of_call(tasks),
+        numbers,
+        runs,
+        names,
         payloads,
+        of_each(&shapes, |shape| shape.lane),
+        of_each(&shapes, |shape| shape.due),
+        of_each(&shapes, |shape| shape.rank),
+        of_each(&shapes, |shape| shape.logical_date),
+        of_each(&shapes, |shape| i64::from(shape.priority)),
+        of_each(&shapes, |shape| shape.lease_loss),
+        of_each(&shapes, |shape| shape.attempt_runs),
+        of_each(&shapes, |shape| shape.enqueued_at),
+        of_each(&shapes, |shape| shape.namespace.to_owned()),
+        of_each(&shapes, |shape| shape.workflow.to_owned()),
+        of_each(&shapes, |shape| shape.retry.clone()),
         lanes.pools,
         lanes.slots,
         lanes.limits,
-        tasks.iter().map(|fresh| fresh.number).collect::<Vec<Option<i64>>>(),
-        in_order_of_keys(tasks),
         lanes.queues,
         i64::from(unless_capped),
     ))
@@ -281,6 +274,7 @@ impl Db<'_> {
         unless_capped: bool,
     ) -> Outcome<bool> {
         let mut left = tasks.to_vec();
+        left.sort_unstable_by(|a, b| a.task.key.cmp(&b.task.key));
         for _ in 0..LOOKS {
             let is_last = self.is_last() && found.len() == 1;
             let (is_last, statement) = match &left[..] {

@@ -11,7 +11,8 @@ SELECT task.no, task.namespace, task.workflow, task.run, task.task, task.map_ind
   (SELECT note.text FROM sm.note WHERE note.no = lease.no AND note.epoch = lease.epoch)
 FROM (
   SELECT *, 1 + started AS state FROM sm.lease
-  WHERE (holder, no) > ($1::text, $2::bigint) AND (holder, no) <= ($1::text, 9223372036854775807)
+  WHERE holder >= '' AND (holder, no) > ($1::text, $2::bigint)
+    AND (holder, no) <= ($1::text, 9223372036854775807)
   ORDER BY holder, no LIMIT $3::bigint) lease
 CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = lease.no OFFSET 0) task
 CROSS JOIN LATERAL (

@@ -189,7 +189,7 @@ pub(super) const LEASES: [&str; 2] = walk!(
     ", ",
     unused!(abcd),
     ", holder AS t, NULL::text AS u, NULL::text AS v
-  FROM sm.lease WHERE (holder, no) > ($20::text, $19::bigint) ORDER BY holder, no LIMIT $2::bigint"
+  FROM sm.lease WHERE holder >= '' AND (holder, no) > ($20::text, $19::bigint) ORDER BY holder, no LIMIT $2::bigint"
 );
 /// One holder, written as a range of holders for the same reason as in `by_lane`.
 pub(super) const LEASES_OF: [&str; 2] = walk!(
@@ -198,7 +198,7 @@ pub(super) const LEASES_OF: [&str; 2] = walk!(
     ", ",
     unused!(abcd),
     ", holder AS t, NULL::text AS u, NULL::text AS v
-  FROM sm.lease WHERE (holder, no) > ($10::text, $19::bigint)
+  FROM sm.lease WHERE holder >= '' AND (holder, no) > ($10::text, $19::bigint)
     AND (holder, no) <= ($10::text, 9223372036854775807) ORDER BY holder, no LIMIT $2::bigint"
 );
 

@@ -18,6 +18,7 @@ pub(super) mod row;
 mod rules;
 mod run;
 mod sensor;
+mod shapes;
 mod task;
 mod tick;
 mod worker;
@@ -78,7 +79,7 @@ struct Db<'w> {
     habits: Arc<Habits>,
     last: last::Last,
     /// The needs that a digest identifies never change.
-    lanes: HashMap<Digest, LaneKey>,
+    lanes: HashMap<Digest, Arc<LaneKey>>,
     names: row::Names,
     reaches: tick::Reaches,
 }

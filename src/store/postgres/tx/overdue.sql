@@ -6,7 +6,8 @@ from_due AS MATERIALIZED (SELECT least(last.due, (SELECT min(due) FROM sm.unfold
 early AS MATERIALIZED (
   SELECT idle.* FROM unnest((SELECT early FROM last)) asked (no) CROSS JOIN LATERAL (
     SELECT due, rank, logical_date, map_index, no, lane, ready_at FROM sm.idle
-    WHERE idle.no = asked.no AND idle.due IS NOT NULL OFFSET 0) idle
+    WHERE idle.no = asked.no OFFSET 0) idle
+  WHERE idle.due IS NOT NULL
 ),
 page AS MATERIALIZED (
   SELECT due, rank, logical_date, map_index, no, lane, ready_at FROM sm.idle

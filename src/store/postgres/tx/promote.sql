@@ -7,7 +7,8 @@ last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
 early AS MATERIALIZED (
   SELECT idle.* FROM unnest((SELECT early FROM last)) asked (no) CROSS JOIN LATERAL (
     SELECT no, due, rank, logical_date, map_index FROM sm.idle
-    WHERE idle.no = asked.no AND idle.due IS NOT NULL OFFSET 0) idle
+    WHERE idle.no = asked.no OFFSET 0) idle
+  WHERE idle.due IS NOT NULL
 ),
 early_free AS MATERIALIZED (
   SELECT idle.no FROM (

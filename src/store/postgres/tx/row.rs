@@ -1,5 +1,7 @@
 //! Reading rows.
 
+use std::sync::Arc;
+
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 
@@ -90,13 +92,13 @@ pub(super) fn noted_task(db: &mut Db<'_>, row: &Row, at: usize) -> Outcome<TaskR
 impl Db<'_> {
     /// Reads the digest from one column, and the needs from another one on. The needs are read once, because
     /// a digest's needs do not change.
-    pub(super) fn lane(&mut self, row: &Row, digest: usize, needs: usize) -> Outcome<LaneKey> {
+    pub(super) fn lane(&mut self, row: &Row, digest: usize, needs: usize) -> Outcome<Arc<LaneKey>> {
         let digest: Digest = value(row, digest)?;
         if let Some(key) = self.lanes.get(&digest) {
-            return Ok(key.clone());
+            return Ok(Arc::clone(key));
         }
-        let key = lane_key(row, needs)?;
-        self.lanes.insert(digest, key.clone());
+        let key = Arc::new(lane_key(row, needs)?);
+        self.lanes.insert(digest, Arc::clone(&key));
         Ok(key)
     }
 }

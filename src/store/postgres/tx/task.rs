@@ -179,6 +179,14 @@ impl TaskTx for PostgresBackend<'_> {
         self.read(|db| db.next_expiry(writes))
     }
 
+    fn next_look(&mut self, now: Timestamp) -> StoreResult<Option<Timestamp>> {
+        let is_upkeep = self.mode == TxMode::Write && self.db.is_own;
+        if !is_upkeep {
+            return self.next_expiry();
+        }
+        self.read(|db| db.next_look(now))
+    }
+
     fn hold_tasks(&mut self, ids: &[TaskId], wait: Wait) -> StoreResult<Vec<Held>> {
         self.write(|db| db.hold_tasks(ids, wait))
     }

@@ -1,6 +1,7 @@
 //! The audit: compares every counter with what it counts. Reads all tasks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rusqlite::Row;
 
@@ -27,7 +28,12 @@ impl Db<'_> {
     pub(super) fn audit(&mut self) -> Outcome<Vec<Discrepancy>> {
         let mut counters = Counters::default();
         for (id, (lane, tasks)) in self.all_lanes()? {
-            counters.lane(id, lane.key, i64::try_from(lane.ready).unwrap_or(i64::MAX), tasks);
+            counters.lane(
+                id,
+                Arc::unwrap_or_clone(lane.key),
+                i64::try_from(lane.ready).unwrap_or(i64::MAX),
+                tasks,
+            );
         }
         let mut ended = self.ended_by_lane()?;
         self.each(SUMS, |row| {
@@ -40,7 +46,7 @@ impl Db<'_> {
         self.each(SHARES, |row| counters.share(row))?;
         let mut found = counters.discrepancies();
         for (lane, pair) in ended.into_iter().filter(|(_, pair)| pair.differs()) {
-            let (lane, Pair { counted, held }) = (self.lane(lane)?, pair);
+            let (lane, Pair { counted, held }) = (Arc::unwrap_or_clone(self.lane(lane)?), pair);
             found.push(Discrepancy::LaneTasks { lane, counted, held });
         }
         found.append(&mut self.wrong_marks()?);

@@ -104,7 +104,7 @@ impl LaneChanges {
     fn write_capacity(&self, db: &mut Db<'_>) -> Outcome<bool> {
         let mut sums = Sums::default();
         for (lane, change) in self.0.iter().filter(|(_, change)| (change.slots, change.leases) != (0, 0)) {
-            sums.add(&db.lane(*lane)?, change.slots, change.leases);
+            sums.add(&*db.lane(*lane)?, change.slots, change.leases);
         }
         for ((pool, share), more) in sums.shares.iter().filter(|(_, more)| **more != 0) {
             db.count_share(pool, share, *more, 0)?;

@@ -57,7 +57,7 @@ impl Db<'_> {
         let mut insert = self.prepare(INSERT)?;
         let mut answers = Vec::with_capacity(tasks.len());
         for task in tasks {
-            let lane = match lanes.get(&task.lane) {
+            let lane = match lanes.get(&*task.lane) {
                 Some(&lane) => lane,
                 None => {
                     let lane = match self.lane_no(&task.lane)? {

@@ -1,6 +1,7 @@
 //! Lanes: known by number, created with the first task that needs one, and their counters.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, Params};
 
@@ -44,9 +45,9 @@ fn lane(row: &rusqlite::Row<'_>) -> Outcome<Lane> {
 
 impl Db<'_> {
     /// Returns the needs of this lane's tasks.
-    pub(super) fn lane(&mut self, id: i64) -> Outcome<LaneKey> {
+    pub(super) fn lane(&mut self, id: i64) -> Outcome<Arc<LaneKey>> {
         if let Some(key) = self.lanes.get(&id) {
-            return Ok(key.clone());
+            return Ok(Arc::clone(key));
         }
         let mut statement = self.prepare(LANE)?;
         let mut rows = statement.query([id])?;
@@ -54,7 +55,7 @@ impl Db<'_> {
             return Err(super::Fault::Damaged(format!("lane {id} is missing")));
         };
         let key = lane(row)?.key;
-        self.lanes.insert(id, key.clone());
+        self.lanes.insert(id, Arc::clone(&key));
         Ok(key)
     }
 
@@ -68,13 +69,13 @@ impl Db<'_> {
     }
 
     /// Creates the lane. Its limit keys become known with its first task.
-    pub(super) fn new_lane(&mut self, key: &LaneKey) -> Outcome<i64> {
+    pub(super) fn new_lane(&mut self, key: &Arc<LaneKey>) -> Outcome<i64> {
         let limits = needs::to_text(key)?;
         let id = self.counter("lane")? + 1;
         self.set_counter("lane", id)?;
         let lane = (id, key.pool.as_str(), key.slots, limits, key.queue.as_str());
         self.prepare(NEW_LANE)?.execute(lane)?;
-        self.lanes.insert(id, key.clone());
+        self.lanes.insert(id, Arc::clone(key));
         if id % ASKED == 0 {
             self.file_if_many(NAMED)?;
         }

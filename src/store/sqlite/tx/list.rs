@@ -262,7 +262,7 @@ impl Db<'_> {
             && query.due_since.is_none_or(|since| seen.due.is_some_and(|due| due >= since.as_micros()))
             && query.due_before.is_none_or(|before| seen.due.is_some_and(|due| due < before.as_micros()))
             && query.ended_since.is_none_or(|since| seen.ended_at.is_some_and(|at| at >= since.as_micros()))
-            && (!query.asks_for_lanes() || query.wants_lane(&self.lane(seen.lane)?)))
+            && (!query.asks_for_lanes() || query.wants_lane(&*self.lane(seen.lane)?)))
     }
 
     fn walk_keys(&mut self, step: &mut Step<'_>) -> Outcome<()> {
@@ -324,7 +324,7 @@ impl Db<'_> {
         let mut wanted = Vec::new();
         while let Some(row) = rows.next()? {
             let no = row.get(0)?;
-            if query.wants_lane(&self.lane(no)?) {
+            if query.wants_lane(&*self.lane(no)?) {
                 wanted.push(no);
             }
         }

@@ -27,6 +27,7 @@ mod turns;
 mod worker;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rusqlite::{CachedStatement, Connection};
 
@@ -55,7 +56,7 @@ pub(super) struct Db<'c> {
     conn: &'c Connection,
     prefix: Prefix,
     /// Lanes never change once they exist, and their numbers are never reused.
-    lanes: HashMap<i64, LaneKey>,
+    lanes: HashMap<i64, Arc<LaneKey>>,
     names: row::Names,
 }
 

@@ -56,7 +56,7 @@ impl Db<'_> {
             let mut statement = self.prepare(sql)?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
-                let (name, tasks) = (self.lane(row.get(0)?)?.queue, row::number(row, 1)?);
+                let (name, tasks) = (self.lane(row.get(0)?)?.queue.clone(), row::number(row, 1)?);
                 let Some(queue) = queues.get_mut(&name) else { continue };
                 queue.waiting = queue.waiting.saturating_sub(tasks);
                 *(if is_sensing { &mut queue.sensing } else { &mut queue.leased }) += tasks;

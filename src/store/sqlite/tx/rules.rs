@@ -1,5 +1,7 @@
 //! Families, rates and pauses.
 
+use std::sync::Arc;
+
 use rusqlite::OptionalExtension;
 
 use super::super::error::Outcome;
@@ -94,7 +96,7 @@ impl Db<'_> {
 
     /// Returns the caps that hold for these tasks, and counts what waits under them.
     pub(super) fn caps_of(&mut self, tasks: &[TaskInsert]) -> Outcome<Vec<CapUse>> {
-        let (families, lanes) = (self.families()?, tasks.iter().map(|task| &task.lane));
+        let (families, lanes) = (self.families()?, tasks.iter().map(|task| &*task.lane));
         let found = {
             let mut find = self.prepare(CAP)?;
             let is_defined = |key: &LimitKey| {
@@ -116,7 +118,7 @@ impl Db<'_> {
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
                 let tasks: i64 = row.get(1)?;
-                waiting.add(&self.lane(row.get(0)?)?, sign * tasks);
+                waiting.add(&*self.lane(row.get(0)?)?, sign * tasks);
             }
         }
         Ok(waiting.counted())
@@ -127,7 +129,7 @@ impl Db<'_> {
         let mut statement = self.prepare(super::queue::LEASES)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            counts.push((self.lane(row.get(0)?)?, row::number(row, 1)?));
+            counts.push((Arc::unwrap_or_clone(self.lane(row.get(0)?)?), row::number(row, 1)?));
         }
         Ok(counts)
     }

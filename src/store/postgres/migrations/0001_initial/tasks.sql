@@ -332,9 +332,12 @@ CREATE TABLE sm.lease (
     message          TEXT,
     value            TEXT
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
-CREATE INDEX lease_expiry ON sm.lease (expires_at, no);
--- For lists: see docs/listing.md. A lease never changes its holder, so updates of it stay HOT.
-CREATE INDEX lease_holder ON sm.lease (holder, no);
+-- Only the primary key can look up leases by number. While an old snapshot keeps many dead versions, the server
+-- takes the table for one of few rows and many pages, and may then prefer to walk any other index with this column.
+CREATE INDEX lease_expiry ON sm.lease (expires_at) INCLUDE (no);
+-- For lists: see docs/listing.md. A lease never changes its holder, so updates of it stay HOT. A query repeats the
+-- condition, which all holders meet.
+CREATE INDEX lease_holder ON sm.lease (holder, no) WHERE holder >= '';
 -- state: 3 up_for_retry, 4 sensing, 5 scheduled and not yet due, or, if due is NULL, ready with slots that it
 -- kept, 6 success, 7 failed, 8 skipped, 9 cancelled. slots: those it keeps. rank to map_index: its place, set
 -- if admission reads it from this table. So a row here is ready if it has a place and due is NULL.

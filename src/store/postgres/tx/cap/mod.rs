@@ -22,7 +22,7 @@ pub(super) const IS_CAPPED: &str = statement!("is_capped.sql");
 
 /// Builds a statement over the distinct queues and limits of these tasks.
 fn of_tasks(sql: &'static str, tasks: &[&TaskInsert]) -> Outcome<Statement> {
-    let lanes: HashSet<&LaneKey> = tasks.iter().map(|task| &task.lane).collect();
+    let lanes: HashSet<&LaneKey> = tasks.iter().map(|task| &*task.lane).collect();
     let queues: HashSet<Option<String>> = lanes.iter().map(|lane| queue(lane)).collect();
     let limits: HashSet<String> = lanes.iter().map(|lane| needs::to_text(lane)).collect::<Result<_, _>>()?;
     Ok(ask!(sql, Vec::from_iter(queues), Vec::from_iter(limits)))

@@ -116,13 +116,14 @@ BEGIN
     RAISE EXCEPTION 'stationmaster: %', refusal USING ERRCODE = 'SM003';
   END IF;
 
-  -- All arrays have the same rows in the same order, that of the call.
+  -- All arrays but those of lanes have the same rows in the same order, that of the keys. Each task has a shape of
+  -- its own.
   SELECT array_agg(place) AS places, array_agg(lane_at) AS lanes, array_agg(due) AS dues, array_agg(rank) AS ranks,
     array_agg(logical_date) AS logical_dates, array_agg(map_index) AS map_indices,
     array_agg(priority) AS priorities, array_agg(losses) AS losses, array_agg(0::bigint) AS attempt_runs,
-    array_agg(at) AS enqueued_at, array_agg(coalesce(due, at)) AS ready_at, array_agg(namespace) AS namespaces,
-    array_agg(workflow) AS workflows, array_agg(run) AS runs, array_agg(task) AS tasks,
-    array_agg(retry) AS retries, array_agg(payload) AS payloads, array_agg(nth_key) AS nth_keys,
+    array_agg(at) AS enqueued_at, array_agg(namespace) AS namespaces, array_agg(workflow) AS workflows,
+    array_agg(run) AS runs, array_agg(task) AS tasks, array_agg(retry) AS retries, array_agg(payload) AS payloads,
+    array_agg(nth) AS nths, array_agg(nth_key) AS shapes,
     array_agg(pool ORDER BY lane_at) FILTER (WHERE lane_first) AS lane_pools,
     array_agg(slots ORDER BY lane_at) FILTER (WHERE lane_first) AS lane_slots,
     array_agg(limits ORDER BY lane_at) FILTER (WHERE lane_first) AS lane_limits,
@@ -133,6 +134,7 @@ BEGIN
       priority, coalesce(rank, -priority) AS rank, coalesce(logical_date, at) AS logical_date,
       CASE WHEN not_before > at THEN not_before END AS due, retry, nullif(coalesce(losses, 3), 0) AS losses,
       sm._escaped(payload) AS payload, nullif(queue, 'default') AS queue,
+      row_number() OVER (ORDER BY place) AS nth,
       row_number() OVER (ORDER BY namespace COLLATE "C", workflow COLLATE "C", run COLLATE "C", task COLLATE "C",
         coalesce(map_index, -1)) AS nth_key,
       dense_rank() OVER (ORDER BY pool COLLATE "C", slots, limits COLLATE "C", coalesce(queue, 'default') COLLATE "C")
@@ -147,7 +149,7 @@ BEGIN
       retry, losses, payload, queue, place
     )
     WHERE firsts[place] = place
-    ORDER BY place
+    ORDER BY nth_key
   ) given;
 
   IF EXISTS (SELECT FROM sm.cap) THEN
@@ -169,8 +171,8 @@ BEGIN
       FROM (
         SELECT given.place, asked.lane_queues[given.lane] AS queue, asked.lane_limits[given.lane] AS limits
         FROM unnest(
-          asked.lanes, asked.namespaces, asked.workflows, asked.runs, asked.tasks, asked.map_indices
-        ) WITH ORDINALITY given (lane, namespace, workflow, run, task, map_index, place)
+          asked.lanes, asked.namespaces, asked.workflows, asked.runs, asked.tasks, asked.map_indices, asked.nths
+        ) given (lane, namespace, workflow, run, task, map_index, place)
         WHERE NOT EXISTS (
           SELECT FROM sm.task
           WHERE task.namespace = given.namespace AND task.workflow = given.workflow AND task.run = given.run
@@ -200,10 +202,10 @@ BEGIN
   FOR look IN 1 .. 8 LOOP
     FOR answer IN
       SELECT * FROM sm._enqueue(
-        asked.lanes, asked.dues, asked.ranks, asked.logical_dates, asked.map_indices, asked.priorities,
-        asked.losses, asked.attempt_runs, asked.enqueued_at, asked.ready_at, asked.namespaces, asked.workflows,
-        asked.runs, asked.tasks, asked.retries, asked.payloads, asked.lane_pools, asked.lane_slots,
-        asked.lane_limits, NULL, asked.nth_keys, asked.lane_queues, 0
+        asked.shapes, asked.map_indices, asked.nths, NULL, asked.runs, asked.tasks, asked.payloads, asked.lanes,
+        asked.dues, asked.ranks, asked.logical_dates, asked.priorities, asked.losses, asked.attempt_runs,
+        asked.enqueued_at, asked.namespaces, asked.workflows, asked.retries, asked.lane_pools, asked.lane_slots,
+        asked.lane_limits, asked.lane_queues, 0
       )
     LOOP
       IF ids[asked.places[answer.place]] IS NULL THEN

@@ -56,11 +56,12 @@ BEGIN
     WHERE digest = folded.left_lane AND folded.left_used > 0;
     folded.left_used := NULL;
   END IF;
-  -- The lane that the fold returned has no counter at this point.
+  -- The lane that the fold returned has no counter with ready tasks at this point. It is not looked for, because
+  -- without a newest version all dead ones would be walked.
   FOR use IN
     SELECT lane.digest, lane.no, lane.pool, lane.slots, lane.limits, lane.queue, was.at, was.ready, was.tasks,
       ARRAY[was.rank, was.logical_date, was.map_index, was.no] AS bound, was.early
-    FROM sm.lane CROSS JOIN LATERAL (
+    FROM (SELECT * FROM sm.lane WHERE digest IS DISTINCT FROM folded.left_lane OFFSET 0) lane CROSS JOIN LATERAL (
       SELECT ctid AS at, * FROM sm.lane_use WHERE lane_use.digest = lane.digest ORDER BY version DESC LIMIT 1) was
     WHERE was.ready > 0 LIMIT 2
   LOOP
@@ -86,11 +87,12 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
-  -- A pool counter that the fold returned is that of this pool.
+  -- A pool counter that the fold returned is that of this pool. It has no newest version either.
   SELECT pool.name, pool.slots, coalesce(folded.left_used, was.used, 0), pool.keeps_slots, pool.description, was.at
   INTO pool_name, pool_slots, pool_used, pool_keeps, pool_description, pool_at
   FROM sm.pool LEFT JOIN LATERAL (
-    SELECT ctid AS at, used FROM sm.pool_use WHERE pool_use.name = pool.name ORDER BY version DESC LIMIT 1) was ON true
+    SELECT ctid AS at, used FROM sm.pool_use WHERE pool_use.name = pool.name AND folded.left_used IS NULL
+    ORDER BY version DESC LIMIT 1) was ON true
   WHERE pool.name = lane_pool;
   IF NOT FOUND THEN
     RAISE division_by_zero;
