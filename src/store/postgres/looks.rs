@@ -62,11 +62,6 @@ impl Looks {
         }
     }
 
-    /// Returns an instant such that no lease expires at it or earlier, if one is known.
-    pub(super) fn after(&self) -> Option<Timestamp> {
-        self.0.lock().map(|window| window.after)
-    }
-
     /// Notes what a search at `now` found until this instant, or in all of time. Returns the instant before which no
     /// lease expires, and at which to look again.
     pub(super) fn found(&self, now: Timestamp, until: Option<Timestamp>, look: Look) -> Option<Timestamp> {
@@ -107,7 +102,7 @@ mod tests {
             assert_eq!(looks.range(at(now)), None);
             assert_eq!(looks.found(at(now), None, look(Some(120), Some(110), MANY)), Some(at(120)));
         }
-        assert_eq!((looks.after(), looks.found(at(1), None, look(None, None, 0))), (None, None));
+        assert_eq!(looks.found(at(1), None, look(None, None, 0)), None);
     }
 
     #[test]
@@ -126,7 +121,7 @@ mod tests {
         }
         assert_eq!(looks.range(at(151)), Some((at(124), at(152))));
         assert_eq!(looks.found(at(151), Some(at(152)), look(None, None, 9)), Some(at(152)));
-        assert_eq!(looks.after(), Some(at(146)));
+        assert_eq!(looks.range(at(152)), Some((at(146), at(153))));
     }
 
     #[test]
@@ -152,6 +147,5 @@ mod tests {
             assert_eq!(looks.range(at(now)), None);
             assert_eq!(looks.found(at(now), None, look(Some(90), Some(80), MANY + 1)), Some(at(80)));
         }
-        assert_eq!(looks.after(), None);
     }
 }

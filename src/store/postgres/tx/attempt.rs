@@ -233,9 +233,8 @@ impl Db<'_> {
     /// Locks the leases that have expired, and returns their tasks. Skips leases that other transactions have
     /// locked.
     pub(super) fn hold_expired(&mut self, now: Timestamp, limit: usize) -> Outcome<Vec<TaskRecord>> {
-        let after = self.habits.looks.after().filter(|_| self.is_own).map_or(i64::MIN, Timestamp::as_micros);
         loop {
-            let rows = self.one(ask!(LOCK_EXPIRED, now.as_micros(), clamp(limit), after))?;
+            let rows = self.one(ask!(LOCK_EXPIRED, now.as_micros(), clamp(limit), self.looked_after))?;
             if rows.is_empty() {
                 return Ok(Vec::new());
             }
@@ -342,6 +341,7 @@ impl Db<'_> {
     /// Returns the instant before which no lease expires, at which upkeep looks again.
     pub(super) fn next_look(&mut self, now: Timestamp) -> Outcome<Option<Timestamp>> {
         let range = self.habits.looks.range(now);
+        self.looked_after = range.map_or(i64::MIN, |(after, _)| after.as_micros());
         let look = self.look(range, true)?;
         Ok(self.habits.looks.found(now, range.map(|(_, until)| until), look))
     }

@@ -69,6 +69,8 @@ struct Db<'w> {
     old_names: i64,
     /// Whether the store's own transaction has the tick lock. It then waits only briefly for anything else.
     hurries: bool,
+    /// No lease expires at this instant or earlier, as far as this transaction has looked.
+    looked_after: i64,
     /// Whether its caller may rely on something whose flush a tick's commit does not wait for.
     hands_out: bool,
     /// Whether another transaction had already done what its caller asked for. That one's commit may not be flushed.
@@ -103,6 +105,7 @@ impl<'w> PostgresBackend<'w> {
             unnumbered: 0,
             old_names: 0,
             hurries: false,
+            looked_after: i64::MIN,
             hands_out: false,
             repeats: false,
             is_read_committed: None,

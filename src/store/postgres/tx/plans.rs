@@ -396,7 +396,7 @@ fn statistics_change_no_plan() {
     });
 }
 
-/// Retention alone looks up rows in these, and ticks look up ready tasks that kept their slots in the last one.
+/// Only retention looks up rows in the first three. The last one has only ready tasks that kept their slots.
 const WALKED: &[&str] = &["request_at", "turn_at", "worker_expiry", "idle_keeping"];
 
 /// Returns the index scans whose condition does not bound the index's first column: they walk the whole index.
