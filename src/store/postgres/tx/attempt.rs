@@ -31,8 +31,8 @@ pub(super) const END_ONE: &str = "SELECT place, is_recorded, is_fed FROM sm._end
   $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint)";
 pub(super) const LOCK_EXPIRED: &str = statement!("lock_expired.sql");
 pub(super) const STILL_EXPIRED: &str = statement!("still_expired.sql");
-pub(super) const LOCK_TASKS: &str = statement!("lock_tasks.sql");
-pub(super) const LOCK_FREE_TASKS: &str = statement!("lock_free_tasks.sql");
+pub(super) const LOCK_TASKS: &str = statement!("lock_tasks.sql", passing = "");
+pub(super) const LOCK_FREE_TASKS: &str = statement!("lock_tasks.sql", passing = " SKIP LOCKED");
 pub(super) const SERIALIZE: &str = statement!("serialize.sql");
 pub(super) const LEASES_OF: &str = statement!("leases_of.sql");
 pub(super) const NEXT_EXPIRY: &str = statement!("next_expiry.sql");

@@ -37,8 +37,20 @@ pub(super) const ENQUEUE_ONE: &str = statement!("enqueue_one.sql");
 /// Draws numbers for tasks.
 pub(super) const NUMBERS: &str = "SELECT array_agg(no ORDER BY no) FROM ( \
      SELECT nextval('sm.task_no') AS no FROM generate_series(1, $1::bigint)) drawn";
-pub(super) const BY_KEY: &str = statement!("tasks_by_key.sql");
-pub(super) const BY_NO: &str = statement!("tasks_by_id.sql");
+/// $1 to $5: namespaces, workflows, runs, tasks, map indexes.
+pub(super) const BY_KEY: &str = statement!(
+    "tasks.sql",
+    given = "unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) \
+         WITH ORDINALITY given (namespace, workflow, run, task, map_index, place)",
+    is_given = "task.namespace = given.namespace AND task.workflow = given.workflow AND task.run = given.run \
+         AND task.task = given.task AND task.map_index = given.map_index",
+);
+/// $1: numbers.
+pub(super) const BY_NO: &str = statement!(
+    "tasks.sql",
+    given = "unnest($1::bigint[]) WITH ORDINALITY given (no, place)",
+    is_given = "task.no = given.no",
+);
 
 /// Keys, with one array per column.
 #[derive(Default)]

@@ -9,26 +9,15 @@ use crate::lease::TaskId;
 use crate::store::contract::{Place, TaskSums, TaskWalk, Walk, Walked};
 use crate::store::read_counter;
 use crate::store::sql::codes::{from_task_state, mask};
-use crate::store::sql::statement::{as_one_line, length_as_one_line};
+use crate::store::sql::statement::{one_line, statement};
 use crate::task::{TaskQuery, TaskState};
 
 /// Builds the two statements of a walk: one returns every task on it, the other one filters. Each begins with
 /// `seen`. Its columns are a task's number and a place: `lane`, `a` to `d` and `t` to `v`.
 macro_rules! walk {
     ($($seen:expr),+) => {{
-        const EXACT: &str = concat!("WITH seen AS (\n", $($seen,)+ "\n)\n", include_str!("list/all.sql"));
-        const FILTERED: &str = concat!("WITH seen AS (\n", $($seen,)+ "\n)\n", include_str!("list/filtered.sql"));
-        [one_line!(EXACT), one_line!(FILTERED)]
-    }};
-}
-
-macro_rules! one_line {
-    ($text:ident) => {{
-        const LINE: [u8; length_as_one_line($text, false)] = as_one_line($text, false);
-        match std::str::from_utf8(&LINE) {
-            Ok(line) => line,
-            Err(_) => panic!("a statement lost part of a character"),
-        }
+        const SEEN: &str = one_line!(concat!($($seen),+), false, []);
+        [statement!("list/all.sql", seen = SEEN), statement!("list/filtered.sql", seen = SEEN)]
     }};
 }
 
@@ -237,10 +226,7 @@ pub(super) const ENDS: [&str; 2] = walk!(
     ") ended ORDER BY ended_at DESC, no DESC LIMIT $2::bigint"
 );
 
-pub(super) const COUNT: &str = {
-    const TEXT: &str = include_str!("list/count.sql");
-    one_line!(TEXT)
-};
+pub(super) const COUNT: &str = statement!("list/count.sql");
 
 /// The lowest digest.
 const FIRST_LANE: &str = "00000000-0000-0000-0000-000000000000";

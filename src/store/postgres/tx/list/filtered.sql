@@ -1,5 +1,8 @@
 -- Returns the tasks that were seen and match, and the last one that may be looked at. The changing columns of a
 -- task are in exactly one of three tables.
+WITH seen AS (
+  {seen}
+)
 SELECT seen.no, fits.fits, seen.nth, seen.lane::text, seen.a, seen.b, seen.c, seen.d, seen.t, seen.u, seen.v
 FROM (SELECT *, row_number() OVER () AS nth FROM seen) seen
 CROSS JOIN LATERAL (

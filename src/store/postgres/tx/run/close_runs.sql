@@ -35,8 +35,7 @@ closed AS (
   FROM filed
   WHERE run.ns = filed.ns AND run.id = filed.id
 ),
--- How far these runs reach before and after the nodes of their levels. The rest is as in raise_levels.sql. The
--- level of a node is its lowest set bit.
+-- How far these runs reach before and after the nodes of their levels. The level of a node is its lowest set bit.
 reach AS MATERIALIZED (
   SELECT ns, bit, CASE bit WHEN 0 THEN 0 ELSE ~(bit | (bit - 1)) END AS mask, max(node - start) AS before,
     max(stop - node) AS after
@@ -44,32 +43,5 @@ reach AS MATERIALIZED (
   CROSS JOIN LATERAL (SELECT node & -node AS bit OFFSET 0) level
   GROUP BY ns, bit
 ),
--- Rows are not updated, so that no one waits for a writer.
-farther AS MATERIALIZED (
-  SELECT reach.ns, reach.bit, reach.mask, greatest(reach.before, was.before) AS before,
-    greatest(reach.after, was.after) AS after
-  FROM reach
-  CROSS JOIN LATERAL (
-    SELECT max(before) AS before, max(after) AS after FROM sm.level
-    WHERE level.ns = reach.ns AND level.bit = reach.bit
-  ) was
-  WHERE reach.before > coalesce(was.before, -1) OR reach.after > coalesce(was.after, -1)
-),
-noted AS (
-  INSERT INTO sm.level (ns, bit, mask, before, after) SELECT ns, bit, mask, before, after FROM farther
-),
--- Rows that reach no farther than those now recorded are deleted, so that few have to be read. At a higher
--- isolation level, a transaction that continues after another deleted a row would be refused (40001), so
--- nothing is deleted there.
-passed AS MATERIALIZED (
-  SELECT level.at
-  FROM farther
-  CROSS JOIN LATERAL (
-    SELECT ctid AS at FROM sm.level
-    WHERE level.ns = farther.ns AND level.bit = farther.bit
-      AND current_setting('transaction_isolation') = 'read committed'
-    FOR UPDATE SKIP LOCKED
-  ) level
-),
-gone AS (DELETE FROM sm.level WHERE ctid = ANY (ARRAY(SELECT at FROM passed)))
+{farther}
 SELECT place FROM filed

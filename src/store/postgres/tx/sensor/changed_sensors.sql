@@ -1,5 +1,6 @@
 -- Returns sensors that changed after a number, in the order of their changes. A change without a number is
 -- excluded: it will get a higher one.
+-- changes, states: which of them, if not all.
 -- $1 the number; $2 how many; $3 the number of shard codes; $4 the remainder of 2 to the 64th by that; $5 and
 -- $6 ranges of codes, empty arrays for all.
 SELECT sensor.no, sensor.fingerprint, sensor.epoch, sensor.attempt, sensor.generation, sensor.interval,
@@ -11,11 +12,13 @@ FROM (
   FROM (
     SELECT seq, no FROM sm.sensor_change change
     WHERE change.seq > $1::bigint
+      {changes}
     ORDER BY seq OFFSET 0
   ) change
   CROSS JOIN LATERAL (
     SELECT * FROM sm.sensor
     WHERE sensor.no = change.no
+      {states}
       -- A code is the unsigned fingerprint modulo the number of codes. A negative fingerprint is too small by 2
       -- to the 64th, and its remainder is negative.
       AND (cardinality($5::bigint[]) = 0 OR EXISTS (

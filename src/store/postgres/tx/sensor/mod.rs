@@ -34,8 +34,10 @@ const AFTER_SENSOR: usize = 24;
 
 pub(super) const PUT: &str = statement!("put_sensors.sql");
 pub(super) const OF_KEYS: &str = statement!("sensors_of_keys.sql");
-pub(super) const CHANGED: &str = statement!("changed_sensors.sql");
-pub(super) const CHANGED_WAITING: &str = statement!("changed_waiting_sensors.sql");
+pub(super) const CHANGED: &str = statement!("changed_sensors.sql", changes = "", states = "");
+/// Of [`CHANGED`], the sensors that wait.
+pub(super) const CHANGED_WAITING: &str =
+    statement!("changed_sensors.sql", changes = "AND change.waiting", states = "AND sensor.state = 0");
 pub(super) const CHANGES: &str = statement!("sensor_changes.sql");
 pub(super) const END: &str = statement!("end_sensors.sql");
 

@@ -26,8 +26,11 @@ use crate::task::TaskRecord;
 use crate::time::Timestamp;
 
 pub(super) const REQUEST: &str = statement!("request.sql");
-pub(super) const NEXT_DUE: &str = statement!("next_due.sql");
-pub(super) const NEXT_DUE_FOLDED: &str = statement!("next_due_folded.sql");
+pub(super) const NEXT_DUE: &str =
+    statement!("next_due.sql", due = "least(last.due, (SELECT min(due) FROM sm.unfolded))");
+/// Right after a fold. The tick's row includes the instants of all that it folded. What was committed since is found by
+/// the next fold.
+pub(super) const NEXT_DUE_FOLDED: &str = statement!("next_due.sql", due = "last.due");
 pub(super) const READY_LANES: &str = statement!("ready_lanes.sql");
 pub(super) const BOUNDS: &str = statement!("bounds.sql");
 pub(super) const FOLDED_LANES: &str = statement!("folded_lanes.sql");
@@ -35,10 +38,11 @@ pub(super) const FOLDED_POOLS: &str = statement!("folded_pools.sql");
 pub(super) const FOLDED_LIMITS: &str = statement!("folded_limits.sql");
 pub(super) const NAMED_POOLS: &str = statement!("named_pools.sql");
 pub(super) const NAMED_LIMITS: &str = statement!("named_limits.sql");
-pub(super) const CANDIDATES: &str = statement!("candidates.sql");
-pub(super) const CANDIDATES_LOCKED: &str = statement!("candidates_locked.sql");
-pub(super) const KEEPING: &str = statement!("keeping.sql");
-pub(super) const KEEPING_LOCKED: &str = statement!("keeping_locked.sql");
+const LOCK: &str = "FOR UPDATE SKIP LOCKED";
+pub(super) const CANDIDATES: &str = statement!("candidates.sql", lock = "OFFSET 0");
+pub(super) const CANDIDATES_LOCKED: &str = statement!("candidates.sql", lock = LOCK);
+pub(super) const KEEPING: &str = statement!("keeping.sql", lock = "OFFSET 0");
+pub(super) const KEEPING_LOCKED: &str = statement!("keeping.sql", lock = LOCK);
 pub(super) const GRANT: &str = statement!("grant.sql");
 /// [`GRANT`] for tasks in lanes without limits.
 pub(super) const GRANT_PLAIN: &str = statement!("grant.sql", plain);

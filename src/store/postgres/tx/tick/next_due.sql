@@ -2,9 +2,10 @@
 -- due and was not promoted is locked by another transaction. Because each statement costs, it also returns, one
 -- array per column: the queues that holders said they serve, the families, and what is paused. Last comes the
 -- latest instant at which a key took a token.
+-- due: where to search from.
 -- $1: now, or NULL.
 WITH last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
-from_due AS MATERIALIZED (SELECT least(last.due, (SELECT min(due) FROM sm.unfolded)) AS due FROM last),
+from_due AS MATERIALIZED (SELECT {due} AS due FROM last),
 early AS MATERIALIZED (
   SELECT idle.due FROM unnest((SELECT early FROM last)) early (no)
   CROSS JOIN LATERAL (SELECT due FROM sm.idle WHERE idle.no = early.no OFFSET 0) idle

@@ -1,13 +1,12 @@
 -- Returns how many index ranges a window searches. Each namespace has two: for the runs that start in the
 -- window, and for the open ones. It has one more for each level and side on which runs reach from before the
 -- window's first instant to after it.
--- ?1 the namespaces' names as a JSON array; ?2 the instant.
+-- ?1 the namespaces' names as a JSON array, or NULL for all; ?2 the instant.
 WITH
 -- The requested namespaces, by number.
 asked (no, name) AS MATERIALIZED (
   SELECT no, name
-  FROM json_each(?1) named CROSS JOIN sm_namespace INDEXED BY sm_namespace_name
-  WHERE name = named.value
+  {namespaces}
 )
 SELECT (SELECT 2 * count(*) FROM asked)
   + (SELECT count(*) FROM asked CROSS JOIN sm_level

@@ -1,6 +1,6 @@
--- Returns the tasks with these keys, each with its place among them, counted from 1. The changing columns of a
--- task are in exactly one of three tables.
--- $1 to $5: namespaces, workflows, runs, tasks, map indexes.
+-- Returns the given tasks, each with its place among them, counted from 1. The changing columns of a task are in
+-- exactly one of three tables.
+-- given: numbers or keys, with their places. is_given: whether a task is one of them.
 SELECT task.no, task.namespace, task.workflow, task.run, task.task, task.map_index, task.lane, task.rank,
   task.logical_date, task.priority, stands.state, stands.due, stands.epoch, coalesce(stands.slots, 0),
   stands.expires_at, stands.attempt, coalesce(stands.forgiven, 0), task.lease_loss, task.attempt_runs,
@@ -8,12 +8,10 @@ SELECT task.no, task.namespace, task.workflow, task.run, task.task, task.map_ind
   stands.holder, task.retry, stands.message, stands.value, task.payload, stands.ready_at,
   coalesce(stands.lost, 0), stands.finished, stands.cancel_at, task.pool, task.slots, task.limits, task.queue,
   given.place, stands.noted_at, stands.note
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) WITH ORDINALITY
-  given (namespace, workflow, run, task, map_index, place)
+FROM {given}
 CROSS JOIN LATERAL (
   SELECT * FROM sm.task
-  WHERE task.namespace = given.namespace AND task.workflow = given.workflow AND task.run = given.run
-    AND task.task = given.task AND task.map_index = given.map_index
+  WHERE {is_given}
   OFFSET 0
 ) task
 CROSS JOIN LATERAL (

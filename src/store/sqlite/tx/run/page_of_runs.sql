@@ -1,15 +1,14 @@
--- Returns the first runs of all namespaces that start in a window after a place.
--- ?1 NULL, which means all namespaces; ?2, ?4 and ?5 the place's start, namespace and id;
--- ?3 the window's end; ?6 how many.
+-- Returns the first runs that start in a window after a place, or their places.
+-- ?1 the namespaces' names as a JSON array, or NULL for all; ?2, ?4 and ?5 the place's start,
+-- namespace and id; ?3 the window's end; ?6 how many.
 WITH RECURSIVE
--- All namespaces, and the id after which each continues if its next run starts at the place's instant. Runs
--- with the same start are ordered by namespace, then by id. A namespace before the place's one continues after
--- every id: a blob sorts after every text. The place's namespace continues after the place's id. Later
--- namespaces begin with the first id.
+-- The requested namespaces, and the id after which each continues if its next run starts at the place's
+-- instant. Runs with the same start are ordered by namespace, then by id. A namespace before the place's one
+-- continues after every id: a blob sorts after every text. The place's namespace continues after the place's
+-- id. Later namespaces begin with the first id.
 asked (no, name, low) AS MATERIALIZED (
   SELECT no, name, CASE WHEN name < ?4 THEN x'' WHEN name = ?4 THEN ?5 ELSE '' END
-  FROM sm_namespace
-  WHERE ?1 IS NULL
+  {namespaces}
 ),
 -- A queue of the next run of each namespace. Each step takes the earliest and adds the next run of its
 -- namespace. So at most ?6 runs plus one per namespace are looked up.
@@ -32,7 +31,6 @@ merged (no, name, start, id) AS (
   ORDER BY 3, 2, 4
   LIMIT ?6
 )
-SELECT name, sm_run.id, sm_run.start, stop, status, workflow, method, running, heartbeat, user, suspended,
-  nodes, attributes
+SELECT name, {columns}
 FROM merged CROSS JOIN sm_run
 WHERE ns = merged.no AND sm_run.start = merged.start AND sm_run.id = merged.id
