@@ -1,4 +1,4 @@
-//! A pool, a retry and a sensor in one program of one thread.
+//! A pool, a retry and a sensor in one program, which drives the services in one loop.
 //!
 //! ```text
 //! cargo run --example quickstart
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// The host's part: runs a task that it was granted.
 fn run(store: &dyn Store, task: &TaskRecord, file: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let (lease, now) = (task.lease_ref(), SystemClock.now());
-    store.write(|tx| tx.start(now, &[lease]))?;
+    assert!(store.write(|tx| tx.start(now, &[lease]))?[0], "the lease is lost: stop here");
     println!("{} runs, attempt {}", task.key, task.attempt);
     let settings = Settings::new(Duration::from_millis(50), Duration::from_secs(60))?;
     let sensor = FileExists::at(file).sensor(lease, settings)?;

@@ -1,11 +1,12 @@
-//! Short programs, one for each common task. Every program begins with these lines, which are not repeated below:
+//! Short programs, one for each common task. Most use the names below. Some hide further lines, such as those that
+//! enqueue a task: the source of this page, `src/guide.rs`, has every line.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use stationmaster::clock::{Clock, SystemClock};
 //! use stationmaster::service::{Admitter, Service};
-//! use stationmaster::store::MemoryStore;
-//! use stationmaster::{NewTask, TaskKey};
+//! use stationmaster::store::{MemoryStore, Store};
+//! use stationmaster::{NewTask, TaskKey, TaskState};
 //!
 //! let store = Arc::new(MemoryStore::new()); // or stationmaster::store::SqliteStore::open("jobs.db", Default::default())?
 //! let now = SystemClock.now();
@@ -100,8 +101,8 @@
 //! # Start what follows when its dependencies are done
 //!
 //! End each task in a transaction that looks at the others, and enqueue what follows if all have succeeded.
-//! [`in_turn`](crate::service::Attempt::in_turn) makes these transactions take turns by a name of yours. Otherwise two
-//! tasks that end at once on PostgreSQL may not see each other's end, and nothing follows. It applies to
+//! [`in_turn`](crate::service::Attempt::in_turn) serializes the transactions that pass the same name. Without it, two
+//! tasks that end at once on PostgreSQL may not see each other's end, and the next task is never enqueued. It applies to
 //! [`end`](crate::service::Attempt::end) and [`end_in`](crate::service::Attempt::end_in). Without a worker, call
 //! [`serialize`](crate::store::Tx::serialize) before the task is ended.
 //!
@@ -119,8 +120,8 @@
 //! use stationmaster::service::{Attempt, Worker};
 //!
 //! let cut_or_render = move |attempt: &Attempt| {
-//!     let run = attempt.task().key.run.as_str(); // both tasks of a film have its run
-//!     attempt.in_turn(&[run]).end((), |tx| {
+//!     let film = format!("prod/films/{}", attempt.task().key.run); // both tasks of a film have its run
+//!     attempt.in_turn(&[film.as_str()]).end((), |tx| {
 //!         let both = tx.tasks(&[task("cut").key, task("render").key])?;
 //!         if both.iter().flatten().all(|task| task.state == TaskState::Success) {
 //!             tx.enqueue(SystemClock.now(), &[task("publish")])?;
@@ -251,11 +252,10 @@
 //!
 //! # Many customers: a fair share for each
 //!
-//! A share key divides a pool among the customers that have work, by what each holds now. More:
+//! A share key divides a pool among the customers that have waiting tasks, by what each holds now. Each customer gets
+//! one part, unless a `LimitSpec` for its key sets another weight. If a family covers all customers, a `LimitSpec` for
+//! one key replaces the family for that customer: set its maximum and rate again beside the weight. More:
 //! [`NewTask::share`](crate::NewTask::share).
-//!
-//! A weight of one customer is a definition of its own key. If there is a family for all customers too, its maximum and
-//! rate no longer apply to that customer: set them again beside the weight.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -269,10 +269,12 @@
 //! # let now = stationmaster::Timestamp::UNIX_EPOCH;
 //! # let task = |name: &str| NewTask::new(TaskKey::new("prod", "nightly", "2026-01-01", name).unwrap());
 //! # let mut admitter = Admitter::new(store.clone(), "worker-1".try_into()?);
-//! # store.write(|tx| tx.define([PoolSpec::new("default_pool", Slots::Limited(8))?], IfExists::Replace))?;
-//! // Customer a has three parts of the pool, and every other one has one.
+//! // Customer a has three parts of 8 slots, and every other one has one.
 //! let large = LimitSpec::of("customer/a".try_into()?).weight(3);
-//! store.write(|tx| tx.define([&large], IfExists::Replace))?;
+//! store.write(|tx| {
+//!     tx.define([PoolSpec::new("default_pool", Slots::Limited(8))?], IfExists::Replace)?;
+//!     tx.define([&large], IfExists::Replace)
+//! })?;
 //! let of = |customer: &str, n: u32| task(&format!("{customer}{n}")).share(format!("customer/{customer}").try_into().unwrap());
 //! // Customer b was there first, with more than the pool holds.
 //! let tasks: Vec<NewTask> = (0..9).map(|n| of("b", n)).chain((0..9).map(|n| of("a", n))).collect();
@@ -504,7 +506,7 @@
 //!
 //! let (minute, day) = (Duration::from_secs(60), Duration::from_secs(86_400));
 //! let mut upkeep = Upkeep::new(store)
-//!     .retain_ended_for(day) // tasks that succeeded or were skipped
+//!     .retain_ended_for(day) // tasks in any end state, except those named in the next line
 //!     .retain_state_for(TaskState::Failed, 30 * day)
 //!     .retain_feed_for(day) // even if a consumer has not read it
 //!     .close_runs_silent_for(5 * minute, RunStatus::Killed) // runs whose heartbeats stopped
@@ -520,8 +522,11 @@
 //!
 //! # Wait for a file without a worker
 //!
-//! [`service::kinds`](crate::service::kinds) has more kinds, [`service::Poker`](crate::service::Poker) shows how to add
-//! your own, and [`_sensors`](crate::_sensors) explains how sensors work.
+//! A sensor is a task that waits for a condition. Its *kind* names the function that checks the condition, and a *poke*
+//! is one such check. One poke serves all sensors that wait for the same thing. When the condition is met, the sensor
+//! *lands*, and its task succeeds. [`service::kinds`](crate::service::kinds) has more kinds,
+//! [`service::Poker`](crate::service::Poker) shows how to add your own, and [`_sensors`](crate::_sensors) explains how
+//! sensors work.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -639,10 +644,11 @@
 //!
 //! # Commit with my own rows
 //!
-//! Every verb works in a transaction of the store or in one of yours. On SQLite that is a rusqlite transaction, through
-//! `store::sqlite::SqliteTx`. The crate exports the version of rusqlite that it uses as `store::sqlite::rusqlite`.
-//! sqlx, diesel and other drivers use the statements of [`_sql`](crate::_sql). On PostgreSQL it is a tokio-postgres
-//! transaction, through `store::postgres::tx`, or one of any driver with those statements.
+//! A verb works in a transaction of the store or in one of yours. On SQLite, yours is a rusqlite transaction, through
+//! `store::sqlite::SqliteTx`. The crate exports the version of rusqlite that it uses as `store::sqlite::rusqlite`. On
+//! PostgreSQL, yours is a tokio-postgres transaction, through `store::postgres::tx`, which refuses ticks:
+//! [`_postgresql`](crate::_postgresql) has the rules. With sqlx, diesel and other drivers, you call the verbs that
+//! [`_sql`](crate::_sql) lists: views on SQLite, functions on PostgreSQL.
 //!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]

@@ -71,6 +71,8 @@
 //! | [`backoff::RetryPolicy`] | when a failed task runs again |
 //! | [`sensor::NewSensor`], [`canonical::PokeContext`] | a task that waits, and what it waits for |
 //! | [`run::RunRecord`] | one execution, in the index of active runs |
+//! | host, verb | your program; a method of [`store::Tx`] that changes the store, such as `enqueue` |
+//! | tick, poke | one step of a service, in short transactions; one check of what a sensor waits for |
 //! | [`store::Store`] | where everything is kept: [`store::MemoryStore`], `store::SqliteStore`, `store::PostgresStore`, or your own |
 //!
 //! # How it is used
@@ -85,17 +87,17 @@
 //!    slots until you change that.
 //! 2. When a task's dependencies are met, [enqueue](store::Tx::enqueue) it. Enqueueing a known key changes nothing, so
 //!    the call is safe to repeat until the task has ended and been deleted (step 5).
-//! 3. A [`service::Worker`] runs it with one of your handlers, which are functions. To enqueue what follows in the
-//!    transaction of its end, call [`Attempt::end`](service::Attempt::end), [in turn](service::Attempt::in_turn) if it
-//!    follows several tasks. Or run tasks [yourself](#with-your-own-executor).
+//! 3. A [`service::Worker`] runs it with one of your handlers, which are functions. To enqueue the next task in the
+//!    transaction that ends this one, call [`Attempt::end`](service::Attempt::end). If the next task depends on several,
+//!    call [`in_turn`](service::Attempt::in_turn) first. Or run tasks [yourself](#with-your-own-executor).
 //! 4. A task that only waits [registers](store::Tx::register) as a sensor. It releases its slots while
 //!    [`service::Poker`] polls on its behalf. The [feed] reports how it ended, as it does for every task that [opted
 //!    in](task::Feed): [`service::FeedReader`].
 //! 5. [`service::Upkeep`] ends the leases of dead processes. If upkeep itself was late, holders get 20 s (the
 //!    [*grace*](service::Upkeep#grace)) to renew before it ends leases. Tick it at least that often. By default it
 //!    deletes only feed events that every consumer has accepted.
-//!    [`retain_ended_for`](service::Upkeep::retain_ended_for) deletes ended tasks;
-//!    [`retain_state_for`](service::Upkeep::retain_state_for) keeps failed ones longer.
+//!    [`retain_ended_for`](service::Upkeep::retain_ended_for) deletes ended tasks after a time, and
+//!    [`retain_state_for`](service::Upkeep::retain_state_for) sets another time for one state, such as failed.
 //!    [`retain_feed_for`](service::Upkeep::retain_feed_for) bounds what the feed keeps. Optionally, upkeep also closes
 //!    silent runs, deletes stopped ones, and audits the store.
 //!
@@ -107,7 +109,7 @@
 //! `write` rolls back if its body returns an error. After a conflict it runs the body again, up to 16 times, so the
 //! body must change nothing but the store. If an error [`is_retryable`](Error::is_retryable), nothing was committed and
 //! its cause may pass: call again after a pause. If it [`is_indeterminate`](Error::is_indeterminate), the commit may
-//! have taken effect: repeat the call, or query the store.
+//! have taken effect. Repeat the call: its result shows whether the first one did.
 //!
 //! An admitter or a worker can be granted any ready task of the queues it serves. It serves all queues unless you name
 //! some. So if your workers differ (by machine, by tenant), name a [queue](NewTask::queue) for each kind.
@@ -121,8 +123,8 @@
 //! [`WakingStore`](service::WakingStore) reports new work. [Start](store::Tx::start) the tasks and run them.
 //! Leases last 60 s by default, counted from the grant. [`service::Keeper`] renews them, including those of
 //! tasks that you have not started yet, and tells you which were lost. Stop the work of those, and
-//! [finish](store::Tx::finish) the rest. [`Finish::given_back`](ops::Finish::given_back) returns a task that
-//! you will not run. If you call `admit` yourself, write nothing after it in that transaction.
+//! [finish](store::Tx::finish) the rest. [`Finish::given_back`](ops::Finish::given_back) returns a task that you will
+//! not run. In a transaction of your own, call [`Tx::admit`](store::Tx::admit), as the last verb in it that writes.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -146,7 +148,8 @@
 //! let failed = [Finish::failed(lease, "no route to host")]; // outside: `write` may run its body again
 //! let finished = store.write(|tx| tx.finish(now, &failed))?;
 //! assert!(matches!(finished[0], Finished::RetryAt(at) if at > now)); // by the task's retry policy
-//! assert!(Upkeep::new(store).tick(now)?.reaped.is_empty()); // in a loop of its own
+//! let mut upkeep = Upkeep::new(store); // once, and then in a loop of its own: its first tick ends no lease
+//! assert!(upkeep.tick(now)?.reaped.is_empty());
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 //!

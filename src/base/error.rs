@@ -398,8 +398,9 @@ pub enum StoreErrorKind {
     Schema,
     /// The store is read-only.
     ReadOnly,
-    /// The commit failed, and it is unknown whether it took effect. If the call is a verb, repeat it: it
-    /// returns what the first call did. Otherwise query the store first.
+    /// The commit failed, and it is unknown whether it took effect. If the call is a verb, repeat it: its
+    /// result shows what the first call did. Otherwise query the store first; on PostgreSQL the commit may still
+    /// take effect after that.
     Indeterminate,
     /// Anything else: see the source.
     Backend,

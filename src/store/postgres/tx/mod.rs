@@ -321,6 +321,6 @@ fn clamp(count: impl TryInto<i64>) -> i64 {
 }
 
 #[cfg(test)]
-mod tests;
-#[cfg(test)]
 mod plans;
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
--- Returns what request, folded_lanes, folded_pools and next_due_folded return, right after _fold_few. For
+-- Returns what request, folded_lanes, folded_pools and next_due return, right after _fold_few. For
 -- stores with at most 16 ready lanes, none with limits, and nothing paused. One small plan is cheaper to set up
 -- than four. Returns a row per ready lane, or one row without a lane. After the columns of folded_lanes: the
 -- lane's pool, what the request granted (numbers, then epochs), whether something makes this result incomplete,
