@@ -38,7 +38,7 @@ use std::fmt;
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use self::state::State;
-use self::undo::Transaction;
+use self::undo::{Transaction, Undo};
 use super::{Durability, Store, StoreInfo, Tx, TxMode, nested};
 use crate::error::Result;
 
@@ -97,7 +97,7 @@ impl Store for MemoryStore {
             Ok(()) => transaction.commit(),
             Err(_) => {
                 drop(transaction);
-                Vec::new()
+                Undo::default()
             }
         };
         drop(state);

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::course::Course;
 use super::lanes::Lanes;
 use super::pools::{LimitRow, Limits, Pools};
 use super::requests::{Request, Requests};
@@ -78,7 +77,6 @@ pub(super) type CountKey = (Timestamp, SensorKind, Holder, u64);
 #[derive(Debug)]
 pub(super) enum Write {
     Task(TaskId, Option<Box<TaskRow>>),
-    Course(TaskId, Box<Course>),
     Lane(LaneId, Option<Arc<LaneKey>>),
     Attempts(TaskId, Option<Vec<PastAttempt>>),
     Request(RequestId, Option<Request>),
@@ -109,9 +107,6 @@ impl State {
             Write::Task(id, row) => {
                 let old = self.tasks.swap(id, row, &mut self.lanes);
                 Write::Task(id, old)
-            }
-            Write::Course(id, course) => {
-                Write::Course(id, self.tasks.swap_course(id, course, &mut self.lanes))
             }
             Write::Lane(id, key) => {
                 if let Some(key) = &key {

@@ -7,7 +7,9 @@ use std::ops::Bound;
 use super::by_number::ByNumber;
 use super::course::Course;
 use super::lanes::Lanes;
-use super::state::{Filing, State, Write};
+#[cfg(test)]
+use super::state::Write;
+use super::state::{Filing, State};
 use super::undo::Transaction;
 use crate::admission::{LaneId, OrderKey};
 use crate::id::TaskKey;
@@ -114,12 +116,11 @@ impl Tasks {
         }
     }
 
-    /// Replaces the course of a task, and returns the previous one.
-    pub(super) fn swap_course(&mut self, id: TaskId, course: Box<Course>, lanes: &mut Lanes) -> Box<Course> {
-        let Some(row) = self.rows.get_mut(&id) else { return course };
-        let old = Box::new(Course::of(&row.record));
-        self.index.alter(row, |task| course.put_into(task), lanes);
-        old
+    /// Gives a task the course that it had.
+    pub(super) fn put_course(&mut self, id: TaskId, course: Course, lanes: &mut Lanes) {
+        if let Some(row) = self.rows.get_mut(&id) {
+            self.index.alter(row, |task| course.put_into(task), lanes);
+        }
     }
 
     /// Reads a little of each of these rows. The reads are independent, so the processor fetches many rows
@@ -273,7 +274,7 @@ impl Transaction<'_> {
         let row = tasks.rows.get_mut(&id).filter(|row| condition(&row.record))?;
         let before = Course::of(&row.record);
         tasks.index.alter(row, change, lanes);
-        self.undo.push(Write::Course(id, Box::new(before)));
+        self.undo.push_course(id, before);
         Some(row)
     }
 }

@@ -1,8 +1,46 @@
 //! A transaction: the state, and how to undo the changes made to it.
 
+use super::course::Course;
 use super::state::{Numbers, State, Write};
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
+use crate::lease::TaskId;
 use crate::store::TxMode;
+
+/// What undoes the changes of a transaction, from the last to the first.
+#[derive(Debug, Default)]
+pub(super) struct Undo {
+    steps: Vec<Step>,
+    /// The previous courses of tasks. Most changes are of a course, and a list of their own saves an allocation for
+    /// each.
+    courses: Vec<Course>,
+}
+
+#[derive(Debug)]
+enum Step {
+    Write(Write),
+    /// The last of the courses.
+    Course(TaskId),
+}
+
+impl Undo {
+    pub(super) fn push_course(&mut self, id: TaskId, before: Course) {
+        self.steps.push(Step::Course(id));
+        self.courses.push(before);
+    }
+
+    fn apply(&mut self, state: &mut State) {
+        while let Some(step) = self.steps.pop() {
+            match step {
+                Step::Write(write) => drop(state.swap(write)),
+                Step::Course(id) => {
+                    if let Some(course) = self.courses.pop() {
+                        state.tasks.put_course(id, course, &mut state.lanes);
+                    }
+                }
+            }
+        }
+    }
+}
 
 /// Writes directly to the state. Undoes everything when dropped without a commit: after an error, and while a
 /// panic of its body unwinds.
@@ -10,19 +48,19 @@ use crate::store::TxMode;
 pub(super) struct Transaction<'a> {
     pub(super) state: &'a mut State,
     mode: TxMode,
-    pub(super) undo: Vec<Write>,
+    pub(super) undo: Undo,
     began: Numbers,
 }
 
 impl<'a> Transaction<'a> {
     pub(super) fn begin(state: &'a mut State, mode: TxMode) -> Self {
         let began = state.last;
-        Self { state, mode, undo: Vec::new(), began }
+        Self { state, mode, undo: Undo::default(), began }
     }
 
     /// Keeps what was written. Returns the replaced rows, so that the caller can drop them after it has
     /// released the lock.
-    pub(super) fn commit(mut self) -> Vec<Write> {
+    pub(super) fn commit(mut self) -> Undo {
         self.began = self.state.last;
         std::mem::take(&mut self.undo)
     }
@@ -45,15 +83,13 @@ impl<'a> Transaction<'a> {
 
     /// Records the write that undoes a change.
     pub(super) fn note(&mut self, undo: Write) {
-        self.undo.push(undo);
+        self.undo.steps.push(Step::Write(undo));
     }
 }
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
-        while let Some(write) = self.undo.pop() {
-            self.state.swap(write);
-        }
+        std::mem::take(&mut self.undo).apply(self.state);
         self.state.last = self.began;
     }
 }
@@ -82,7 +118,7 @@ mod tests {
 
         let mut transaction = Transaction::begin(&mut state, TxMode::Write);
         forget_the_default_pool(&mut transaction);
-        assert_eq!(transaction.commit().len(), 1);
+        assert_eq!(transaction.commit().steps.len(), 1);
         assert_ne!(state, before);
     }
 
