@@ -184,10 +184,10 @@ faults! {
     "a tick ahead waits for rows", "tx/tick/grant_noted.sql":
         "FOR UPDATE SKIP LOCKED) ready" => "FOR UPDATE) ready",
         "ticks_ahead::a_tick_ahead_passes_over_what_is_locked" says "Busy";
-    "a second plan waits for rows", "tx/tick/candidates_locked.sql":
+    "a second plan waits for rows", "tx/tick/candidates.sql":
         "LIMIT page.most FOR UPDATE SKIP LOCKED) ready" => "LIMIT page.most FOR UPDATE) ready",
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "Conflict";
-    "a second plan does not lock what it reads", "tx/tick/candidates_locked.sql":
+    "a second plan does not lock what it reads", "tx/tick/candidates.sql":
         "LIMIT page.most FOR UPDATE SKIP LOCKED) ready" => "LIMIT page.most OFFSET 0) ready",
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "Conflict";
     "a grant takes the half of a plan", "tx/tick/grant.sql":
@@ -227,7 +227,7 @@ faults! {
         "AND NOT EXISTS (SELECT FROM sm.sensor_inbox WHERE sensor_inbox.no = idle.no OFFSET 0)"
             => "",
         "inbox::what_has_no_number_is_not_forgotten" says "its end has no number";
-    "a poker waits for rows", "tx/lock_free_tasks.sql":
+    "a poker waits for rows", "tx/lock_tasks.sql":
         "lease.no = given.no FOR UPDATE SKIP LOCKED) lease ON true LEFT JOIN LATERAL (SELECT no FROM sm.idle WHERE idle.no = given.no FOR UPDATE SKIP LOCKED)"
             => "lease.no = given.no FOR UPDATE SKIP LOCKED) lease ON true LEFT JOIN LATERAL (SELECT no FROM sm.idle WHERE idle.no = given.no FOR UPDATE)",
         "stepped::sensors::an_end_that_is_rolled_back" says "lock timeout";
