@@ -16,6 +16,9 @@ const FILTERS: &str = "AND (cardinality($8::bigint[]) = 0 OR run.status = ANY ($
 const RECORD: &str = "run.id, run.start, run.stop, run.status, run.workflow, run.method, run.running, \
      run.heartbeat, run.\"user\", run.suspended, run.nodes, run.attributes";
 const PLACE: &str = "run.id, run.start";
+const PLACE_AND_NAMESPACE: &str = "asked.no, run.id, run.start";
+/// How a page limits the runs of each namespace.
+const FIRST: &str = "ORDER BY run.start, run.id LIMIT $7::bigint";
 
 const ASKED: &str = statement!("asked.sql");
 /// The node is 1 to `after` before the instant.
@@ -29,18 +32,18 @@ const NODES_AFTER: &str = statement!(
     is_reached = "(($2::bigint & level.mask) | level.bit) - $2::bigint BETWEEN 0 AND level.before - 1",
 );
 
-/// Builds both versions of a statement on a window. A page is limited in each namespace as well.
+/// Builds both versions of a statement on a window.
 macro_rules! both {
     ($file:literal, $columns:expr) => {
         both!($file, $columns, "")
     };
-    ($file:literal, $columns:expr, $first:literal) => {
+    ($file:literal, $columns:expr, $first:expr) => {
         Both {
             any: both!(@ $file, $columns, $first, ""),
             filtered: both!(@ $file, $columns, $first, FILTERS),
         }
     };
-    (@ $file:literal, $columns:expr, $first:literal, $filters:expr) => {
+    (@ $file:literal, $columns:expr, $first:expr, $filters:expr) => {
         statement!(
             $file,
             asked = ASKED,
@@ -63,11 +66,9 @@ pub(in super::super) const ACTIVE_PLACES: Both = both!("active_runs.sql", PLACE)
 /// The number of [`ACTIVE`] runs.
 pub(in super::super) const COUNT_ACTIVE: Both = both!("count_active.sql", "1");
 /// The first runs that are active in a window, after a place.
-pub(in super::super) const PAGE: Both =
-    both!("page_of_runs.sql", "asked.no, run.id, run.start", "ORDER BY run.start, run.id LIMIT $7::bigint");
+pub(in super::super) const PAGE: Both = both!("page_of_runs.sql", PLACE_AND_NAMESPACE, FIRST);
 /// The places of [`PAGE`].
-pub(in super::super) const PAGE_PLACES: Both =
-    both!("page_of_places.sql", "asked.no, run.id, run.start", "ORDER BY run.start, run.id LIMIT $7::bigint");
+pub(in super::super) const PAGE_PLACES: Both = both!("page_of_places.sql", PLACE_AND_NAMESPACE, FIRST);
 /// How many index ranges a window searches.
 pub(in super::super) const COUNT_SEARCHES: &str =
     statement!("count_searches.sql", asked = ASKED, nodes_before = NODES_BEFORE, nodes_after = NODES_AFTER,);

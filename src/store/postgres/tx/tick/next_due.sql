@@ -2,7 +2,7 @@
 -- due and was not promoted is locked by another transaction. Because each statement costs, it also returns, one
 -- array per column: the queues that holders said they serve, the families, and what is paused. Last comes the
 -- latest instant at which a key took a token.
--- due: where to search from.
+-- due: the instant to search from.
 -- $1: now, or NULL.
 WITH last AS MATERIALIZED (SELECT * FROM sm.tick ORDER BY no DESC LIMIT 1),
 from_due AS MATERIALIZED (SELECT {due} AS due FROM last),
