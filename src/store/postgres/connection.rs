@@ -12,10 +12,12 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error as PgError, Statement as Prepared};
 
-use super::error::{Failure, commit_error, flush_error, open_commit};
+use super::alone::{Alone, gated};
+use super::error::{Failure, flush_error};
 use super::host::{execute_script, execute_text};
 use super::liveness::Liveness;
 use super::options::{Beginnings, PostgresOptions};
+use super::part::Part;
 use super::pipeline::join_all;
 use super::request::{Opening, Reply, Then, Unannounced};
 use super::route::Route;
@@ -30,7 +32,9 @@ pub(super) struct Connection {
     pub(super) route: Route,
     /// What begins transactions on it.
     beginnings: Beginnings,
-    prepared: HashMap<Identity, Prepared>,
+    /// The prepared statements, and whether each is the form that is sent alone.
+    prepared: HashMap<(Identity, bool), Prepared>,
+    alone: Alone,
     pub(super) driving: Driving,
     /// When it was made, if the server was a standby then.
     pub(super) standby_since: Option<Instant>,
@@ -80,6 +84,8 @@ pub(super) struct Begin<'t> {
 /// A request that is sent when first polled.
 type Sent<'a, T> = Pin<Box<dyn Future<Output = Result<T, PgError>> + Send + 'a>>;
 
+type Message<'a> = (Part, Sent<'a, Option<Answer>>);
+
 impl Connection {
     pub(super) fn new(
         client: Client,
@@ -93,6 +99,7 @@ impl Connection {
             route,
             beginnings,
             prepared: HashMap::new(),
+            alone: Alone::default(),
             driving,
             standby_since,
             ending: None,
@@ -195,47 +202,35 @@ impl Connection {
         batch: &[Statement],
         then: Then,
     ) -> Reply {
+        let is_one = self.is_one(begin, batch, then);
+        let is_alone = self.alone.may(is_one);
         if self.route == Route::Direct {
-            self.prepare(options, batch).await.map_err(Failure::of_waiting)?;
+            self.prepare(options, batch, is_alone).await.map_err(Failure::of_waiting)?;
         }
-        let (asked, begins) =
-            (Instant::now(), begin.map_or(0, |begin| 1 + usize::from(begin.stale.is_some())));
+        let setting = begin.and_then(|_| self.alone.sends(is_one));
+        let asked = Instant::now();
         liveness.heard();
-        let client = &*self.client;
         let (batch, behind) = then.split(batch);
-        // The server responds to each message separately, so a tick's first commands are sent with the BEGIN.
-        let enters = begin.is_some() && batch.first().is_some_and(Statement::is_script);
-        let mut sent: Vec<Sent<'_, Option<Answer>>> = Vec::with_capacity(batch.len() + 4);
-        if let Some(Begin { opening, stale }) = begin {
-            if let Some(time) = stale {
-                sent.push(Box::pin(async { time.measure(client).await.map(|()| None) }));
-            }
-            let mut text = Cow::Borrowed(self.beginnings.of(opening));
-            if enters {
-                text.to_mut().push_str(&options.schema.statement(enter(options.idle_in_transaction_timeout)));
-            }
-            sent.push(Box::pin(async move { client.batch_execute(&text).await.map(|()| None) }));
+        let mut sent: Vec<Message<'_>> = Vec::with_capacity(batch.len() + 4);
+        if let Some(setting) = setting {
+            sent.push((Part::Setting, Box::pin(execute_simple(&self.client, setting.into()))));
         }
-        for (at, statement) in batch.iter().enumerate() {
-            sent.push(match self.prepared.get(&Identity::of(statement.sql)) {
-                _ if at == 0 && enters => Box::pin(async { Ok(Some(Answer::new())) }),
-                _ if statement.is_script() => {
-                    let text = enter(options.idle_in_transaction_timeout);
-                    Box::pin(execute_script(client, options.schema.statement(text)))
-                }
-                Some(prepared) => Box::pin(execute(client, prepared, statement)),
-                None => Box::pin(execute_text(client, options.schema.statement(statement.sql), statement)),
-            });
+        if let Some(begin) = begin {
+            self.begins(&mut sent, options, begin, batch, is_alone);
         }
-        let ends = [(then != Then::More, COMMIT), (then == Then::Flush, FLUSH)];
-        for (_, text) in ends.into_iter().filter(|(follows, _)| *follows) {
-            sent.push(Box::pin(async move { client.batch_execute(text).await.map(|()| None) }));
+        for statement in batch.iter().skip(usize::from(enters(begin, batch))) {
+            let part = if is_alone { Part::Commit } else { Part::Work { waits: statement.only_waits() } };
+            sent.push((part, self.executes(options, statement, is_alone)));
+        }
+        let commits = then != Then::More && !is_alone;
+        let ends = [(commits, Part::Commit, COMMIT), (then == Then::Flush, Part::Flush, FLUSH)];
+        for (_, part, text) in ends.into_iter().filter(|(follows, ..)| *follows) {
+            sent.push((part, Box::pin(execute_simple(&self.client, text.into()))));
         }
         for statement in behind {
-            if let Some(prepared) = self.prepared.get(&Identity::of(statement.sql)) {
-                sent.push(Box::pin(execute(client, prepared, statement)));
-            }
+            sent.push((Part::Flush, self.executes(options, statement, false)));
         }
+        let (parts, sent): (Vec<Part>, Vec<_>) = sent.into_iter().unzip();
         let sent = sent.into_iter().map(|sent| {
             Box::pin(async {
                 let answer = sent.await;
@@ -243,22 +238,68 @@ impl Connection {
                 answer
             }) as Sent<'_, Option<Answer>>
         });
+        let answers = join_all(sent.collect()).await;
+        let (took, limit) = (asked.elapsed(), options.statement_timeout);
         // The first error is the cause of the later ones.
-        let answers = join_all(sent.collect()).await.into_iter().enumerate().map(|(at, answer)| {
-            let waits = at < begins || batch.get(at - begins).is_some_and(Statement::only_waits);
-            let (took, limit) = (asked.elapsed(), options.statement_timeout);
-            answer.map_err(|error| match at.checked_sub(begins + batch.len()) {
-                Some(0) => commit_error(error, took, limit),
-                Some(_) => flush_error(error),
-                // The server may have continued, and committed.
-                None if then != Then::More && error.as_db_error().is_none() => {
-                    Failure::Lost(open_commit(&error).with_source(error))
-                }
-                None if waits => Failure::of_waiting(error),
-                None => Failure::of_limited(error, took, limit),
-            })
-        });
+        let answers = parts.into_iter().zip(answers);
+        let answers =
+            answers.map(|(part, answer)| answer.map_err(|error| part.failure(error, then, took, limit)));
         answers.filter_map(Result::transpose).collect()
+    }
+
+    /// Adds what begins a transaction. A tick's first commands are in the same text, because the server responds to
+    /// each message separately.
+    fn begins<'a>(
+        &'a self,
+        sent: &mut Vec<Message<'a>>,
+        options: &PostgresOptions,
+        begin: Begin<'a>,
+        batch: &[Statement],
+        is_alone: bool,
+    ) {
+        let client = &*self.client;
+        if let Some(time) = begin.stale {
+            sent.push((Part::Opening, Box::pin(async { time.measure(client).await.map(|()| None) })));
+        }
+        if is_alone {
+            return;
+        }
+        let mut text = Cow::Borrowed(self.beginnings.of(begin.opening));
+        if !enters(Some(begin), batch) {
+            sent.push((Part::Opening, Box::pin(execute_simple(client, text))));
+            return;
+        }
+        text.to_mut().push_str(&options.schema.statement(enter(options.idle_in_transaction_timeout)));
+        sent.push((
+            Part::Opening,
+            Box::pin(async move { client.batch_execute(&text).await.map(|()| Some(Answer::new())) }),
+        ));
+    }
+
+    /// Runs a statement by its prepared form, if there is one.
+    fn executes<'a>(
+        &'a self,
+        options: &PostgresOptions,
+        statement: &'a Statement,
+        is_alone: bool,
+    ) -> Sent<'a, Option<Answer>> {
+        let client = &*self.client;
+        if statement.is_script() {
+            let text = enter(options.idle_in_transaction_timeout);
+            return Box::pin(execute_script(client, options.schema.statement(text)));
+        }
+        match self.prepared.get(&(Identity::of(statement.sql), is_alone)) {
+            Some(prepared) => Box::pin(execute(client, prepared, statement)),
+            None => Box::pin(execute_text(client, options.schema.statement(statement.sql), statement)),
+        }
+    }
+
+    /// Returns true if a transaction is one statement and its commit.
+    fn is_one(&self, begin: Option<Begin<'_>>, batch: &[Statement], then: Then) -> bool {
+        self.route == Route::Direct
+            && begin.is_some_and(|begin| begin.opening == Opening::Write)
+            && then == Then::Commit
+            && matches!(batch, [statement] if !statement.is_script())
     }
 
     /// Commits a record and waits for its flush, and so for everything committed before. Behind a pooler it may reach
@@ -272,10 +313,15 @@ impl Connection {
     }
 
     /// Prepares the statements that are new to this connection, all in one round trip.
-    async fn prepare(&mut self, options: &PostgresOptions, batch: &[Statement]) -> Result<(), PgError> {
+    async fn prepare(
+        &mut self,
+        options: &PostgresOptions,
+        batch: &[Statement],
+        is_alone: bool,
+    ) -> Result<(), PgError> {
         let mut missing: Vec<&Statement> = Vec::new();
         for statement in batch.iter().filter(|statement| !statement.is_script()) {
-            let known = self.prepared.contains_key(&Identity::of(statement.sql));
+            let known = self.prepared.contains_key(&(Identity::of(statement.sql), is_alone));
             if !known && missing.iter().all(|other| Identity::of(other.sql) != Identity::of(statement.sql)) {
                 missing.push(statement);
             }
@@ -283,18 +329,31 @@ impl Connection {
         if missing.is_empty() {
             return Ok(());
         }
-        let client = &self.client;
+        let (client, gate) = (&self.client, &self.beginnings.gate);
         let mut sent: Vec<Sent<'_, Prepared>> = Vec::new();
         for statement in &missing {
             let text = options.schema.statement(statement.sql);
             let types: Vec<Type> = statement.params.iter().map(|param| param.kind.clone()).collect();
-            sent.push(Box::pin(async move { client.prepare_typed(&text, &types).await }));
+            sent.push(Box::pin(async move {
+                let text = if is_alone { Cow::Owned(gated(&text, gate)) } else { Cow::Borrowed(&*text) };
+                client.prepare_typed(&text, &types).await
+            }));
         }
         for (statement, prepared) in missing.iter().zip(join_all(sent).await) {
-            self.prepared.insert(Identity::of(statement.sql), prepared?);
+            self.prepared.insert((Identity::of(statement.sql), is_alone), prepared?);
         }
         Ok(())
     }
+}
+
+/// Returns true if a transaction begins with a tick.
+fn enters(begin: Option<Begin<'_>>, batch: &[Statement]) -> bool {
+    begin.is_some() && batch.first().is_some_and(Statement::is_script)
+}
+
+/// Runs commands without values and results.
+async fn execute_simple(client: &Client, text: Cow<'_, str>) -> Result<Option<Answer>, PgError> {
+    client.batch_execute(&text).await.map(|()| None)
 }
 
 async fn execute(

@@ -153,7 +153,12 @@ const _: () = STEPS.check();
 /// Returns SQL that fails if processes of this version must not continue, or if run outside a transaction. Inside one,
 /// it waits only for a step that would refuse them. Such a step waits for the end of the transaction.
 pub(super) fn gate(schema: &Schema) -> String {
-    schema.apply(&format!("LOCK TABLE {} IN ACCESS SHARE MODE;", STEPS.gate(VERSION)))
+    format!("LOCK TABLE {} IN ACCESS SHARE MODE;", gate_table(schema))
+}
+
+/// Returns the name of the table that exists as long as processes of this version may continue.
+pub(super) fn gate_table(schema: &Schema) -> String {
+    schema.apply(&STEPS.gate(VERSION))
 }
 
 /// What a database contains of a store in some schema.

@@ -47,6 +47,7 @@
 //! # Ok::<(), stationmaster::Error>(())
 //! ```
 
+mod alone;
 mod connect;
 mod connection;
 mod dial;
@@ -66,6 +67,7 @@ mod migrate;
 mod name;
 mod news;
 mod options;
+mod part;
 mod pipeline;
 mod places;
 mod pool;

@@ -134,6 +134,7 @@ impl PostgresOptions {
             Route::Pooled => (self.settings("SET LOCAL"), self.durable("true")),
         };
         // Sent along with the BEGIN, so that a step that refuses the transaction does not leave it half done.
+        let gate_table = migrate::gate_table(&self.schema);
         let gate = migrate::gate(&self.schema);
         let read = format!("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY;{settings}{gate}");
         let write = format!("BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE;{settings}{durable}{gate}");
@@ -142,14 +143,15 @@ impl PostgresOptions {
             timeout => timeout.min(RENEWAL_WAITS),
         };
         let renew = format!("{write}SET LOCAL lock_timeout = {};", millis(wait));
-        Beginnings { read, write, renew }
+        Beginnings { read, write, renew, gate: gate_table }
     }
 
-    /// Returns the settings for a connection with its own server process. Between transactions it refuses to
-    /// write, so a statement sent along with a failed BEGIN has no effect.
+    /// Returns the settings for a connection with its own server process. Outside transactions it refuses to write, so
+    /// a statement sent along with a failed BEGIN has no effect. A statement alone is at `READ COMMITTED`, whatever the
+    /// role or database has set.
     pub(super) fn session(&self) -> String {
         let (settings, durable) = (self.settings("SET"), self.durable("false"));
-        format!("{settings}{durable}SET default_transaction_read_only = on;")
+        format!("{settings}{durable}SET default_transaction_isolation = 'read committed';{};", OUTSIDE.reads)
     }
 
     fn settings(&self, set: &str) -> String {
@@ -207,6 +209,8 @@ pub(super) struct Beginnings {
     read: String,
     write: String,
     renew: String,
+    /// The table that a statement alone names first.
+    pub(super) gate: String,
 }
 
 impl Beginnings {
@@ -218,6 +222,17 @@ impl Beginnings {
         }
     }
 }
+
+/// The settings by which a session refuses writes outside transactions, or allows them.
+pub(super) struct Outside {
+    pub(super) reads: &'static str,
+    pub(super) writes: &'static str,
+}
+
+pub(super) const OUTSIDE: Outside = Outside {
+    reads: "SET default_transaction_read_only = on",
+    writes: "SET default_transaction_read_only = off",
+};
 
 /// Plans are made once per connection, perhaps while a table is empty, and must still be right when it is
 /// long. So tables are read through an index. The parts of a statement may be hashed and sorted, because they

@@ -34,6 +34,8 @@ const LOOKS: usize = 8;
 pub(super) const ENQUEUE: &str = statement!("enqueue.sql");
 /// Inserts one task. Most of a short statement's cost is setting up its plan.
 pub(super) const ENQUEUE_ONE: &str = statement!("enqueue_one.sql");
+/// Inserts one task that is ready at once, and fails if it is not new.
+pub(super) const ENQUEUE_NEW: &str = statement!("enqueue_new.sql");
 /// Draws numbers for tasks.
 pub(super) const NUMBERS: &str = "SELECT array_agg(no ORDER BY no) FROM ( \
      SELECT nextval('sm.task_no') AS no FROM generate_series(1, $1::bigint)) drawn";
@@ -147,6 +149,31 @@ fn enqueue_one(task: &TaskInsert, is_last: bool, unless_capped: bool) -> Outcome
         needs::to_text(&task.lane)?,
         queue(&task.lane),
         i64::from(is_last),
+        i64::from(unless_capped),
+    ))
+}
+
+/// Inserts a task that is ready at once, as the last statement of its transaction.
+fn enqueue_new(task: &TaskInsert, unless_capped: bool) -> Outcome<Statement> {
+    Ok(ask!(
+        ENQUEUE_NEW,
+        task.rank,
+        task.logical_date.as_micros(),
+        row::map_index_value(task.key.map_index),
+        i64::from(task.priority),
+        lease_loss(task.lease_loss),
+        records::notes(task),
+        task.enqueued_at.as_micros(),
+        task.key.namespace.as_str(),
+        task.key.workflow.as_str(),
+        task.key.run.as_str(),
+        task.key.task.as_str(),
+        retry(task)?,
+        escape(&task.payload).into_owned(),
+        task.lane.pool.as_str(),
+        i64::from(task.lane.slots),
+        needs::to_text(&task.lane)?,
+        queue(&task.lane),
         i64::from(unless_capped),
     ))
 }
@@ -290,6 +317,9 @@ impl Db<'_> {
         for _ in 0..LOOKS {
             let is_last = self.is_last() && found.len() == 1;
             let (is_last, statement) = match &left[..] {
+                [Fresh { task, number: None, .. }] if is_last && task.due.is_none() => {
+                    (true, enqueue_new(task, unless_capped)?)
+                }
                 [Fresh { task, number: None, .. }] => (is_last, enqueue_one(task, is_last, unless_capped)?),
                 left => (false, enqueue(left, unless_capped)?),
             };

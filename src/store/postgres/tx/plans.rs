@@ -17,6 +17,7 @@ use super::{
 const HOT: &[(&str, &str)] = &[
     ("enqueue", insert::ENQUEUE),
     ("enqueue one", insert::ENQUEUE_ONE),
+    ("enqueue new", insert::ENQUEUE_NEW),
     ("tasks", insert::BY_KEY),
     ("tasks_by_id", insert::BY_NO),
     ("fold", fold::FOLD),
