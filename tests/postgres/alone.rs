@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 
 use stationmaster::admission::IfExists;
 use stationmaster::error::StoreErrorKind;
+use stationmaster::ops::{AdmitRequest, Finish, Finished};
 use stationmaster::store::postgres::tokio_postgres::{Config, NoTls};
 use stationmaster::store::postgres::{Connector, Wake};
 use stationmaster::store::{Inserted, PostgresStore};
-use stationmaster::{Result, Timestamp};
+use stationmaster::{LeaseRef, Result, TaskRecord, TaskState, Timestamp};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::interrupted::interrupted;
 use crate::scratch::rekeyed::dial;
 use crate::scratch::{Scratch, query, rows, url, with_client};
 use crate::{kind, pool, pools, task};
@@ -87,6 +89,24 @@ impl Side {
         let inserted =
             self.store.write(|tx| tx.last(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &[task(name)])))?;
         Ok(inserted[0].clone())
+    }
+
+    /// Has this many tasks granted and started.
+    fn leases(&self, count: usize) -> Vec<LeaseRef> {
+        let tasks: Vec<_> = (0..count).map(|nth| task(&format!("leased {nth}"))).collect();
+        let holder = "h".try_into().unwrap();
+        let order =
+            AdmitRequest::new(holder, "t".try_into().unwrap(), count, Duration::from_secs(60)).started();
+        self.store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks)).unwrap();
+        let granted = self.store.write(|tx| tx.admit(Timestamp::from_micros(1), &order)).unwrap().granted;
+        granted.iter().map(TaskRecord::lease_ref).collect()
+    }
+
+    fn finish(&self, leases: &[LeaseRef]) -> Result<()> {
+        let ends: Vec<_> = leases.iter().map(|lease| Finish::success(*lease)).collect();
+        let ended = self.store.write(|tx| tx.last(|tx| tx.finish(Timestamp::from_micros(2), &ends)))?;
+        assert_eq!(ended, vec![Finished::Ended(TaskState::Success); leases.len()]);
+        Ok(())
     }
 
     /// Enqueues new tasks until statements are sent alone.
@@ -198,15 +218,34 @@ fn a_session_of_a_version_that_is_refused_writes_nothing() {
 #[test]
 fn a_statement_alone_locks_the_gate_before_everything_else() {
     let side = Side::open();
-    side.warm();
-    thread::scope(|scope| {
-        let enqueued = side.holding("version_1", || {
-            let enqueued = scope.spawn(|| side.enqueue("behind a step"));
-            side.until_locked("version_1", "NOT granted");
-            side.sql("SELECT 1; LOCK TABLE sm.task, sm.ready, sm.delta, sm.cap NOWAIT");
-            enqueued
+    let leases = side.leases(9);
+    let ends = |leases: &[LeaseRef]| side.finish(leases).unwrap();
+    let verbs: [(&str, &(dyn Fn(usize) + Sync)); 3] = [
+        ("an enqueue", &|nth| assert!(is_new(side.enqueue(&format!("{nth}")).unwrap()))),
+        ("an end", &|nth| ends(&leases[nth..=nth])),
+        ("two ends", &|nth| ends(&leases[3 + 2 * nth..5 + 2 * nth])),
+    ];
+    for (name, verb) in verbs {
+        side.warm();
+        // Prepares it.
+        verb(0);
+        thread::scope(|scope| {
+            let waiting = side.holding("version_1", || {
+                let waiting = scope.spawn(|| verb(1));
+                side.until_locked("version_1", "NOT granted");
+                let held = rows(&format!(
+                    "SELECT relation::regclass::text FROM pg_locks WHERE granted AND locktype = 'relation' \
+                     AND pid IN (SELECT pid FROM pg_locks WHERE NOT granted AND relation = '\"{}\".version_1'::regclass)",
+                    side.scratch.0
+                ));
+                let held: Vec<String> = held.iter().map(|row| row.get(0)).collect();
+                assert!(held.is_empty(), "{name} holds {held:?}");
+                waiting
+            });
+            waiting.join().unwrap();
         });
-        assert!(is_new(enqueued.join().unwrap().unwrap()));
+    }
+    thread::scope(|scope| {
         let enqueued = side.holding("ready", || {
             let enqueued = scope.spawn(|| side.enqueue("in the middle"));
             side.until_locked("ready", "NOT granted");
@@ -215,6 +254,20 @@ fn a_statement_alone_locks_the_gate_before_everything_else() {
         });
         assert!(is_new(enqueued.join().unwrap().unwrap()));
     });
+    assert_eq!(side.store.read(|tx| tx.audit()).unwrap(), []);
+}
+
+/// What was sent may have been done, unless it was to be followed by more.
+#[test]
+fn a_connection_that_is_lost_at_the_setting_is_replaced() {
+    let scratch = Scratch::new();
+    let hang_up = interrupted(b"SET default_transaction_read_only = on\0", |_, _, _| {});
+    let store = PostgresStore::open(hang_up, scratch.options().connections(1).wake(Wake::Never)).unwrap();
+    for nth in 0..4 {
+        let tasks = [task(&format!("{nth}"))];
+        store.write(|tx| tx.last(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, &tasks))).unwrap();
+    }
+    assert_eq!(pools(&store), 0, "it is read again on another connection");
 }
 
 /// At a stricter level it would have to run again whenever another transaction was first.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stationmaster::backoff::RetryPolicy;
 use stationmaster::ops::{AdmitRequest, Finish};
-use stationmaster::store::{Inserted, PostgresStore};
+use stationmaster::store::{Inserted, PostgresStore, Tx};
 use stationmaster::{NewTask, TaskKey, TaskRecord, Timestamp};
 
 use crate::scratch::{Scratch, rows};
@@ -46,15 +46,24 @@ fn tasks() -> Vec<NewTask> {
     ]
 }
 
+/// Runs a verb, and commits along with it if it is the last.
+fn write<T>(
+    store: &PostgresStore,
+    is_last: bool,
+    verb: impl Fn(&mut Tx<'_>) -> stationmaster::Result<T>,
+) -> T {
+    store.write(|tx| if is_last { tx.last(&verb) } else { verb(tx) }).unwrap()
+}
+
 /// Enqueues, grants, starts and ends this many tasks per call, and returns what is there after each.
-fn course(each: usize) -> Vec<Vec<String>> {
+fn course(each: usize, is_last: bool) -> Vec<Vec<String>> {
     let scratch = Scratch::new();
     let store: PostgresStore = scratch.open(|options| options);
     let mut left = Vec::new();
     // The second time every task is there.
     for is_new in [true, false] {
         for tasks in tasks().chunks(each) {
-            let inserted = store.write(|tx| tx.enqueue(at(0), tasks)).unwrap();
+            let inserted = write(&store, is_last, |tx| tx.enqueue(at(0), tasks));
             assert!(inserted.iter().all(|one| matches!(one, Inserted::New(_)) == is_new), "{inserted:?}");
         }
         left.push(left_behind(&scratch));
@@ -78,7 +87,7 @@ fn course(each: usize) -> Vec<Vec<String>> {
     // Earlier than the start; and again, when nothing is left to end.
     for now in [at(15), at(30)] {
         for ends in ends.chunks(each) {
-            ended.extend(store.write(|tx| tx.finish(now, ends)).unwrap());
+            ended.extend(write(&store, is_last, |tx| tx.finish(now, ends)));
         }
         left.push(left_behind(&scratch));
     }
@@ -89,10 +98,11 @@ fn course(each: usize) -> Vec<Vec<String>> {
 
 #[test]
 fn one_call_for_each_task_leaves_what_one_call_for_all_does() {
-    let (single, all) = (course(1), course(9));
+    let (single, all) = (course(1, false), course(9, false));
     for (step, (single, all)) in single.iter().zip(&all).enumerate() {
         assert_eq!(single, all, "step {step}");
     }
+    assert_eq!(single, course(1, true), "whose commit is sent along");
     assert_eq!(single[0], single[1], "a task that is there stays as it is");
     assert_eq!(single[2], single[3], "an end is stored once");
 }

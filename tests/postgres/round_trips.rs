@@ -322,7 +322,7 @@ fn the_last_verb_takes_one_round_trip_less() {
     let (trips, finished) = finish(&again);
     assert_eq!(finished, [ended, Finished::Already(TaskState::Success)], "one of them has ended before");
     assert!(trips > 2, "{trips}");
-    // Prepares the statement for what may not be new.
+    // Prepares `enqueue_one`.
     assert_eq!(enqueue(&["h"]).1, 1);
     assert_eq!(enqueue(&["i"]), (2, 1), "none goes along for a while");
     assert_eq!(enqueue(&["i"]).1, 0);

@@ -2,7 +2,7 @@
 //!
 //! `BEGIN` with its gate, the statement and the `COMMIT` are three messages. The server responds to each separately,
 //! and each response wakes the client. A statement outside a transaction is a transaction of its own, in one message.
-//! It names the gate in its text, so the server locks the gate before everything else that the statement reads.
+//! It names the gate in its text, so the server locks the gate before all other tables that it reads.
 //!
 //! The session refuses to write outside transactions, because what is sent along with a failed `BEGIN` must have no
 //! effect. So the session changes its setting before such statements, and changes it back before the next `BEGIN`.
@@ -37,7 +37,8 @@ impl Alone {
     }
 }
 
-/// Adds the gate to a statement, as the first table that it names.
+/// Adds the gate to a statement, as the first part of its `WITH`. The statement must name tables only in parts: the
+/// server locks those of the outer query first.
 pub(super) fn gated(sql: &str, gate: &str) -> String {
     let gate = format!("gate AS (SELECT FROM {gate} WHERE FALSE)");
     for with in ["WITH RECURSIVE ", "WITH "] {

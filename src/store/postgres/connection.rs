@@ -13,7 +13,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error as PgError, Statement as Prepared};
 
 use super::alone::{Alone, gated};
-use super::error::{Failure, flush_error};
+use super::error::{Failure, flush_error, is_fatal};
 use super::host::{execute_script, execute_text};
 use super::liveness::Liveness;
 use super::options::{Beginnings, PostgresOptions};
@@ -32,7 +32,7 @@ pub(super) struct Connection {
     pub(super) route: Route,
     /// What begins transactions on it.
     beginnings: Beginnings,
-    /// The prepared statements, and whether each is the form that is sent alone.
+    /// By statement, and by whether it is the form that is sent alone.
     prepared: HashMap<(Identity, bool), Prepared>,
     alone: Alone,
     pub(super) driving: Driving,
@@ -259,7 +259,14 @@ impl Connection {
     ) {
         let client = &*self.client;
         if let Some(time) = begin.stale {
-            sent.push((Part::Opening, Box::pin(async { time.measure(client).await.map(|()| None) })));
+            let clock = async {
+                match time.measure(client).await {
+                    // The transaction does without, and the next one asks again.
+                    Err(error) if !is_fatal(&error) => Ok(None),
+                    measured => measured.map(|()| None),
+                }
+            };
+            sent.push((Part::Opening, Box::pin(clock)));
         }
         if is_alone {
             return;

@@ -196,8 +196,18 @@ pub(super) fn open_commit(why: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Indeterminate, text)
 }
 
+/// Returns the error of a setting of the session that the server refused to change. What was sent behind it may have
+/// run outside its transaction.
+pub(super) fn unsettled(error: PgError) -> Failure {
+    let text = format!(
+        "a setting of the session could not be changed, so the call may have taken effect: repeat the same call ({})",
+        text(&error)
+    );
+    Failure::Lost(StoreError::new(StoreErrorKind::Indeterminate, text).with_source(error))
+}
+
 /// Returns true if the connection is no longer usable.
-fn is_fatal(error: &PgError) -> bool {
+pub(super) fn is_fatal(error: &PgError) -> bool {
     match error.as_db_error() {
         Some(answer) => match answer.parsed_severity() {
             Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::Error as PgError;
 
-use super::error::{Failure, commit_error, flush_error, open_commit};
+use super::error::{Failure, commit_error, flush_error, is_fatal, open_commit, unsettled};
 use super::request::Then;
 
 /// What a message does.
@@ -25,15 +25,15 @@ pub(super) enum Part {
 impl Part {
     /// Interprets an error of this part, when `then` was to follow all statements.
     pub(super) fn failure(self, error: PgError, then: Then, took: Duration, limit: Duration) -> Failure {
-        // The server may have continued, and committed.
-        let may_commit =
-            then != Then::More && (error.as_db_error().is_none() || matches!(self, Self::Setting));
         match self {
             Self::Commit => commit_error(error, took, limit),
             Self::Flush => flush_error(error),
-            _ if may_commit => Failure::Lost(open_commit(&error).with_source(error)),
-            // The session must not be used with another setting than it is thought to have.
-            Self::Setting => Failure::Lost(Failure::of(error).into()),
+            // The server may have continued, and committed.
+            _ if then != Then::More && error.as_db_error().is_none() => {
+                Failure::Lost(open_commit(&error).with_source(error))
+            }
+            Self::Setting if !is_fatal(&error) => unsettled(error),
+            Self::Setting => Failure::of(error),
             Self::Opening | Self::Work { waits: true } => Failure::of_waiting(error),
             Self::Work { waits: false } => Failure::of_limited(error, took, limit),
         }
