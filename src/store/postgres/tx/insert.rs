@@ -127,8 +127,10 @@ fn ready_at(task: &TaskInsert) -> i64 {
 }
 
 fn enqueue_one(task: &TaskInsert, is_last: bool, unless_capped: bool) -> Outcome<Statement> {
+    // Most tasks are new.
+    let is_expected_new = is_last && task.due.is_none();
     Ok(ask!(
-        ENQUEUE_ONE,
+        if is_expected_new { ENQUEUE_NEW } else { ENQUEUE_ONE },
         task.due.map(Timestamp::as_micros),
         task.rank,
         task.logical_date.as_micros(),
@@ -149,31 +151,6 @@ fn enqueue_one(task: &TaskInsert, is_last: bool, unless_capped: bool) -> Outcome
         needs::to_text(&task.lane)?,
         queue(&task.lane),
         i64::from(is_last),
-        i64::from(unless_capped),
-    ))
-}
-
-/// Inserts a task that is ready at once, as the last statement of its transaction.
-fn enqueue_new(task: &TaskInsert, unless_capped: bool) -> Outcome<Statement> {
-    Ok(ask!(
-        ENQUEUE_NEW,
-        task.rank,
-        task.logical_date.as_micros(),
-        row::map_index_value(task.key.map_index),
-        i64::from(task.priority),
-        lease_loss(task.lease_loss),
-        records::notes(task),
-        task.enqueued_at.as_micros(),
-        task.key.namespace.as_str(),
-        task.key.workflow.as_str(),
-        task.key.run.as_str(),
-        task.key.task.as_str(),
-        retry(task)?,
-        escape(&task.payload).into_owned(),
-        task.lane.pool.as_str(),
-        i64::from(task.lane.slots),
-        needs::to_text(&task.lane)?,
-        queue(&task.lane),
         i64::from(unless_capped),
     ))
 }
@@ -317,9 +294,6 @@ impl Db<'_> {
         for _ in 0..LOOKS {
             let is_last = self.is_last() && found.len() == 1;
             let (is_last, statement) = match &left[..] {
-                [Fresh { task, number: None, .. }] if is_last && task.due.is_none() => {
-                    (true, enqueue_new(task, unless_capped)?)
-                }
                 [Fresh { task, number: None, .. }] => (is_last, enqueue_one(task, is_last, unless_capped)?),
                 left => (false, enqueue(left, unless_capped)?),
             };
