@@ -18,14 +18,14 @@ use crate::time::Timestamp;
 
 /// The kinds of a shard that a worker pokes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Scope<K> {
+pub(crate) enum Scope {
     /// All kinds except those that are lent. The worker holds the shard.
-    Except(BTreeSet<K>),
+    Except(BTreeSet<SensorKind>),
     /// Only the borrowed kinds. Another worker holds the shard.
-    Only(BTreeSet<K>),
+    Only(BTreeSet<SensorKind>),
 }
 
-impl<K: Ord> Scope<K> {
+impl Scope {
     /// Returns the scope of a worker that holds a shard and lends no kind of it.
     #[cfg(test)]
     pub(crate) fn whole() -> Self {
@@ -36,17 +36,10 @@ impl<K: Ord> Scope<K> {
         matches!(self, Self::Except(lent) if lent.is_empty())
     }
 
-    pub(crate) fn has(&self, kind: &K) -> bool {
+    pub(crate) fn has(&self, kind: &SensorKind) -> bool {
         match self {
             Self::Except(lent) => !lent.contains(kind),
             Self::Only(borrowed) => borrowed.contains(kind),
-        }
-    }
-
-    /// Returns the kinds that the scope lists, lent or borrowed.
-    pub(crate) fn named(&self) -> &BTreeSet<K> {
-        match self {
-            Self::Except(kinds) | Self::Only(kinds) => kinds,
         }
     }
 
@@ -56,13 +49,6 @@ impl<K: Ord> Scope<K> {
             (Self::Except(_), Self::Only(_)) => true,
             (Self::Except(lent), Self::Except(before)) => !before.is_subset(lent),
             (Self::Only(borrowed), _) => borrowed.iter().any(|kind| !other.has(kind)),
-        }
-    }
-
-    pub(crate) fn map<T: Ord>(&self, to: impl FnMut(&K) -> T) -> Scope<T> {
-        match self {
-            Self::Except(lent) => Scope::Except(lent.iter().map(to).collect()),
-            Self::Only(borrowed) => Scope::Only(borrowed.iter().map(to).collect()),
         }
     }
 }
@@ -149,12 +135,12 @@ impl<'a> Lending<'a> {
     }
 
     /// Returns the kinds that this worker pokes, by shard, given which of the writes took effect.
-    pub(crate) fn scopes(&self, writes: &[ShardWrite], written: &[bool]) -> BTreeMap<u32, Scope<SensorKind>> {
+    pub(crate) fn scopes(&self, writes: &[ShardWrite], written: &[bool]) -> BTreeMap<u32, Scope> {
         let mut lent: BTreeMap<u32, BTreeSet<SensorKind>> = BTreeMap::new();
         for (loan, kind) in self.loans() {
             lent.entry(loan.shard).or_default().insert(kind.clone());
         }
-        let mut scopes: BTreeMap<u32, Scope<SensorKind>> = BTreeMap::new();
+        let mut scopes: BTreeMap<u32, Scope> = BTreeMap::new();
         // If the end of a loan did not take effect, its borrower may have renewed it.
         for (write, written) in writes.iter().zip(written) {
             let Some(kind) = &write.lease.kind else { continue };
@@ -253,7 +239,7 @@ mod tests {
     struct Process {
         row: PokerRow,
         until: Timestamp,
-        scopes: BTreeMap<u32, Scope<SensorKind>>,
+        scopes: BTreeMap<u32, Scope>,
     }
 
     impl Process {
@@ -418,13 +404,13 @@ mod tests {
 
     #[test]
     fn a_scope_exceeds_another_by_the_kinds_that_it_has_more() {
-        let all = |not: &[u8]| Scope::Except(not.iter().copied().collect());
-        let only = |kinds: &[u8]| Scope::Only(kinds.iter().copied().collect());
+        let all = |not: &[usize]| Scope::Except(not.iter().copied().map(kind).collect());
+        let only = |kinds: &[usize]| Scope::Only(kinds.iter().copied().map(kind).collect());
         let scopes = [all(&[]), all(&[1]), all(&[1, 2]), only(&[]), only(&[1]), only(&[1, 2])];
         for one in &scopes {
             for other in &scopes {
                 // No scope names the last of the three kinds.
-                let exceeds = (1..4).any(|kind| one.has(&kind) && !other.has(&kind));
+                let exceeds = (1..4).map(kind).any(|kind| one.has(&kind) && !other.has(&kind));
                 assert_eq!(one.exceeds(other), exceeds, "{one:?} {other:?}");
             }
         }

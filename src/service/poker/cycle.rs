@@ -59,7 +59,7 @@ impl Poker {
         let mut passed_over: Vec<(GroupRef, Outcome)> = Vec::new();
         while let Some(Due { group, kind, hangs }) = self.plan.due(now, rules) {
             report.due += 1;
-            match self.kinds.get_mut(kind).filter(|kind| kind.probe.is_some()) {
+            match self.kinds.get_mut(&kind) {
                 _ if hangs => passed_over.push((group, Outcome::StillHangs)),
                 Some(kind) => kind.due.push_back(group),
                 None => passed_over.push((group, Outcome::NotServed)),
@@ -73,14 +73,13 @@ impl Poker {
     fn queue(&mut self, now: Timestamp, report: &mut PokeReport) -> (usize, usize) {
         let rules = self.rules();
         let (mut held_back, mut queued, mut taken_back) = (Vec::new(), 0, 0);
-        for number in self.kinds.served() {
-            let Some(kind) = self.kinds.get_mut(number) else { continue };
-            if let Some(jobs) = self.engine.hold_back(number) {
+        for (name, kind) in self.kinds.iter_mut() {
+            if let Some(jobs) = self.engine.hold_back(name) {
                 taken_back += jobs.iter().filter(|job| job.turn == self.plan.turn()).count();
                 held_back.extend(jobs.into_iter().map(|job| job.group).chain(kind.due.drain(..)));
                 continue;
             }
-            let room = if kind.due.is_empty() { 0 } else { self.engine.room(number) };
+            let room = if kind.due.is_empty() { 0 } else { self.engine.room(name) };
             let mut jobs = Vec::with_capacity(room.min(kind.due.len()));
             while jobs.len() < room {
                 let Some(group) = kind.due.pop_front() else { break };
@@ -88,7 +87,7 @@ impl Poker {
             }
             queued += jobs.len();
             if !jobs.is_empty() {
-                self.engine.queue(number, jobs);
+                self.engine.queue(name, jobs);
             }
         }
         held_back.into_iter().for_each(|group| self.pass_over(group, Outcome::KindHangs, now, report));
@@ -150,8 +149,7 @@ impl Poker {
             return;
         }
         for group in self.engine.withdraw(|_| false).into_iter().rev() {
-            let kind = self.plan.kind(group).and_then(|kind| self.kinds.get_mut(kind));
-            if let Some(kind) = kind {
+            if let Some(kind) = self.plan.kind(group).and_then(|kind| self.kinds.get_mut(kind)) {
                 kind.due.push_front(group);
             }
         }
@@ -188,7 +186,6 @@ impl Poker {
         }
         report.gained = self.hold_shards(now)?;
         report.loaded = self.follow(now)?;
-        self.kinds.sweep(|| self.plan.kinds());
         self.withdraw();
         self.take_due(now, report);
         self.poke(now, began, report);

@@ -20,7 +20,7 @@ impl Poker {
         for answer in collected.answers.drain(..) {
             report.poked += 1;
             report.overran += usize::from(matches!(answer.outcome, Outcome::Overran { .. }));
-            let kind = self.plan.kind(answer.group).and_then(|kind| self.kinds.name(kind)).cloned();
+            let kind = self.plan.kind(answer.group).cloned();
             if let (Some(kind), Some(took)) = (&kind, answer.took) {
                 self.emitter.seconds(&POKE_SECONDS, &[("kind", kind.as_str())], took);
             }

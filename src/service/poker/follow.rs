@@ -110,17 +110,16 @@ impl Poker {
     fn learn(&mut self, page: Vec<SensorRecord>, began: Instant, now: Timestamp) {
         let (rules, whole) = (self.rules(), self.log.is_some());
         for sensor in page {
-            let kind = self.kinds.number(&sensor.kind);
-            if !self.plan.is_mine(sensor.fingerprint, kind, rules) {
+            if !self.plan.is_mine(&sensor, rules) {
                 continue;
             }
             let shard = rules.shard(sensor.fingerprint);
             let left_at = self.unread.get(&shard).and_then(|reading| reading.left_at);
             if whole && began.elapsed() < self.options.lease / 6 {
-                self.note_arrival(&sensor, kind, (shard, left_at), now);
+                self.note_arrival(&sensor, (shard, left_at), now);
             }
-            let served = self.kinds.serves(kind);
-            self.plan.learn(Arrival { sensor, kind, left_at, whole, served }, now, rules);
+            let served = self.kinds.serves(&sensor.kind);
+            self.plan.learn(Arrival { sensor, left_at, whole, served }, now, rules);
         }
     }
 

@@ -60,7 +60,6 @@ impl Poker {
     pub(super) fn note_arrival(
         &mut self,
         sensor: &SensorRecord,
-        kind: u32,
         (shard, left_at): (u32, Option<Timestamp>),
         now: Timestamp,
     ) {
@@ -80,7 +79,7 @@ impl Poker {
                 Some(_) => (now, life::taken(&self.name, former)),
                 None => (sensor.registered_at, life::registered(sensor)),
             });
-            let others = former.is_none().then(|| self.plan.sharing(sensor, kind));
+            let others = former.is_none().then(|| self.plan.sharing(sensor));
             lines.push((now, life::poked_by(&self.name, others)));
         }
         for (at, line) in lines {

@@ -33,31 +33,22 @@ impl PokeReport {
         sensors: usize,
         took: Option<Duration>,
     ) {
-        if !self.by_kind.contains_key(kind) {
-            self.by_kind.insert(kind.clone(), Self::default());
-        }
-        if let Some(own) = self.by_kind.get_mut(kind) {
-            own.poked += 1;
-            own.saved += sensors.saturating_sub(1);
-            own.duration += took.unwrap_or_default();
-            *own.outcomes.entry(word).or_default() += 1;
-        }
+        let own = self.by_kind.entry(kind.clone()).or_default();
+        own.poked += 1;
+        own.saved += sensors.saturating_sub(1);
+        own.duration += took.unwrap_or_default();
+        *own.outcomes.entry(word).or_default() += 1;
     }
 }
 
 impl Poker {
     /// Completes the numbers of the kinds that were poked, and adds those that no worker serves.
     pub(super) fn count_kinds(&self, report: &mut PokeReport) {
-        for number in self.plan.by_kind().keys().filter(|kind| !self.kinds.serves(**kind)) {
-            let (sensors, _) = self.plan.by_kind().get(number).copied().unwrap_or_default();
-            report.unserved.extend(self.kinds.name(*number).map(|name| (name.clone(), sensors)));
-        }
-        if report.by_kind.is_empty() {
-            return;
-        }
         for (kind, (sensors, groups)) in self.plan.by_kind() {
-            let name = self.kinds.name(*kind);
-            if let Some(own) = name.and_then(|name| report.by_kind.get_mut(name)) {
+            if !self.kinds.serves(kind) {
+                report.unserved.insert(kind.clone(), *sensors);
+            }
+            if let Some(own) = report.by_kind.get_mut(kind) {
                 (own.sensors, own.groups) = (*sensors, *groups);
             }
         }
@@ -68,14 +59,13 @@ impl Poker {
         if !self.emitter.has_observer() {
             return;
         }
-        let now = |kind: u32| Some((self.kinds.name(kind)?.clone(), *self.plan.by_kind().get(&kind)?));
-        let now: ReportedKinds = self.plan.by_kind().keys().filter_map(|kind| now(*kind)).collect();
+        let now = self.plan.by_kind();
         let gone = self.reported.keys().filter(|kind| !now.contains_key(*kind)).map(|kind| (kind, &(0, 0)));
         let changed = now.iter().filter(|(kind, count)| self.reported.get(*kind) != Some(*count));
         for (kind, (sensors, groups)) in changed.chain(gone) {
             self.emitter.gauge(&SENSORS, &[("kind", kind.as_str())], *sensors as u64);
             self.emitter.gauge(&POKE_GROUPS, &[("kind", kind.as_str())], *groups as u64);
         }
-        self.reported = now;
+        self.reported.clone_from(now);
     }
 }

@@ -28,7 +28,7 @@ const WORKERS_FORGOTTEN: usize = 100;
 pub(super) type Gained = BTreeMap<u32, Option<Timestamp>>;
 
 /// The kinds that a worker pokes, by shard.
-pub(super) type Scopes = BTreeMap<u32, Scope<SensorKind>>;
+pub(super) type Scopes = BTreeMap<u32, Scope>;
 
 /// Serializes pokers with this name that renew or leave. Each of them decides by which one wrote last.
 pub(super) fn take_turns(tx: &mut Tx<'_>, name: &Holder) -> Result<()> {
@@ -83,12 +83,8 @@ impl Poker {
         self.left = holding.left;
         self.plan.outages_stored(&holding.outages);
         self.counted.stored(holding.counts, now);
-        let held = holding
-            .shards
-            .into_iter()
-            .map(|(shard, scope)| (shard, Share { until, scope: scope.map(|kind| self.kinds.number(kind)) }));
-        let held = held.collect();
-        self.hold(held);
+        let held = holding.shards.into_iter().map(|(shard, scope)| (shard, Share { until, scope }));
+        self.hold(held.collect());
         self.plan.learn_outages(&holding.found);
         self.former_holders.extend(holding.former);
         let gained = holding.gained.len();
@@ -112,7 +108,7 @@ impl Poker {
         let (name, options) = (&self.name, &self.options);
         let expires_at = now + options.lease;
         let me = PokerRow::new(name.clone(), options.shard_codes, options.shards, expires_at);
-        let me = me.incarnation(self.incarnation).kinds(self.kinds.served_names());
+        let me = me.incarnation(self.incarnation).kinds(self.kinds.served().cloned().collect());
         let me = PokerRow { most_shards: options.most_shards, ..me };
         let mut loads = self.plan.loads(now, self.rules(), |kind| self.kinds.serves(kind));
         loads.retain(|shard, _| !self.unread.contains_key(shard));
@@ -178,9 +174,7 @@ impl Poker {
         let mut gained = Gained::new();
         for (shard, scope) in held {
             let before = self.plan.held().get(shard);
-            if before.is_some_and(|before| {
-                !scope.map(|kind| self.kinds.known(kind)).exceeds(&before.scope.map(|kind| Some(*kind)))
-            }) {
+            if before.is_some_and(|before| !scope.exceeds(&before.scope)) {
                 continue;
             }
             let left_at = match (before, scope) {

@@ -161,10 +161,7 @@ impl fmt::Debug for Poker {
         f.debug_struct("Poker")
             .field("name", &self.name)
             .field("options", &self.options)
-            .field(
-                "kinds",
-                &self.kinds.served().iter().map(|kind| self.kinds.name(*kind)).collect::<Vec<_>>(),
-            )
+            .field("kinds", &self.kinds.served().collect::<Vec<_>>())
             .field("shards", self.plan.held())
             .field("groups", &self.plan.groups())
             .finish_non_exhaustive()
@@ -250,13 +247,11 @@ impl Poker {
 
     fn serve(mut self, name: &SensorKind, change: impl FnOnce(&mut Kind)) -> Self {
         self.begin_anew();
-        let number = self.kinds.number(name);
-        if let Some(kind) = self.kinds.get_mut(number) {
-            change(kind);
-            if let Some(probe) = kind.probe.clone() {
-                let at_once = kind.at_once.map_or_else(|| probe.usual_at_once(), NonZeroUsize::get);
-                self.engine.serve(number, name.clone(), probe, at_once);
-            }
+        let kind = self.kinds.register(name);
+        change(kind);
+        if let Some(probe) = kind.probe.clone() {
+            let at_once = kind.at_once.map_or_else(|| probe.usual_at_once(), NonZeroUsize::get);
+            self.engine.serve(name.clone(), probe, at_once);
         }
         self
     }

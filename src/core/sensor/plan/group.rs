@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::members::NOBODY;
 use crate::canonical::PokeContext;
 use crate::fingerprint::Fingerprint;
+use crate::id::SensorKind;
 use crate::sensor::{Outage, Terms};
 use crate::time::Timestamp;
 
@@ -41,7 +42,7 @@ pub(super) enum Phase {
 /// Sensors that share one poke.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub(super) kind: u32,
+    pub(super) kind: SensorKind,
     pub(super) context: PokeContext,
     pub(super) phase: Phase,
     /// The number of sensors. It is 0 while the group only waits for its poke to return.
@@ -85,7 +86,7 @@ impl Group {
     /// Creates a group without members.
     pub(super) fn new(
         fingerprint: Fingerprint,
-        kind: u32,
+        kind: SensorKind,
         context: PokeContext,
         incarnation: u64,
         twin: u32,

@@ -9,6 +9,7 @@ use super::outages::Outages;
 use super::slab::{Slab, shrink};
 use super::{Arrival, Rules};
 use crate::fingerprint::Fingerprint;
+use crate::id::SensorKind;
 use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{Outage, SensorRecord, SensorState, Terms, backed_off, interval_at, next_poke};
 use crate::time::Timestamp;
@@ -29,7 +30,7 @@ pub(super) struct Groups {
     pub(super) outages: usize,
     pub(super) stored: Outages,
     /// The number of sensors and of groups, for each kind that has any.
-    by_kind: BTreeMap<u32, (usize, usize)>,
+    pub(super) by_kind: BTreeMap<SensorKind, (usize, usize)>,
     /// The number of groups without members. They are kept only until their poke returns or is not made.
     pub(super) empty: usize,
     /// The number of groups without members that are being poked.
@@ -58,18 +59,13 @@ impl Groups {
         self.members.get(lease.id).is_some_and(|member| member.lease == lease)
     }
 
-    /// Returns the number of sensors and of groups, for each kind that has any.
-    pub(super) fn by_kind(&self) -> &BTreeMap<u32, (usize, usize)> {
-        &self.by_kind
-    }
-
     /// Applies a sensor's state in the store: adds, replaces or removes the sensor.
     ///
     /// A new sensor makes its group due at once, but no sooner than [`Rules::min_interval`] after the group's
     /// last poke. If the sensor was taken over, or its target was unreachable at the last poke, the group
     /// waits for the next grid point.
     pub(super) fn learn(&mut self, arrival: Arrival, turn: u64, now: Timestamp, rules: Rules) {
-        let Arrival { sensor, kind, left_at, whole, served } = arrival;
+        let Arrival { sensor, left_at, whole, served } = arrival;
         let lease = sensor.lease_ref();
         // A registration may be read twice, as a change and with its shard. It keeps the turn that read it
         // first, because a poke that began since then counts for it.
@@ -82,7 +78,7 @@ impl Groups {
         if !waits {
             return;
         }
-        let Some(at) = self.find(&sensor, kind).or_else(|| self.found(&sensor, kind)) else { return };
+        let Some(at) = self.find(&sensor).or_else(|| self.found(&sensor)) else { return };
         let terms = Terms::from(&sensor);
         // A sensor that was taken over counts as last poked when its shard was given up. So a restart does
         // not poke all targets at once, and a due time that passed while no worker held the shard is not
@@ -119,7 +115,7 @@ impl Groups {
             group.outage = self.stored.goes_on(group.fingerprint).map(|since| Outage { since });
             self.outages += usize::from(group.outage.is_some());
         }
-        let of_kind = self.by_kind.entry(kind).or_default();
+        let of_kind = self.by_kind.entry(group.kind.clone()).or_default();
         *of_kind = (of_kind.0 + 1, of_kind.1 + usize::from(group.members == 0));
         group.members += 1;
         group.looked_at = group.looked_at.max(looked_at);
@@ -139,24 +135,26 @@ impl Groups {
         self.set_due(at, due);
     }
 
-    fn find(&self, sensor: &SensorRecord, kind: u32) -> Option<u32> {
+    fn find(&self, sensor: &SensorRecord) -> Option<u32> {
         let mut at = *self.by_print.get(&sensor.fingerprint)?;
         loop {
             let group = self.slab.get(at)?;
-            if group.kind == kind && group.context == sensor.context {
+            if group.kind == sensor.kind && group.context == sensor.context {
                 return Some(at);
             }
             at = group.twin;
         }
     }
 
-    pub(super) fn sharing(&self, sensor: &SensorRecord, kind: u32) -> u32 {
-        self.find(sensor, kind).and_then(|at| self.slab.get(at)).map_or(0, |group| group.members)
+    pub(super) fn sharing(&self, sensor: &SensorRecord) -> u32 {
+        self.find(sensor).and_then(|at| self.slab.get(at)).map_or(0, |group| group.members)
     }
 
     /// Creates a group that has no members yet.
-    fn found(&mut self, sensor: &SensorRecord, kind: u32) -> Option<u32> {
+    fn found(&mut self, sensor: &SensorRecord) -> Option<u32> {
         self.incarnations += 1;
+        // All groups of a kind share one copy of its name.
+        let kind = self.by_kind.get_key_value(&sensor.kind).map_or(&sensor.kind, |(kind, _)| kind).clone();
         let twin = self.by_print.get(&sensor.fingerprint).copied().unwrap_or(NOBODY);
         let group = Group::new(sensor.fingerprint, kind, sensor.context.clone(), self.incarnations, twin);
         let at = self.slab.insert(group)?;
@@ -264,8 +262,8 @@ impl Groups {
     }
 
     /// Removes the sensors whose fingerprint and kind no longer belong to the worker.
-    pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint, u32) -> bool) {
-        let lost = self.slab.iter().filter(|(_, group)| !mine(group.fingerprint, group.kind));
+    pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint, &SensorKind) -> bool) {
+        let lost = self.slab.iter().filter(|(_, group)| !mine(group.fingerprint, &group.kind));
         let lost: Vec<TaskId> =
             lost.flat_map(|(_, group)| self.members(group)).map(|member| member.lease.id).collect();
         for id in lost {

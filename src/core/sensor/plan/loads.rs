@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::{GroupRef, Plan, Rules};
+use crate::id::SensorKind;
 use crate::sensor::{Load, Loads, Scope};
 use crate::time::Timestamp;
 
@@ -22,10 +23,11 @@ impl Plan {
     }
 
     /// Returns the load of each shard that the worker holds.
-    pub(crate) fn loads(&self, now: Timestamp, rules: Rules, serves: impl Fn(u32) -> bool) -> Loads {
+    pub(crate) fn loads(&self, now: Timestamp, rules: Rules, serves: impl Fn(&SensorKind) -> bool) -> Loads {
         let own = self.held.iter().filter(|(_, share)| matches!(share.scope, Scope::Except(_)));
         let mut loads: Loads = own.map(|(shard, _)| (*shard, Load::default())).collect();
-        for (_, group) in self.groups.slab.iter().filter(|(_, group)| group.members > 0 && serves(group.kind))
+        for (_, group) in
+            self.groups.slab.iter().filter(|(_, group)| group.members > 0 && serves(&group.kind))
         {
             let Some(load) = loads.get_mut(&rules.shard(group.fingerprint)) else { continue };
             let interval =

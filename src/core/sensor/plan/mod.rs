@@ -16,7 +16,7 @@ mod slab;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,10 @@ pub(crate) use answer::{Answer, Event, Job, Log, Outcome};
 pub(crate) use group::GroupRef;
 use group::Phase;
 use groups::Groups;
-pub(crate) use slab::Slab;
 
 use super::{Ending, PokeOutcome, Scope, SensorRecord, settle};
 use crate::fingerprint::Fingerprint;
+use crate::id::SensorKind;
 use crate::lease::LeaseRef;
 use crate::shard::{self, code};
 use crate::time::Timestamp;
@@ -79,16 +79,14 @@ impl Rules {
 pub(crate) struct Share {
     /// Until when its sensors may be poked.
     pub(crate) until: Timestamp,
-    /// The numbers of the kinds.
-    pub(crate) scope: Scope<u32>,
+    /// Its kinds that the worker pokes.
+    pub(crate) scope: Scope,
 }
 
 /// A sensor's state as read from the store.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) sensor: SensorRecord,
-    /// The number of its kind.
-    pub(crate) kind: u32,
     /// Since when no worker has served its shard, if the shard was just taken over from a worker.
     pub(crate) left_at: Option<Timestamp>,
     /// True if a log needs the whole record.
@@ -98,10 +96,10 @@ pub(crate) struct Arrival {
 }
 
 /// A group that is due.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Due {
     pub(crate) group: GroupRef,
-    pub(crate) kind: u32,
+    pub(crate) kind: SensorKind,
     /// True if its last poke has not returned. It must not be poked again yet.
     pub(crate) hangs: bool,
 }
@@ -160,20 +158,14 @@ impl Plan {
         self.groups.outages
     }
 
-    /// Returns the numbers of the kinds of the groups, and of the kinds that are lent or borrowed.
-    pub(crate) fn kinds(&self) -> HashSet<u32> {
-        let of_shards = self.held.values().flat_map(|share| share.scope.named()).copied();
-        self.groups.slab.iter().map(|(_, group)| group.kind).chain(of_shards).collect()
-    }
-
-    /// Returns the number of sensors and of targets, by the number of each kind that has any.
-    pub(crate) fn by_kind(&self) -> &BTreeMap<u32, (usize, usize)> {
-        self.groups.by_kind()
+    /// Returns the number of sensors and of targets, for each kind that has any.
+    pub(crate) fn by_kind(&self) -> &BTreeMap<SensorKind, (usize, usize)> {
+        &self.groups.by_kind
     }
 
     /// Returns the kind of a group.
-    pub(crate) fn kind(&self, group: GroupRef) -> Option<u32> {
-        self.groups.get(group).map(|found| found.kind)
+    pub(crate) fn kind(&self, group: GroupRef) -> Option<&SensorKind> {
+        self.groups.get(group).map(|found| &found.kind)
     }
 
     /// Returns true if a group without sensors is being poked.
@@ -217,7 +209,7 @@ impl Plan {
 
     fn forget_lost(&mut self, rules: Rules) {
         let share = |target| self.held.get(&rules.shard(target));
-        self.groups.retain(|target, kind| share(target).is_some_and(|share| share.scope.has(&kind)));
+        self.groups.retain(|target, kind| share(target).is_some_and(|share| share.scope.has(kind)));
         let groups = &mut self.groups;
         // If the worker does not hold the whole shard, sensors of other kinds belong to another worker.
         groups.stored.retain(|target| {
@@ -225,9 +217,9 @@ impl Plan {
         });
     }
 
-    /// Returns true if the worker pokes sensors of this kind with this target.
-    pub(crate) fn is_mine(&self, target: Fingerprint, kind: u32, rules: Rules) -> bool {
-        self.held.get(&rules.shard(target)).is_some_and(|share| share.scope.has(&kind))
+    /// Returns true if the worker pokes this sensor.
+    pub(crate) fn is_mine(&self, sensor: &SensorRecord, rules: Rules) -> bool {
+        self.held.get(&rules.shard(sensor.fingerprint)).is_some_and(|share| share.scope.has(&sensor.kind))
     }
 
     /// Applies a sensor's state in the store: adds, replaces or removes the sensor.
@@ -246,8 +238,8 @@ impl Plan {
     }
 
     /// Returns how many sensors share this one's target. The sensor itself counts once it is known.
-    pub(crate) fn sharing(&self, sensor: &SensorRecord, kind: u32) -> u32 {
-        self.groups.sharing(sensor, kind)
+    pub(crate) fn sharing(&self, sensor: &SensorRecord) -> u32 {
+        self.groups.sharing(sensor)
     }
 
     /// Marks the sensors of these shards as doubted until they are found waiting again.
@@ -266,7 +258,7 @@ impl Plan {
     pub(crate) fn due(&mut self, now: Timestamp, rules: Rules) -> Option<Due> {
         let group = self.groups.next_due(now, rules)?;
         let found = self.groups.get(group)?;
-        Some(Due { group, kind: found.kind, hangs: found.phase == Phase::Hung })
+        Some(Due { group, kind: found.kind.clone(), hangs: found.phase == Phase::Hung })
     }
 
     /// Returns the poke to make for a group that was due. If no sensor waits for the group any more, it is

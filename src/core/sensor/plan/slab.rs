@@ -9,7 +9,7 @@ const FEW: usize = 1_024;
 /// Values under numbers that are reused once they are free. Memory from a peak is released later: see
 /// [`Self::trim`].
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
+pub(super) struct Slab<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,
     /// The number of values removed since the last trim.
@@ -24,7 +24,7 @@ impl<T> Default for Slab<T> {
 
 impl<T> Slab<T> {
     /// Stores a value and returns its number; `None` if all numbers are taken.
-    pub(crate) fn insert(&mut self, value: T) -> Option<u32> {
+    pub(super) fn insert(&mut self, value: T) -> Option<u32> {
         if let Some(at) = self.free.pop() {
             *self.places.get_mut(at as usize)? = Some(value);
             return Some(at);
@@ -34,15 +34,15 @@ impl<T> Slab<T> {
         Some(at)
     }
 
-    pub(crate) fn get(&self, at: u32) -> Option<&T> {
+    pub(super) fn get(&self, at: u32) -> Option<&T> {
         self.places.get(at as usize)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
         self.places.get_mut(at as usize)?.as_mut()
     }
 
-    pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
+    pub(super) fn remove(&mut self, at: u32) -> Option<T> {
         let value = self.places.get_mut(at as usize)?.take()?;
         self.free.push(at);
         self.removed += 1;
@@ -67,11 +67,11 @@ impl<T> Slab<T> {
         self.removed = 0;
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0_u32..).zip(&self.places).filter_map(|(at, value)| Some((at, value.as_ref()?)))
     }
 }

@@ -462,7 +462,7 @@ impl World {
             return;
         }
         let whole = sensor.lease.epoch % 2 == 0;
-        let arrival = Arrival { sensor: sensor.record(waits), kind: 0, left_at, whole, served: true };
+        let arrival = Arrival { sensor: sensor.record(waits), left_at, whole, served: true };
         worker.plan.learn(arrival, now, rules());
         match waits {
             true => {
@@ -740,7 +740,7 @@ impl World {
         let unwanted =
             |(target, found): (&u64, &Target)| found.asked.is_some() && naive.of(*target).next().is_none();
         assert_eq!(plan.has_unwanted(), naive.targets.iter().any(unwanted));
-        let count = plan.by_kind().get(&0).copied().unwrap_or_default();
+        let count = plan.by_kind().get("kind").copied().unwrap_or_default();
         assert_eq!(count, (naive.sensors.len(), with));
         let outages = naive.targets.values().filter(|target| target.outage.is_some()).count();
         assert_eq!(plan.outages(), outages);
@@ -848,11 +848,13 @@ fn does_what_a_naive_model_does() {
 #[test]
 fn an_outage_of_what_is_lent_does_not_go_on_when_it_comes_back() {
     let at = |seconds: u32| Timestamp::UNIX_EPOCH + SECOND * seconds;
-    for (lent, goes_on) in [(vec![0], false), (vec![], true)] {
+    for (lent, goes_on) in [(vec!["kind"], false), (vec![], true)] {
         let mut plan = Plan::default();
         plan.begin(at(10));
-        let share =
-            |lent: Vec<u32>| Share { until: at(99), scope: Scope::Except(lent.into_iter().collect()) };
+        let share = |lent: Vec<&str>| Share {
+            until: at(99),
+            scope: Scope::Except(lent.into_iter().map(|kind| kind.try_into().unwrap()).collect()),
+        };
         plan.hold(BTreeMap::from([(shard_of(0), share(lent))]), rules());
         plan.learn_outages(&[OutageRow::new(print_of(0), at(1), None)]);
         plan.forget_outages_of_others(rules());
@@ -860,7 +862,7 @@ fn an_outage_of_what_is_lent_does_not_go_on_when_it_comes_back() {
         let terms = Terms::new(Settings::new(SECOND, SECOND * 500).unwrap(), at(5));
         let sensor = Sensor { lease: LeaseRef::new(TaskId(1), 1), target: 0, terms, since: 0 };
         let (sensor, left_at) = (sensor.record(true), Some(at(9)));
-        plan.learn(Arrival { sensor, kind: 0, left_at, whole: false, served: true }, at(10), rules());
+        plan.learn(Arrival { sensor, left_at, whole: false, served: true }, at(10), rules());
         assert_eq!(plan.outages(), usize::from(goes_on));
     }
 }
@@ -873,12 +875,12 @@ fn a_load_is_what_pokes_take_in_a_second_and_one_that_takes_long_is_not_begun_ag
     for (interval, took, known) in cases {
         let mut plan = Plan::default();
         plan.begin(at(10));
-        let share = Share { until: at(99), scope: Scope::Except(BTreeSet::new().into_iter().collect()) };
+        let share = Share { until: at(99), scope: Scope::whole() };
         plan.hold(BTreeMap::from([(shard_of(0), share)]), rules());
         let terms = Terms::new(Settings::new(SECOND * interval, SECOND * 500).unwrap(), at(5));
         let sensor = Sensor { lease: LeaseRef::new(TaskId(1), 1), target: 0, terms, since: 0 };
         let (sensor, left_at) = (sensor.record(true), None);
-        plan.learn(Arrival { sensor, kind: 0, left_at, whole: false, served: true }, at(10), rules());
+        plan.learn(Arrival { sensor, left_at, whole: false, served: true }, at(10), rules());
         let load = |plan: &Plan, serves| plan.loads(at(10), rules(), |_| serves)[&shard_of(0)];
         assert_eq!(load(&plan, true), Load { known: 0, pokes: (0, 1_000_000 / u64::from(interval)) });
         let Some(Due { group, .. }) = plan.due(at(10), rules()) else { panic!("nothing is due") };

@@ -18,8 +18,7 @@ pub(super) const STUCK: Duration = Duration::from_millis(20);
 /// A call of a kind's poke. Its runner and the tick share it.
 pub(super) struct Call {
     pub(super) number: u64,
-    pub(super) kind: u32,
-    pub(super) name: SensorKind,
+    pub(super) kind: SensorKind,
     pub(super) how: How,
     pub(super) began: Instant,
     at_most: usize,
@@ -70,7 +69,7 @@ impl Call {
     /// Begins a call for these jobs with its first poke.
     pub(super) fn new(
         number: u64,
-        (kind, name, probe): (u32, SensorKind, &Probe),
+        (kind, probe): (SensorKind, &Probe),
         jobs: VecDeque<Job>,
         (knew, until): (u64, Instant),
         now: Instant,
@@ -87,7 +86,7 @@ impl Call {
             waker: None,
         };
         let (at_most, how) = (probe.at_most, probe.how.clone());
-        let call = Self { number, kind, name, how, began: now, at_most, knew, until, work: Mutex::new(work) };
+        let call = Self { number, kind, how, began: now, at_most, knew, until, work: Mutex::new(work) };
         call.work.lock().ask(at_most, now);
         call
     }
@@ -95,7 +94,7 @@ impl Call {
     /// Returns the requests of the running poke.
     pub(super) fn requests(&self) -> Vec<PokeRequest> {
         let request = |job: &Job| PokeRequest {
-            kind: self.name.clone(),
+            kind: self.kind.clone(),
             context: job.context.clone(),
             sensors: job.sensors as usize,
             now: job.now,

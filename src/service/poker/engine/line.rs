@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::id::SensorKind;
 use crate::sensor::plan::Job;
 use crate::service::poker::poke::{How, Probe};
 
@@ -15,7 +14,6 @@ const LONGEST_STINT: u64 = 256;
 
 /// The queue and the calls of one kind.
 pub(super) struct Line {
-    pub(super) name: SensorKind,
     pub(super) probe: Probe,
     pub(super) at_once: usize,
     pub(super) jobs: VecDeque<Job>,
@@ -37,8 +35,8 @@ pub(super) struct Hanging {
 }
 
 impl Line {
-    pub(super) fn new(name: SensorKind, probe: Probe, at_once: usize) -> Self {
-        Self { name, probe, at_once, jobs: VecDeque::new(), running: 0, taken: 0, hung: 0, pace: None }
+    pub(super) fn new(probe: Probe, at_once: usize) -> Self {
+        Self { probe, at_once, jobs: VecDeque::new(), running: 0, taken: 0, hung: 0, pace: None }
     }
 
     pub(super) fn needs_threads(&self) -> bool {

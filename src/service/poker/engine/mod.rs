@@ -92,7 +92,7 @@ impl Shared {
             if let How::Threads(poke) = &call.how {
                 loop {
                     let requests = call.requests();
-                    let _span = spans::poke(&call.name, requests.len());
+                    let _span = spans::poke(&call.kind, requests.len());
                     if !call.answered(look(poke.as_ref(), &requests), Instant::now()) {
                         break;
                     }
@@ -111,8 +111,8 @@ impl Engine {
     }
 
     /// Sets how a kind is poked from now on, and how many of its calls run at once.
-    pub(super) fn serve(&self, kind: u32, name: SensorKind, probe: Probe, at_once: usize) {
-        self.0.with(|state| state.serve(kind, name, probe, at_once));
+    pub(super) fn serve(&self, kind: SensorKind, probe: Probe, at_once: usize) {
+        self.0.with(|state| state.serve(kind, probe, at_once));
     }
 
     /// Wakes this loop when there is something to collect and no tick waits for it.
@@ -126,12 +126,12 @@ impl Engine {
     }
 
     /// Returns how many more jobs of this kind the queue takes.
-    pub(super) fn room(&self, kind: u32) -> usize {
+    pub(super) fn room(&self, kind: &SensorKind) -> usize {
         self.0.with(|state| state.room(kind))
     }
 
     /// Queues jobs of a kind.
-    pub(super) fn queue(&self, kind: u32, jobs: Vec<Job>) {
+    pub(super) fn queue(&self, kind: &SensorKind, jobs: Vec<Job>) {
         self.0.with(|state| state.queue(kind, jobs));
         self.start();
     }
@@ -176,7 +176,7 @@ impl Engine {
     }
 
     /// Takes back the jobs of a kind that no call has taken, if too many of its calls hang to begin another.
-    pub(super) fn hold_back(&self, kind: u32) -> Option<Vec<Job>> {
+    pub(super) fn hold_back(&self, kind: &SensorKind) -> Option<Vec<Job>> {
         self.0.with(|state| state.hold_back(kind))
     }
 

@@ -1,6 +1,7 @@
 //! The engine's state: a value that receives events and their instants. It starts no thread and reads no clock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -59,9 +60,9 @@ pub(in crate::service::poker) struct Setting {
 /// The queues, the calls, and the results for the tick.
 #[derive(Default)]
 pub(super) struct State {
-    lines: BTreeMap<u32, Line>,
-    /// The kind whose turn is next, among those on runtimes and among those on threads.
-    turns: [u32; 2],
+    lines: BTreeMap<SensorKind, Line>,
+    /// The kind whose turn was last, among those on runtimes and among those on threads.
+    turns: [Option<SensorKind>; 2],
     /// Calls that have not ended, and when each must be checked.
     calls: HashMap<u64, (Arc<Call>, Option<Instant>)>,
     checks: BTreeSet<(Instant, u64)>,
@@ -90,8 +91,8 @@ pub(super) struct State {
 
 impl State {
     /// Sets how a kind is poked from now on. Drops its queue.
-    pub(super) fn serve(&mut self, kind: u32, name: SensorKind, probe: Probe, at_once: usize) {
-        let line = self.lines.entry(kind).or_insert_with(|| Line::new(name, probe.clone(), at_once));
+    pub(super) fn serve(&mut self, kind: SensorKind, probe: Probe, at_once: usize) {
+        let line = self.lines.entry(kind).or_insert_with(|| Line::new(probe.clone(), at_once));
         line.jobs.clear();
         (line.probe, line.at_once) = (probe, at_once);
     }
@@ -120,12 +121,12 @@ impl State {
     }
 
     /// Returns how many more jobs of this kind the queue can take.
-    pub(super) fn room(&self, kind: u32) -> usize {
-        self.lines.get(&kind).map_or(0, |line| QUEUE.saturating_sub(line.jobs.len()))
+    pub(super) fn room(&self, kind: &SensorKind) -> usize {
+        self.lines.get(kind).map_or(0, |line| QUEUE.saturating_sub(line.jobs.len()))
     }
 
-    pub(super) fn queue(&mut self, kind: u32, jobs: Vec<Job>) {
-        if let Some(line) = self.lines.get_mut(&kind) {
+    pub(super) fn queue(&mut self, kind: &SensorKind, jobs: Vec<Job>) {
+        if let Some(line) = self.lines.get_mut(kind) {
             line.jobs.extend(jobs);
         }
     }
@@ -146,9 +147,9 @@ impl State {
 
     /// Takes back the jobs of a kind that no call has taken, if too many of its calls hang to begin another.
     /// Returns `None` if the kind is not held back.
-    pub(super) fn hold_back(&mut self, kind: u32) -> Option<Vec<Job>> {
+    pub(super) fn hold_back(&mut self, kind: &SensorKind) -> Option<Vec<Job>> {
         let hanging = self.hanging();
-        let line = self.lines.get_mut(&kind).filter(|line| line.is_held_back(hanging))?;
+        let line = self.lines.get_mut(kind).filter(|line| line.is_held_back(hanging))?;
         Some(line.jobs.drain(..).collect())
     }
 
@@ -158,15 +159,16 @@ impl State {
         let until = self.setting.until.filter(|until| now < *until)?;
         let hanging = self.hanging();
         let turn = self.turns.get_mut(usize::from(on_thread))?;
-        let mut in_turn = self.lines.range(*turn..).chain(self.lines.range(..*turn));
-        let kind =
-            *in_turn.find(|(_, line)| line.needs_threads() == on_thread && line.may_begin(hanging) > 0)?.0;
+        let later = turn.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut in_turn = self.lines.range::<SensorKind, _>((later, Bound::Unbounded)).chain(&self.lines);
+        let may_begin = |line: &Line| line.needs_threads() == on_thread && line.may_begin(hanging) > 0;
+        let kind = in_turn.find(|(_, line)| may_begin(line))?.0.clone();
         let line = self.lines.get_mut(&kind)?;
         let jobs = line.take(self.threads);
-        *turn = kind.saturating_add(1);
+        *turn = Some(kind.clone());
         self.begun += 1;
         let (number, knew) = (self.begun, self.setting.knew);
-        let call = Call::new(number, (kind, line.name.clone(), &line.probe), jobs, (knew, until), now);
+        let call = Call::new(number, (kind, &line.probe), jobs, (knew, until), now);
         let call = Arc::new(call);
         self.list(&call, call.work.lock().check_at());
         Some(call)

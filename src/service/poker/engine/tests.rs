@@ -58,6 +58,15 @@ fn probe(at_most: usize, threads: bool) -> Probe {
     Probe { at_most, how }
 }
 
+/// Kinds are in the order of their numbers.
+fn name(kind: u32) -> SensorKind {
+    SensorKind::new(format!("k{kind}")).unwrap()
+}
+
+fn number(kind: &SensorKind) -> u32 {
+    kind.as_str()[1..].parse().unwrap()
+}
+
 #[derive(Debug, Clone, PartialEq)]
 enum Fate {
     /// It waits in the queue or behind another poke of its call.
@@ -114,8 +123,7 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut state = State::default();
         for (kind, at_most, at_once, threads) in KINDS {
-            let name = SensorKind::new(format!("k{kind}")).unwrap();
-            state.serve(kind, name, probe(at_most, threads), at_once);
+            state.serve(name(kind), probe(at_most, threads), at_once);
         }
         Self {
             state,
@@ -146,7 +154,9 @@ impl World {
     }
 
     fn calls(&self, kind: u32) -> impl Iterator<Item = &Runner> {
-        self.runners.iter().filter(move |runner| runner.call.as_ref().is_some_and(|call| call.kind == kind))
+        self.runners
+            .iter()
+            .filter(move |runner| runner.call.as_ref().is_some_and(|call| call.kind == name(kind)))
     }
 
     fn hung_threads(&self) -> usize {
@@ -223,7 +233,7 @@ impl World {
         let work = self.work(on_thread);
         let call = self.state.begin(on_thread, self.now);
         assert_eq!(call.is_some(), !work.is_empty(), "what may begin begins: {work:?}");
-        let kind = call.as_ref()?.kind;
+        let kind = number(&call.as_ref()?.kind);
         assert!(work.contains(&kind), "a call of kind {kind} must not begin");
         self.passed.insert(kind, 0);
         for other in work.into_iter().filter(|other| *other != kind) {
@@ -309,7 +319,7 @@ impl World {
         let (kind, ..) = KINDS[self.dice.roll(KINDS.len())];
         let many = 1 + self.dice.roll(9);
         let mut jobs = Vec::new();
-        for _ in 0..many.min(self.state.room(kind)) {
+        for _ in 0..many.min(self.state.room(&name(kind))) {
             let n = self.queued;
             self.queued += 1;
             let timeout = MS * [5, 30, 30, 100][self.dice.roll(4)];
@@ -324,7 +334,7 @@ impl World {
             });
             self.asked.insert(n, Asked { kind, fate: Fate::Waits, timeout, turn: self.turn });
         }
-        self.state.queue(kind, jobs);
+        self.state.queue(&name(kind), jobs);
         self.start();
     }
 
@@ -337,7 +347,7 @@ impl World {
 
     fn hold_back(&mut self) {
         for (kind, ..) in KINDS {
-            let held_back = self.state.hold_back(kind);
+            let held_back = self.state.hold_back(&name(kind));
             assert_eq!(held_back.is_some(), self.is_held_back(kind));
             self.take_back(held_back.into_iter().flatten().map(|job| job.group).collect());
         }
