@@ -9,7 +9,7 @@ use super::report::PokeReport;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::sensor::Scope;
-use crate::sensor::plan::{Due, GroupRef, Outcome, Rules};
+use crate::sensor::plan::{Due, GroupRef, Outcome};
 use crate::service::driver::{LoopHandle, Service};
 use crate::service::observer::{Tick, spans};
 use crate::service::wanted::Wanted;
@@ -28,26 +28,12 @@ const MOST_SHARDS: NonZeroU32 = NonZeroU32::MIN.saturating_add(65_535);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 impl Poker {
-    pub(super) fn rules(&self) -> Rules {
-        let Options { min_interval, max_pause, lease, shard_codes, shards, .. } = self.options;
-        Rules {
-            min_interval,
-            max_pause,
-            window: self.options.retry_window,
-            usual_timeout: self.options.poke_timeout,
-            max_timeout: self.options.max_poke_timeout,
-            lease,
-            codes: shard_codes,
-            shards,
-        }
-    }
-
     /// Takes back pokes that have not begun and for which no sensor waits any more.
     pub(super) fn withdraw(&mut self) {
         if !self.plan.has_unwanted() {
             return;
         }
-        let (rules, plan) = (self.rules(), &mut self.plan);
+        let (rules, plan) = (self.rules, &mut self.plan);
         let mut withdrawn = self.kinds.withdraw(|group| !plan.is_unwanted(group));
         withdrawn.extend(self.engine.withdraw(|job| !plan.is_unwanted(job.group)));
         withdrawn.into_iter().for_each(|group| plan.put_back(group, rules));
@@ -55,7 +41,7 @@ impl Poker {
 
     /// Sorts overdue groups into those to poke, those that hang, and those that this worker does not serve.
     fn take_due(&mut self, now: Timestamp, report: &mut PokeReport) {
-        let rules = self.rules();
+        let rules = self.rules;
         let mut passed_over: Vec<(GroupRef, Outcome)> = Vec::new();
         while let Some(Due { group, kind, hangs }) = self.plan.due(now, rules) {
             report.due += 1;
@@ -71,7 +57,7 @@ impl Poker {
     /// Queues the groups to poke, as far as there is room. Kinds with too many hung calls are left out: their groups
     /// count as unreachable. Returns how many jobs it queued, and how many of this tick it took back.
     fn queue(&mut self, now: Timestamp, report: &mut PokeReport) -> (usize, usize) {
-        let rules = self.rules();
+        let rules = self.rules;
         let (mut held_back, mut queued, mut taken_back) = (Vec::new(), 0, 0);
         for (name, kind) in self.kinds.iter_mut() {
             if let Some(jobs) = self.engine.hold_back(name) {
@@ -98,7 +84,7 @@ impl Poker {
     /// certainly last.
     fn set_engine(&self, now: Timestamp, began: Instant) {
         let until = self.plan.held().values().map(|share| share.until).min().unwrap_or(now);
-        let length = until.saturating_duration_since(now).saturating_sub(self.options.lease / 6);
+        let length = until.saturating_duration_since(now).saturating_sub(self.rules.lease / 6);
         let Options { threads, max_hung, .. } = self.options;
         let until = began.checked_add(length);
         self.engine.set(Setting { threads, max_hung, knew: self.plan.turn(), until });
@@ -159,7 +145,7 @@ impl Poker {
     fn due_next(&self, now: Timestamp, standing: Standing, waiting: usize) -> Option<Timestamp> {
         // A worker whose name is taken follows nothing.
         let follow = self.name_taken_until.is_none().then(|| now + self.options.refresh_every);
-        let planned = self.plan.next_due(now, self.rules());
+        let planned = self.plan.next_due(now, self.rules);
         let time = Instant::now();
         let again = !self.plan.held().is_empty() && !standing.may_begin(time);
         let begin = (waiting > 0).then(|| if again { now } else { now + LOOK_AGAIN });
@@ -173,10 +159,10 @@ impl Poker {
 impl Poker {
     /// Runs one tick, up to the point where it fails.
     fn cycle(&mut self, now: Timestamp, report: &mut PokeReport) -> Result<()> {
-        if self.options.lease < Duration::from_millis(10) {
+        if self.rules.lease < Duration::from_millis(10) {
             return Err(Invalid::Duration { what: "a worker's lease", expected: "at least 10 ms" }.into());
         }
-        if self.options.shards > MOST_SHARDS {
+        if self.rules.shards > MOST_SHARDS {
             return Err(Invalid::Duration { what: "the number of shards", expected: "at most 65536" }.into());
         }
         let began = Instant::now();
@@ -190,7 +176,7 @@ impl Poker {
         self.take_due(now, report);
         self.poke(now, began, report);
         self.take_back();
-        self.plan.end_overdue(now, self.rules());
+        self.plan.end_overdue(now, self.rules);
         let stored = self.store_ends(now, report);
         report.log_panics += std::mem::take(&mut self.log_panics);
         stored?;

@@ -62,7 +62,7 @@ impl Poker {
 
     /// Applies one outcome, and logs it for each sensor that it reaches. Returns how many sensors share its group.
     fn apply(&mut self, answer: Answer, now: Timestamp, report: &mut PokeReport) -> usize {
-        let (rules, panics) = (self.rules(), &mut report.log_panics);
+        let (rules, panics) = (self.rules, &mut report.log_panics);
         // A faulty log must not delay the sensors.
         let mut log = self.log.as_deref().map(|log| {
             move |sensor: &SensorRecord, event: Event<'_>| {

@@ -96,7 +96,7 @@ impl Poker {
     /// Returns the outages to record. In unread shards, the worker does not know whether a sensor still waits
     /// for a target.
     fn outages_to_store(&self, now: Timestamp) -> Vec<OutageRow> {
-        let rules = self.rules();
+        let rules = self.rules;
         let mut rows = self.plan.outages_to_store(now, rules);
         rows.retain(|row| !self.unread.contains_key(&rules.shard(row.fingerprint)));
         rows
@@ -109,7 +109,7 @@ impl Poker {
         writes: &[ShardWrite],
         now: Timestamp,
     ) -> Result<Vec<OutageRow>> {
-        let (rules, leases) = (self.rules(), || writes.iter().map(|write| &write.lease));
+        let (rules, leases) = (self.rules, || writes.iter().map(|write| &write.lease));
         let written: BTreeSet<u32> = leases().map(|lease| lease.shard).collect();
         let free = leases().filter(|lease| lease.holder.is_none());
         let released: BTreeSet<u32> = free.map(|lease| lease.shard).collect();
@@ -139,7 +139,7 @@ impl Poker {
         if changed.gained.is_empty() {
             return Ok(Default::default());
         }
-        let rules = self.rules();
+        let rules = self.rules;
         let mut found = tx.raw().outages(None)?;
         found.retain(|row| changed.gained.contains_key(&rules.shard(row.fingerprint)));
         let (takes, former) = self.takes(tx, me, now, changed)?;
@@ -159,7 +159,7 @@ impl Poker {
     ) -> Result<(Vec<ShardTake>, FormerHolders)> {
         let Changed { writes, held: mine, gained } = changed;
         let (mut last, mut former) = (BTreeMap::new(), FormerHolders::new());
-        let renewed = self.alive_until.map_or(Timestamp::MAX, |until| until - self.options.lease);
+        let renewed = self.alive_until.map_or(Timestamp::MAX, |until| until - self.rules.lease);
         for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains_key(&take.shard)) {
             let of = (take.shard, take.kind.clone());
             // The lender has recorded what it lent to this worker since the last renewal.
@@ -189,7 +189,7 @@ impl Poker {
 
     /// Releases the shards as of the last tick, and records outages in those that are still this worker's.
     pub(super) fn release(&self, tx: &mut Tx<'_>) -> Result<()> {
-        let (now, rules) = (self.plan.now().unwrap_or(Timestamp::MAX), self.rules());
+        let (now, rules) = (self.plan.now().unwrap_or(Timestamp::MAX), self.rules);
         let mut mine = tx.raw().shard_leases()?;
         mine.retain(|lease| lease.holder.as_ref() == Some(&self.name));
         let shards: BTreeSet<u32> = mine.iter().map(|lease| lease.shard).collect();

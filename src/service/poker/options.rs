@@ -6,44 +6,44 @@ use std::time::Duration;
 use super::worker::Poker;
 use crate::base::setters;
 use crate::sensor::SmartSensorConfig;
+use crate::sensor::plan::Rules;
 use crate::shard::DEFAULT_CODES;
 
-/// The settings of a [`Poker`]. The setters document them.
+/// The settings of a [`Poker`] besides its [`Rules`]. The setters document both.
 #[derive(Debug, Clone)]
 pub(super) struct Options {
-    pub(super) shard_codes: NonZeroU32,
-    pub(super) shards: NonZeroU32,
     pub(super) most_shards: Option<NonZeroU32>,
-    pub(super) lease: Duration,
-    pub(super) min_interval: Duration,
     pub(super) threads: usize,
     pub(super) page_size: usize,
     pub(super) refresh_every: Duration,
     pub(super) wait_for_answers: Duration,
-    pub(super) poke_timeout: Duration,
-    pub(super) max_poke_timeout: Duration,
     pub(super) max_hung: usize,
-    pub(super) retry_window: Duration,
-    pub(super) max_pause: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            shard_codes: DEFAULT_CODES,
-            shards: NonZeroU32::MIN.saturating_add(15),
             most_shards: None,
-            lease: Duration::from_secs(30),
-            min_interval: Duration::from_secs(1),
             threads: 16,
             page_size: 10_000,
             refresh_every: Duration::from_secs(1),
             wait_for_answers: Duration::from_millis(500),
-            poke_timeout: Duration::from_secs(10),
-            max_poke_timeout: Duration::from_secs(600),
             max_hung: 64,
-            retry_window: Duration::from_secs(130 * 60),
+        }
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            min_interval: Duration::from_secs(1),
             max_pause: Duration::from_secs(600),
+            window: Duration::from_secs(130 * 60),
+            usual_timeout: Duration::from_secs(10),
+            max_timeout: Duration::from_secs(600),
+            lease: Duration::from_secs(30),
+            codes: DEFAULT_CODES,
+            shards: NonZeroU32::MIN.saturating_add(15),
         }
     }
 }
@@ -65,10 +65,10 @@ impl Default for Options {
 impl Poker {
     setters! {
         /// Sets the number of shard codes (Airflow: `shard_code_upper_limit`). Default: 10,000.
-        shard_codes(codes: NonZeroU32) { options.shard_codes = codes }
+        shard_codes(codes: NonZeroU32) { rules.codes = codes }
         /// Sets how many shards the codes are divided into (Airflow: `shards`). At most this many workers share the
         /// work. Default: 16, at most 65,536.
-        shards(shards: NonZeroU32) { options.shards = shards }
+        shards(shards: NonZeroU32) { rules.shards = shards }
         /// Sets the most shards that a worker holds. Default: no limit. Shards that no worker may hold are not
         /// poked ([`PokeReport::unclaimed`](super::PokeReport::unclaimed)).
         ///
@@ -79,9 +79,9 @@ impl Poker {
         /// Sets how long a worker counts as alive and holds its shards without renewing, at least ten
         /// milliseconds. Default: 30 seconds. After the store was unreachable, workers must come back within
         /// a third of this length. Workers still missing then count as dead.
-        lease(length: Duration) { options.lease = length }
+        lease(length: Duration) { rules.lease = length }
         /// Sets the shortest time between two pokes of a group. Default: one second.
-        min_interval(length: Duration) { options.min_interval = length }
+        min_interval(length: Duration) { rules.min_interval = length }
         /// Sets the most pokes that run at once; 0 counts as 1. Default: 16. The threads are the poker's own,
         /// created when needed. Async pokes (feature `tokio`) need none, and do not count.
         threads(count: usize) { options.threads = count }
@@ -98,10 +98,10 @@ impl Poker {
         /// [`PokeOutcome::Unreachable`](crate::sensor::PokeOutcome::Unreachable), and its thread as hung.
         ///
         /// A sensor that times out waits at most this long for a poke in progress.
-        poke_timeout(length: Duration) { options.poke_timeout = length }
+        poke_timeout(length: Duration) { rules.usual_timeout = length }
         /// Sets the longest [`poke_timeout`](crate::sensor::Settings::poke_timeout) that a sensor may ask for.
         /// A sensor that asks for more gets this. Default: ten minutes.
-        max_poke_timeout(length: Duration) { options.max_poke_timeout = length }
+        max_poke_timeout(length: Duration) { rules.max_timeout = length }
         /// Sets how many hung threads are replaced. For each one above this, the poker works with one thread
         /// fewer until it returns. Default: 64.
         ///
@@ -112,11 +112,11 @@ impl Poker {
         max_hung(threads: usize) { options.max_hung = threads }
         /// Sets how long sensors tolerate an unreachable target, from the first such outcome on. Default: 130
         /// minutes, as in Airflow.
-        retry_window(length: Duration) { options.retry_window = length }
+        retry_window(length: Duration) { rules.window = length }
         /// Sets the longest pause between pokes of an unreachable target. The pause doubles as the outage lasts: a
         /// target of interval `i` is poked about `i`, `3i`, `7i` … after it began. With zero the pause does not grow,
         /// and the target is poked at its interval. Default: ten minutes.
-        max_pause(length: Duration) { options.max_pause = length }
+        max_pause(length: Duration) { rules.max_pause = length }
     }
 
     /// Sets the shard codes and shards of these settings.

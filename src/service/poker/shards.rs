@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use super::follow::Reading;
 use super::life::{Changed, FormerHolders, RECORDS_ARE_KEPT};
-use super::options::Options;
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
-use crate::sensor::plan::Share;
+use crate::sensor::plan::{Rules, Share};
 use crate::sensor::{
     Claim, Comeback, Left, Lending, OutageRow, PokeCountRow, PokerRow, Scope, ShardLease, ShardTake,
     ShardWrite,
@@ -58,14 +57,14 @@ impl Poker {
     /// Renews its heartbeat and its shards when that is due, and forgets the sensors of shards that it lost.
     /// Returns how many shards it gained.
     pub(super) fn hold_shards(&mut self, now: Timestamp) -> Result<usize> {
-        if self.plan.expire(now, self.rules()) {
+        if self.plan.expire(now, self.rules) {
             // Other workers may hold them now, whether or not the store accepts the renewal.
             self.forget_lost();
         } else if self.name_taken_until.is_none() && self.renew_at.is_some_and(|at| now < at) {
             // A worker whose name is taken asks each time, because its predecessor may have left.
             return Ok(0);
         }
-        let lease = self.options.lease;
+        let lease = self.rules.lease;
         let comeback = self.comeback.filter(|comeback| comeback.goes_on(now, lease));
         let comeback = comeback.or_else(|| Comeback::of(self.alive_until, now, lease));
         let holding = match self.renew(now, comeback)? {
@@ -105,19 +104,18 @@ impl Poker {
         now: Timestamp,
         comeback: Option<Comeback>,
     ) -> Result<std::result::Result<Holding, Timestamp>> {
-        let (name, options) = (&self.name, &self.options);
-        let expires_at = now + options.lease;
-        let me = PokerRow::new(name.clone(), options.shard_codes, options.shards, expires_at);
+        let (name, rules) = (&self.name, self.rules);
+        let Rules { codes, shards, lease: ttl, .. } = rules;
+        let me = PokerRow::new(name.clone(), codes, shards, now + ttl);
         let me = me.incarnation(self.incarnation).kinds(self.kinds.served().cloned().collect());
-        let me = PokerRow { most_shards: options.most_shards, ..me };
-        let mut loads = self.plan.loads(now, self.rules(), |kind| self.kinds.serves(kind));
+        let me = PokerRow { most_shards: self.options.most_shards, ..me };
+        let mut loads = self.plan.loads(now, self.rules, |kind| self.kinds.serves(kind));
         loads.retain(|shard, _| !self.unread.contains_key(shard));
-        let shards = options.shards.get();
-        let claim = Claim { me: &me, now, ttl: options.lease, comeback, loads: &loads, left: &self.left };
+        let claim = Claim { me: &me, now, ttl, comeback, loads: &loads, left: &self.left };
         self.store.write(|tx| {
             take_turns(tx, &self.name)?;
             let mut live = tx.raw().live_workers(now)?;
-            agree(name, options, &live)?;
+            agree(name, rules, &live)?;
             tx.raw().forget_workers(now - WORKERS_ARE_KEPT, WORKERS_FORGOTTEN)?;
             if let Some(until) = me.twin(&live) {
                 return Ok(Err(until));
@@ -134,15 +132,8 @@ impl Poker {
             let mut writes = those_written(writes, &written);
             let mine = writes.iter().filter(|write| write.lease.holder.as_ref() == Some(name));
             let mine: BTreeSet<u32> = mine.map(|write| write.lease.shard).collect();
-            let lending = Lending {
-                me: &me,
-                now,
-                ttl: options.lease,
-                live: &live,
-                leases: &leases,
-                loans: &loans,
-                held: &mine,
-            };
+            let lending =
+                Lending { me: &me, now, ttl, live: &live, leases: &leases, loans: &loans, held: &mine };
             let (held, lent) = lend(tx, lending)?;
             writes.extend(lent);
             let gained = self.gained(&held, &leases, now);
@@ -152,9 +143,9 @@ impl Poker {
                 self.take_over(tx, &me, now, Changed { writes: &writes, held: &held, gained: &gained })?;
             let others = |lease: &&ShardLease| lease.holder.as_ref() != Some(name) && !lease.is_free(now);
             let freed = leases.iter().chain(&loans).filter(others).map(|lease| lease.expires_at).min();
-            let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards).count();
+            let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards.get()).count();
             let claimed = u32::try_from(of_others + mine.len()).unwrap_or(u32::MAX);
-            let unclaimed = shards.saturating_sub(claimed);
+            let unclaimed = shards.get().saturating_sub(claimed);
             Ok(Ok(Holding { shards: held, gained, freed, unclaimed, left, outages, counts, found, former }))
         })
     }
@@ -185,7 +176,7 @@ impl Poker {
                     lease.map(|lease| lease.expires_at.min(now)).or((!leases.is_empty()).then_some(now))
                 }
                 // A kind that was lent or returned changed hands after the last renewal.
-                _ => Some(self.alive_until.map_or(now, |until| (until - self.options.lease).min(now))),
+                _ => Some(self.alive_until.map_or(now, |until| (until - self.rules.lease).min(now))),
             };
             gained.insert(*shard, left_at);
         }
@@ -194,7 +185,7 @@ impl Poker {
 
     /// Holds exactly these shards, and forgets the sensors of the others.
     pub(super) fn hold(&mut self, shards: BTreeMap<u32, Share>) {
-        self.plan.hold(shards, self.rules());
+        self.plan.hold(shards, self.rules);
         self.forget_lost();
     }
 
@@ -249,8 +240,8 @@ fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite
 }
 
 /// Refuses to share sensors with a worker that divides them differently.
-fn agree(me: &Holder, options: &Options, live: &[PokerRow]) -> Result<()> {
-    let same = |worker: &&PokerRow| worker.codes == options.shard_codes && worker.shards == options.shards;
+fn agree(me: &Holder, rules: Rules, live: &[PokerRow]) -> Result<()> {
+    let same = |worker: &&PokerRow| worker.codes == rules.codes && worker.shards == rules.shards;
     match live.iter().find(|worker| worker.name != *me && !same(worker)) {
         None => Ok(()),
         Some(PokerRow { name, codes, shards, .. }) => {
