@@ -16,6 +16,9 @@ use super::claim::{PokerRow, ShardLease, ShardWrite};
 use crate::id::{Holder, SensorKind};
 use crate::time::Timestamp;
 
+/// The kinds that a worker pokes, by shard.
+pub(crate) type Scopes = BTreeMap<u32, Scope>;
+
 /// The kinds of a shard that a worker pokes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -135,12 +138,12 @@ impl<'a> Lending<'a> {
     }
 
     /// Returns the kinds that this worker pokes, by shard, given which of the writes took effect.
-    pub(crate) fn scopes(&self, writes: &[ShardWrite], written: &[bool]) -> BTreeMap<u32, Scope> {
+    pub(crate) fn scopes(&self, writes: &[ShardWrite], written: &[bool]) -> Scopes {
         let mut lent: BTreeMap<u32, BTreeSet<SensorKind>> = BTreeMap::new();
         for (loan, kind) in self.loans() {
             lent.entry(loan.shard).or_default().insert(kind.clone());
         }
-        let mut scopes: BTreeMap<u32, Scope> = BTreeMap::new();
+        let mut scopes = Scopes::new();
         // If the end of a loan did not take effect, its borrower may have renewed it.
         for (write, written) in writes.iter().zip(written) {
             let Some(kind) = &write.lease.kind else { continue };
@@ -239,7 +242,7 @@ mod tests {
     struct Process {
         row: PokerRow,
         until: Timestamp,
-        scopes: BTreeMap<u32, Scope>,
+        scopes: Scopes,
     }
 
     impl Process {
@@ -343,7 +346,7 @@ mod tests {
                         let kinds = (0..KINDS.len()).filter(|at| kinds >> at & 1 == 1).map(kind).collect();
                         let split = NonZeroU32::new(SHARDS).unwrap();
                         let row = PokerRow::new(Holder::new(format!("w{name}")).unwrap(), DEFAULT_CODES, split, world.now);
-                        let process = Process { row: row.kinds(kinds), until: world.now, scopes: BTreeMap::new() };
+                        let process = Process { row: row.kinds(kinds), until: world.now, scopes: Scopes::new() };
                         // A restarted worker waits until its predecessor's lease has ended.
                         if !world.processes.contains_key(&name) && world.state.values().all(|lease| lease.holder.as_ref() != Some(&process.row.name) || lease.is_free(world.now)) {
                             world.processes.insert(name, process);

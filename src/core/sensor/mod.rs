@@ -22,7 +22,7 @@ pub(crate) use counts::PokeCountRow;
 pub use counts::PokeCounts;
 pub use lifecycle::{EndReason, PokeOutcome};
 pub(crate) use lifecycle::{Ending, SensorState, Terms, settle};
-pub(crate) use loan::{Lending, Scope};
+pub(crate) use loan::{Lending, Scope, Scopes};
 pub(crate) use outage::{Outage, OutageRow, backed_off, give_up};
 pub(crate) use schedule::{interval_at, next_poke};
 pub(crate) use spec::SensorInsert;

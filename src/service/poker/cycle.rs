@@ -83,7 +83,7 @@ impl Poker {
     /// Passes this tick's knowledge to the engine, and until when pokes may begin because the leases of its shards
     /// certainly last.
     fn set_engine(&self, now: Timestamp, began: Instant) {
-        let until = self.plan.held().values().map(|share| share.until).min().unwrap_or(now);
+        let until = self.alive_until.filter(|_| !self.plan.held().is_empty()).unwrap_or(now);
         let length = until.saturating_duration_since(now).saturating_sub(self.rules.lease / 6);
         let Options { threads, max_hung, .. } = self.options;
         let until = began.checked_add(length);
@@ -186,7 +186,7 @@ impl Poker {
         (report.in_flight, report.hung) = (standing.running, standing.hung);
         report.threads = standing.threads;
         report.backed_off = self.plan.outages();
-        let own = self.plan.held().values().filter(|share| matches!(share.scope, Scope::Except(_)));
+        let own = self.plan.held().values().filter(|scope| matches!(scope, Scope::Except(_)));
         report.shards = u32::try_from(own.count()).unwrap_or(u32::MAX);
         (report.unclaimed, report.name_taken_until) = (self.unclaimed, self.name_taken_until);
         report.sensors = self.plan.sensors();

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::poke::PokeLog;
-use super::shards::{Gained, Scopes};
+use super::shards::Gained;
 use super::worker::Poker;
 use crate::error::Result;
 use crate::id::{Holder, SensorKind};
@@ -16,7 +16,7 @@ use crate::lease::LeaseRef;
 use crate::sensor::claim::moved;
 use crate::sensor::plan::Event;
 use crate::sensor::{
-    Ending, OutageRow, PokerRow, Scope, SensorRecord, SensorState, ShardTake, ShardWrite, life,
+    Ending, OutageRow, PokerRow, Scope, Scopes, SensorRecord, SensorState, ShardTake, ShardWrite, life,
 };
 use crate::store::Tx;
 use crate::time::Timestamp;

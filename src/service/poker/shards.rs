@@ -8,9 +8,9 @@ use super::life::{Changed, FormerHolders, RECORDS_ARE_KEPT};
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
-use crate::sensor::plan::{Rules, Share};
+use crate::sensor::plan::Rules;
 use crate::sensor::{
-    Claim, Comeback, Left, Lending, OutageRow, PokeCountRow, PokerRow, Scope, ShardLease, ShardTake,
+    Claim, Comeback, Left, Lending, OutageRow, PokeCountRow, PokerRow, Scope, Scopes, ShardLease, ShardTake,
     ShardWrite,
 };
 use crate::store::Tx;
@@ -25,9 +25,6 @@ const WORKERS_FORGOTTEN: usize = 100;
 /// The shards that a worker took, fully or for some kinds. Each has the instant since which no worker has served it,
 /// or `None` if no worker ever did.
 pub(super) type Gained = BTreeMap<u32, Option<Timestamp>>;
-
-/// The kinds that a worker pokes, by shard.
-pub(super) type Scopes = BTreeMap<u32, Scope>;
 
 /// Serializes pokers with this name that renew or leave. Each of them decides by which one wrote last.
 pub(super) fn take_turns(tx: &mut Tx<'_>, name: &Holder) -> Result<()> {
@@ -57,9 +54,10 @@ impl Poker {
     /// Renews its heartbeat and its shards when that is due, and forgets the sensors of shards that it lost.
     /// Returns how many shards it gained.
     pub(super) fn hold_shards(&mut self, now: Timestamp) -> Result<usize> {
-        if self.plan.expire(now, self.rules) {
-            // Other workers may hold them now, whether or not the store accepts the renewal.
-            self.forget_lost();
+        if self.alive_until.is_some_and(|until| until <= now) && !self.plan.held().is_empty() {
+            // Its leases have ended. Other workers may hold the shards now, whether or not the store accepts
+            // the renewal.
+            self.hold(Scopes::new());
         } else if self.name_taken_until.is_none() && self.renew_at.is_some_and(|at| now < at) {
             // A worker whose name is taken asks each time, because its predecessor may have left.
             return Ok(0);
@@ -70,20 +68,19 @@ impl Poker {
         let holding = match self.renew(now, comeback)? {
             Ok(holding) => holding,
             Err(until) => {
-                self.hold(BTreeMap::new());
+                self.hold(Scopes::new());
                 (self.name_taken_until, self.renew_at, self.unclaimed) = (Some(until), Some(until), 0);
                 return Ok(0);
             }
         };
         // Counted from the renewal that the store accepted. A refused one brought no worker back.
         self.comeback = comeback;
-        let until = now + lease;
-        (self.name_taken_until, self.alive_until, self.unclaimed) = (None, Some(until), holding.unclaimed);
+        (self.name_taken_until, self.alive_until) = (None, Some(now + lease));
+        self.unclaimed = holding.unclaimed;
         self.left = holding.left;
         self.plan.outages_stored(&holding.outages);
         self.counted.stored(holding.counts, now);
-        let held = holding.shards.into_iter().map(|(shard, scope)| (shard, Share { until, scope }));
-        self.hold(held.collect());
+        self.hold(holding.shards);
         self.plan.learn_outages(&holding.found);
         self.former_holders.extend(holding.former);
         let gained = holding.gained.len();
@@ -165,7 +162,7 @@ impl Poker {
         let mut gained = Gained::new();
         for (shard, scope) in held {
             let before = self.plan.held().get(shard);
-            if before.is_some_and(|before| !scope.exceeds(&before.scope)) {
+            if before.is_some_and(|before| !scope.exceeds(before)) {
                 continue;
             }
             let left_at = match (before, scope) {
@@ -184,12 +181,8 @@ impl Poker {
     }
 
     /// Holds exactly these shards, and forgets the sensors of the others.
-    pub(super) fn hold(&mut self, shards: BTreeMap<u32, Share>) {
+    fn hold(&mut self, shards: Scopes) {
         self.plan.hold(shards, self.rules);
-        self.forget_lost();
-    }
-
-    fn forget_lost(&mut self) {
         self.unread.retain(|shard, _| self.plan.held().contains_key(shard));
         self.withdraw();
     }

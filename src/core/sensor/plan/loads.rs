@@ -24,7 +24,7 @@ impl Plan {
 
     /// Returns the load of each shard that the worker holds.
     pub(crate) fn loads(&self, now: Timestamp, rules: Rules, serves: impl Fn(&SensorKind) -> bool) -> Loads {
-        let own = self.held.iter().filter(|(_, share)| matches!(share.scope, Scope::Except(_)));
+        let own = self.held.iter().filter(|(_, scope)| matches!(scope, Scope::Except(_)));
         let mut loads: Loads = own.map(|(shard, _)| (*shard, Load::default())).collect();
         for (_, group) in
             self.groups.slab.iter().filter(|(_, group)| group.members > 0 && serves(&group.kind))

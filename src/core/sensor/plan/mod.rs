@@ -26,7 +26,7 @@ pub(crate) use group::GroupRef;
 use group::Phase;
 use groups::Groups;
 
-use super::{Ending, PokeOutcome, Scope, SensorRecord, settle};
+use super::{Ending, PokeOutcome, Scope, Scopes, SensorRecord, settle};
 use crate::fingerprint::Fingerprint;
 use crate::id::SensorKind;
 use crate::lease::LeaseRef;
@@ -74,15 +74,6 @@ impl Rules {
     }
 }
 
-/// The part of a shard that a worker pokes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Share {
-    /// Until when its sensors may be poked.
-    pub(crate) until: Timestamp,
-    /// Its kinds that the worker pokes.
-    pub(crate) scope: Scope,
-}
-
 /// A sensor's state as read from the store.
 #[derive(Debug)]
 pub(crate) struct Arrival {
@@ -108,8 +99,7 @@ pub(crate) struct Due {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     groups: Groups,
-    /// What the worker pokes, by shard.
-    held: BTreeMap<u32, Share>,
+    held: Scopes,
     /// Ends that the store has not recorded yet.
     endings: BTreeMap<LeaseRef, Arc<Ending>>,
     /// Counts the readings of the store.
@@ -179,47 +169,31 @@ impl Plan {
     }
 
     /// Returns what the worker pokes, by shard.
-    pub(crate) fn held(&self) -> &BTreeMap<u32, Share> {
+    pub(crate) fn held(&self) -> &Scopes {
         &self.held
-    }
-
-    /// Gives up the shards whose lease has ended. Returns true if there were any.
-    pub(crate) fn expire(&mut self, now: Timestamp, rules: Rules) -> bool {
-        let held_before = self.held.len();
-        self.held.retain(|_, share| now < share.until);
-        let expired = self.held.len() < held_before;
-        if expired {
-            self.forget_lost(rules);
-        }
-        expired
     }
 
     /// Sets what the worker pokes from now on. Forgets all other sensors, but not the running pokes: a target
     /// that comes back meanwhile must not be poked twice at once.
-    pub(crate) fn hold(&mut self, held: BTreeMap<u32, Share>, rules: Rules) {
-        let keeps = |(shard, share): (&u32, &Share)| {
-            held.get(shard).is_some_and(|next| !share.scope.exceeds(&next.scope))
-        };
-        let lost = !self.held.iter().all(keeps);
+    pub(crate) fn hold(&mut self, held: Scopes, rules: Rules) {
+        let keeps = |(shard, scope): (&u32, &Scope)| held.get(shard).is_some_and(|next| !scope.exceeds(next));
+        let keeps_all = self.held.iter().all(keeps);
         self.held = held;
-        if lost {
-            self.forget_lost(rules);
+        if keeps_all {
+            return;
         }
-    }
-
-    fn forget_lost(&mut self, rules: Rules) {
-        let share = |target| self.held.get(&rules.shard(target));
-        self.groups.retain(|target, kind| share(target).is_some_and(|share| share.scope.has(kind)));
+        let scope = |target| self.held.get(&rules.shard(target));
+        self.groups.retain(|target, kind| scope(target).is_some_and(|scope| scope.has(kind)));
         let groups = &mut self.groups;
         // If the worker does not hold the whole shard, sensors of other kinds belong to another worker.
         groups.stored.retain(|target| {
-            share(target).is_some_and(|share| share.scope.is_whole() || groups.by_print.contains_key(&target))
+            scope(target).is_some_and(|scope| scope.is_whole() || groups.by_print.contains_key(&target))
         });
     }
 
     /// Returns true if the worker pokes this sensor.
     pub(crate) fn is_mine(&self, sensor: &SensorRecord, rules: Rules) -> bool {
-        self.held.get(&rules.shard(sensor.fingerprint)).is_some_and(|share| share.scope.has(&sensor.kind))
+        self.held.get(&rules.shard(sensor.fingerprint)).is_some_and(|scope| scope.has(&sensor.kind))
     }
 
     /// Applies a sensor's state in the store: adds, replaces or removes the sensor.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Plan, Rules};
 use crate::fingerprint::Fingerprint;
-use crate::sensor::OutageRow;
+use crate::sensor::{OutageRow, Scope};
 use crate::time::Timestamp;
 
 /// The ongoing outages in the store, and where memory differs from it.
@@ -76,7 +76,7 @@ impl Plan {
     /// gained shards have been loaded.
     pub(crate) fn forget_outages_of_others(&mut self, rules: Rules) {
         let held = &self.held;
-        let is_whole = |target| held.get(&rules.shard(target)).is_some_and(|share| share.scope.is_whole());
+        let is_whole = |target| held.get(&rules.shard(target)).is_some_and(Scope::is_whole);
         let outages = &mut self.groups.stored;
         let (kept, others) =
             std::mem::take(&mut outages.unmatched).into_iter().partition(|target| is_whole(*target));
@@ -91,8 +91,7 @@ impl Plan {
     /// over. An outage also counts as over if no sensor waits for its target.
     pub(crate) fn outages_to_store(&self, now: Timestamp, rules: Rules) -> Vec<OutageRow> {
         let Outages { stored, over, differing, unmatched } = &self.groups.stored;
-        let is_whole =
-            |target| self.held.get(&rules.shard(target)).is_some_and(|share| share.scope.is_whole());
+        let is_whole = |target| self.held.get(&rules.shard(target)).is_some_and(Scope::is_whole);
         let mut rows = Vec::new();
         for target in differing {
             let (known, since) = (stored.get(target).copied(), self.groups.unreachable_since(*target));

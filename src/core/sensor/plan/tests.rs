@@ -379,11 +379,6 @@ struct World {
     seen: BTreeSet<&'static str>,
 }
 
-/// Returns the share of a whole shard, until its lease ends.
-fn until(until: Timestamp) -> Share {
-    Share { until, scope: Scope::whole() }
-}
-
 impl World {
     fn new(seed: u64) -> Self {
         let mut world = Self {
@@ -398,7 +393,7 @@ impl World {
         };
         for (at, worker) in world.workers.iter_mut().enumerate() {
             let mine = (0..SHARDS).filter(|shard| *shard as usize % 2 == at);
-            worker.plan.hold(mine.map(|shard| (shard, until(Timestamp::MAX))).collect(), rules());
+            worker.plan.hold(mine.map(|shard| (shard, Scope::whole())).collect(), rules());
         }
         world
     }
@@ -658,12 +653,10 @@ impl World {
         if self.dice.roll(2) == 0 {
             self.renew(giver);
         }
-        let now = self.now(giver);
         let mut held = self.workers[giver].plan.held().clone();
-        held.insert(shard, until(now));
+        held.remove(&shard);
         let worker = &mut self.workers[giver];
         worker.plan.hold(held, rules());
-        assert!(worker.plan.expire(now, rules()) && !worker.plan.expire(now, rules()));
         worker.naive.keep(|target| shard_of(target) != shard);
         let lost = |print: &Fingerprint| {
             (0..TARGETS).any(|target| print_of(target) == *print && shard_of(target) == shard)
@@ -671,7 +664,7 @@ impl World {
         worker.naive.stored.retain(|print, _| !lost(print));
         self.check(giver);
         let mut held = self.workers[taker].plan.held().clone();
-        held.insert(shard, until(Timestamp::MAX));
+        held.insert(shard, Scope::whole());
         self.workers[taker].plan.hold(held, rules());
         let longest = [20, 20, 20, 500][self.dice.index(4)];
         let since = self.now(taker) - SECOND * self.dice.roll(longest) as u32;
@@ -851,14 +844,11 @@ fn an_outage_of_what_is_lent_does_not_go_on_when_it_comes_back() {
     for (lent, goes_on) in [(vec!["kind"], false), (vec![], true)] {
         let mut plan = Plan::default();
         plan.begin(at(10));
-        let share = |lent: Vec<&str>| Share {
-            until: at(99),
-            scope: Scope::Except(lent.into_iter().map(|kind| kind.try_into().unwrap()).collect()),
-        };
-        plan.hold(BTreeMap::from([(shard_of(0), share(lent))]), rules());
+        let lent = Scope::Except(lent.into_iter().map(|kind| kind.try_into().unwrap()).collect());
+        plan.hold(BTreeMap::from([(shard_of(0), lent)]), rules());
         plan.learn_outages(&[OutageRow::new(print_of(0), at(1), None)]);
         plan.forget_outages_of_others(rules());
-        plan.hold(BTreeMap::from([(shard_of(0), share(vec![]))]), rules());
+        plan.hold(BTreeMap::from([(shard_of(0), Scope::whole())]), rules());
         let terms = Terms::new(Settings::new(SECOND, SECOND * 500).unwrap(), at(5));
         let sensor = Sensor { lease: LeaseRef::new(TaskId(1), 1), target: 0, terms, since: 0 };
         let (sensor, left_at) = (sensor.record(true), Some(at(9)));
@@ -875,8 +865,7 @@ fn a_load_is_what_pokes_take_in_a_second_and_one_that_takes_long_is_not_begun_ag
     for (interval, took, known) in cases {
         let mut plan = Plan::default();
         plan.begin(at(10));
-        let share = Share { until: at(99), scope: Scope::whole() };
-        plan.hold(BTreeMap::from([(shard_of(0), share)]), rules());
+        plan.hold(BTreeMap::from([(shard_of(0), Scope::whole())]), rules());
         let terms = Terms::new(Settings::new(SECOND * interval, SECOND * 500).unwrap(), at(5));
         let sensor = Sensor { lease: LeaseRef::new(TaskId(1), 1), target: 0, terms, since: 0 };
         let (sensor, left_at) = (sensor.record(true), None);
