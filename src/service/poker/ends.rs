@@ -1,15 +1,13 @@
 //! Applies outcomes and the passing of time to sensors.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use super::engine::Collected;
-use super::life::write_event;
+use super::life::panics;
 use super::report::PokeReport;
 use super::worker::Poker;
 use crate::error::Result;
 use crate::ops::{EndedSensor, end_free_sensors};
-use crate::sensor::plan::{Answer, Event, GroupRef, Log, Outcome};
-use crate::sensor::{EndReason, SensorRecord};
+use crate::sensor::plan::{Answer, GroupRef, Log, Outcome};
+use crate::sensor::{EndReason, PokeOutcome, SensorRecord};
 use crate::service::observer::metrics::POKE_SECONDS;
 use crate::time::Timestamp;
 
@@ -62,12 +60,11 @@ impl Poker {
 
     /// Applies one outcome, and logs it for each sensor that it reaches. Returns how many sensors share its group.
     fn apply(&mut self, answer: Answer, now: Timestamp, report: &mut PokeReport) -> usize {
-        let (rules, panics) = (self.rules, &mut report.log_panics);
-        // A faulty log must not delay the sensors.
+        let (rules, panicked) = (self.rules, &mut report.log_panics);
         let mut log = self.log.as_deref().map(|log| {
-            move |sensor: &SensorRecord, event: Event<'_>| {
-                let logged = catch_unwind(AssertUnwindSafe(|| write_event(log, sensor, now, event)));
-                *panics += usize::from(logged.is_err());
+            move |sensor: &SensorRecord, poked: &PokeOutcome, turn: Option<&str>| {
+                *panicked += panics(|| log.poked(sensor, now, poked));
+                *panicked += turn.map_or(0, |what| panics(|| log.noted(sensor, now, what)));
             }
         });
         let log = log.as_mut().map(|log| log as &mut Log<'_>);

@@ -7,14 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use super::poke::PokeLog;
 use super::shards::Gained;
 use super::worker::Poker;
 use crate::error::Result;
 use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
 use crate::sensor::claim::moved;
-use crate::sensor::plan::Event;
 use crate::sensor::{
     Ending, OutageRow, PokerRow, Scope, Scopes, SensorRecord, SensorState, ShardTake, ShardWrite, life,
 };
@@ -24,13 +22,9 @@ use crate::time::Timestamp;
 /// How long outages are kept after they ended, and takes of kinds that are no longer lent.
 pub(super) const RECORDS_ARE_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Reports to a log what an outcome means for a sensor.
-pub(super) fn write_event(log: &dyn PokeLog, sensor: &SensorRecord, now: Timestamp, event: Event<'_>) {
-    match event {
-        Event::Poked(poked) => log.poked(sensor, now, poked),
-        Event::OutageBegan => log.noted(sensor, now, life::OUTAGE_BEGAN),
-        Event::OutageEnded(since) => log.noted(sensor, now, &life::outage_ended(since, now)),
-    }
+/// Calls the host's log. Returns how often it panicked. A faulty log must not delay the sensors.
+pub(super) fn panics(call: impl FnOnce()) -> usize {
+    usize::from(catch_unwind(AssertUnwindSafe(call)).is_err())
 }
 
 /// The most outages that one renewal records, so that it ends long before the lease. The next one records more.
@@ -49,10 +43,9 @@ pub(super) struct Changed<'a> {
 pub(super) type FormerHolders = BTreeMap<(u32, Option<SensorKind>), Holder>;
 
 impl Poker {
-    /// Reports an event of a sensor to the log. A faulty log must not delay the sensors.
+    /// Reports an event of a sensor to the log. Returns how often the log panicked.
     pub(super) fn note(&self, sensor: &SensorRecord, at: Timestamp, what: &str) -> usize {
-        let Some(log) = self.log.as_deref() else { return 0 };
-        usize::from(catch_unwind(AssertUnwindSafe(|| log.noted(sensor, at, what))).is_err())
+        self.log.as_deref().map_or(0, |log| panics(|| log.noted(sensor, at, what)))
     }
 
     /// Reports that a sensor registered, that its shard was taken over, or that something else ended it. Must
@@ -70,7 +63,7 @@ impl Poker {
         let mut lines = Vec::new();
         if is_known {
             lines.push((now, life::ENDED_ELSEWHERE.to_owned()));
-        } else if sensor.state == SensorState::Waiting {
+        } else {
             let of = |kind: Option<&SensorKind>| self.former_holders.get(&(shard, kind.cloned()));
             // A sensor that registered after the former worker had gone had no worker.
             let former = left_at.filter(|left_at| sensor.registered_at < *left_at);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::group::GroupRef;
 use super::{Plan, Rules};
 use crate::canonical::PokeContext;
-use crate::sensor::{Ending, Outage, PokeOutcome, SensorRecord, give_up, settle};
+use crate::sensor::{Ending, Outage, PokeOutcome, SensorRecord, give_up, life, settle};
 use crate::time::Timestamp;
 
 /// A group to poke.
@@ -68,17 +68,8 @@ pub(crate) struct Applied {
     pub(crate) unreachable: bool,
 }
 
-/// What an outcome means for one sensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event<'a> {
-    Poked(&'a PokeOutcome),
-    OutageBegan,
-    /// An outage that began at this instant is over.
-    OutageEnded(Timestamp),
-}
-
-/// Receives a sensor and an event that concerns it.
-pub(crate) type Log<'a> = dyn FnMut(&SensorRecord, Event<'_>) + 'a;
+/// Receives a sensor, the outcome for it, and in words whether an outage began or ended with it.
+pub(crate) type Log<'a> = dyn FnMut(&SensorRecord, &PokeOutcome, Option<&str>) + 'a;
 
 impl Answer {
     /// Creates the answer for a group that was due but was not poked. It applies to all sensors, since no
@@ -126,15 +117,14 @@ impl Plan {
             if served {
                 let outage = Outage::after(found.outage, &poked, now);
                 if let Some(log) = log {
-                    let turned = match (found.outage, outage) {
-                        (None, Some(_)) => Some(Event::OutageBegan),
-                        (Some(outage), None) => Some(Event::OutageEnded(outage.since)),
+                    let turn = match (found.outage, outage) {
+                        (None, Some(_)) => Some(life::OUTAGE_BEGAN.to_owned()),
+                        (Some(outage), None) => Some(life::outage_ended(outage.since, now)),
                         _ => None,
                     };
                     let reached = self.groups.members(found).filter(|member| member.since <= knew);
                     for sensor in reached.filter_map(|member| member.record.as_deref()) {
-                        log(sensor, Event::Poked(&poked));
-                        turned.into_iter().for_each(|event| log(sensor, event));
+                        log(sensor, &poked, turn.as_deref());
                     }
                 }
                 self.groups.note(group, outage, now);

@@ -21,7 +21,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use answer::{Answer, Event, Job, Log, Outcome};
+pub(crate) use answer::{Answer, Job, Log, Outcome};
 pub(crate) use group::GroupRef;
 use group::Phase;
 use groups::Groups;

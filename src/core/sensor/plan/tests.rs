@@ -14,7 +14,7 @@ use crate::id::TaskKey;
 use crate::lease::TaskId;
 use crate::sensor::{
     EndReason, Load, NewSensor, Outage, OutageRow, SensorState, Settings, Terms, backed_off, give_up,
-    interval_at, next_poke,
+    interval_at, life, next_poke,
 };
 
 const TASKS: u64 = 24;
@@ -764,26 +764,20 @@ impl Worker {
         let sensors = self.naive.of(target).count();
         let before = self.naive.targets.get(&target).and_then(|found| found.outage);
         let turns = match (before, matches!(poked, PokeOutcome::Unreachable(_))) {
-            (None, true) => Some(Event::OutageBegan),
-            (Some(outage), false) => Some(Event::OutageEnded(outage.since)),
+            (None, true) => Some(life::OUTAGE_BEGAN.to_owned()),
+            (Some(outage), false) => Some(life::outage_ended(outage.since, now)),
             _ => None,
         };
-        let mut turned: BTreeSet<LeaseRef> = logged.iter().copied().filter(|_| turns.is_some()).collect();
         let applied = self.plan.answered(
             answer,
             now,
             rules(),
-            Some(&mut |sensor, event| match event {
-                Event::Poked(_) => {
-                    assert!(logged.remove(&sensor.lease_ref()), "only the sensors concerned are logged")
-                }
-                turn => assert!(
-                    Some(turn) == turns && turned.remove(&sensor.lease_ref()),
-                    "outages are logged once"
-                ),
+            Some(&mut |sensor, _, turn| {
+                assert!(logged.remove(&sensor.lease_ref()), "only the sensors concerned are logged");
+                assert_eq!(turn, turns.as_deref());
             }),
         );
-        assert!(logged.is_empty() && turned.is_empty());
+        assert!(logged.is_empty());
         assert_eq!(
             (applied.sensors, applied.unreachable),
             (sensors, matches!(poked, PokeOutcome::Unreachable(_)))
