@@ -22,17 +22,17 @@ const COUNTS_ARE_KEPT: Duration = Duration::from_secs(31 * 24 * 3600);
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 /// What was counted of a kind in an hour.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Totals {
-    poked: u64,
-    saved: u64,
-    duration: Duration,
+#[derive(Debug)]
+struct Counted {
+    counts: PokeCounts,
+    /// Whether the store has it.
+    is_stored: bool,
 }
 
-/// What a worker counted, and what of it the store has.
+/// What a worker counted.
 #[derive(Debug, Default)]
 pub(super) struct CountedPokes {
-    hours: BTreeMap<(Timestamp, SensorKind), [Totals; 2]>,
+    hours: BTreeMap<(Timestamp, SensorKind), Counted>,
 }
 
 /// Returns when the hour of this instant began.
@@ -46,48 +46,41 @@ impl CountedPokes {
     pub(super) fn add(&mut self, now: Timestamp, by_kind: &BTreeMap<SensorKind, PokeReport>) {
         let hour = hour_of(now);
         for (kind, own) in by_kind.iter().filter(|(_, own)| own.poked > 0) {
-            let [counted, _] = self.hours.entry((hour, kind.clone())).or_default();
-            counted.poked += own.poked as u64;
-            counted.saved += own.saved as u64;
-            // The store keeps microseconds. A total that it has must equal the one that is counted.
+            let new = || PokeCounts::new(hour, kind.clone(), 0, 0, Duration::ZERO);
+            let counted = self.hours.entry((hour, kind.clone()));
+            let counted = counted.or_insert_with(|| Counted { counts: new(), is_stored: false });
+            counted.is_stored = false;
+            let counts = &mut counted.counts;
+            counts.poked += own.poked as u64;
+            counts.saved += own.saved as u64;
+            // The store keeps microseconds.
             let micros = u64::try_from(own.duration.as_micros()).unwrap_or(u64::MAX);
-            counted.duration = counted.duration.saturating_add(Duration::from_micros(micros));
+            counts.duration = counts.duration.saturating_add(Duration::from_micros(micros));
         }
     }
 
-    /// Stores the totals that the store does not have, for this incarnation of a worker. Returns them, for
-    /// [`Self::stored`]. If it is not known whether an earlier transaction was committed, this one replaces its rows.
+    /// Stores the totals that the store does not have, for this incarnation of a worker. The caller calls
+    /// [`Self::stored`] once the transaction is committed. If it is not known whether an earlier one was, this one
+    /// replaces its rows.
     pub(super) fn store(
         &self,
         tx: &mut Tx<'_>,
         (worker, incarnation): (&Holder, u64),
         now: Timestamp,
-    ) -> Result<Vec<PokeCountRow>> {
-        let changed = self.hours.iter().filter(|(_, [counted, stored])| counted != stored);
-        let row = |((hour, kind), [counted, _]): (&(Timestamp, SensorKind), &[Totals; 2])| {
-            let Totals { poked, saved, duration } = *counted;
-            PokeCountRow::new(
-                worker.clone(),
-                incarnation,
-                PokeCounts::new(*hour, kind.clone(), poked, saved, duration),
-            )
-        };
-        let rows: Vec<PokeCountRow> = changed.map(row).collect();
+    ) -> Result<()> {
+        let new = self.hours.values().filter(|counted| !counted.is_stored);
+        let row =
+            |Counted { counts, .. }: &Counted| PokeCountRow::new(worker.clone(), incarnation, counts.clone());
+        let rows: Vec<PokeCountRow> = new.map(row).collect();
         if !rows.is_empty() {
             tx.raw().put_poke_counts(&rows, now - COUNTS_ARE_KEPT)?;
         }
-        Ok(rows)
+        Ok(())
     }
 
-    /// Notes that the transaction with these rows was committed.
-    pub(super) fn stored(&mut self, rows: Vec<PokeCountRow>, now: Timestamp) {
-        for PokeCountRow { counts: row, .. } in rows {
-            let totals = Totals { poked: row.poked, saved: row.saved, duration: row.duration };
-            if let Some([_, stored]) = self.hours.get_mut(&(row.hour, row.kind)) {
-                *stored = totals;
-            }
-        }
-        let from = now - REMEMBERED;
-        self.hours.retain(|(hour, _), [counted, stored]| *hour >= from || counted != stored);
+    /// Notes that the transaction of [`Self::store`] was committed. Nothing was counted since.
+    pub(super) fn stored(&mut self, now: Timestamp) {
+        self.hours.retain(|(hour, _), _| *hour >= now - REMEMBERED);
+        self.hours.values_mut().for_each(|counted| counted.is_stored = true);
     }
 }

@@ -10,8 +10,7 @@ use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
 use crate::sensor::plan::Rules;
 use crate::sensor::{
-    Claim, Comeback, Left, Lending, OutageRow, PokeCountRow, PokerRow, Scope, Scopes, ShardLease, ShardTake,
-    ShardWrite,
+    Claim, Comeback, Left, Lending, OutageRow, PokerRow, Scope, Scopes, ShardLease, ShardTake, ShardWrite,
 };
 use crate::store::Tx;
 use crate::time::Timestamp;
@@ -42,8 +41,6 @@ struct Holding {
     left: Left,
     /// The outages that were recorded.
     outages: Vec<OutageRow>,
-    /// The counts of pokes that were recorded.
-    counts: Vec<PokeCountRow>,
     /// Ongoing outages in the shards gained.
     found: Vec<OutageRow>,
     /// Who held the gained shards before this worker, as far as known.
@@ -79,7 +76,7 @@ impl Poker {
         self.unclaimed = holding.unclaimed;
         self.left = holding.left;
         self.plan.outages_stored(&holding.outages);
-        self.counted.stored(holding.counts, now);
+        self.counted.stored(now);
         self.hold(holding.shards);
         self.plan.learn_outages(&holding.found);
         self.former_holders.extend(holding.former);
@@ -135,7 +132,7 @@ impl Poker {
             writes.extend(lent);
             let gained = self.gained(&held, &leases, now);
             let outages = self.store_outages(tx, &writes, now)?;
-            let counts = self.counted.store(tx, (name, self.incarnation), now)?;
+            self.counted.store(tx, (name, self.incarnation), now)?;
             let (found, former) =
                 self.take_over(tx, &me, now, Changed { writes: &writes, held: &held, gained: &gained })?;
             let others = |lease: &&ShardLease| lease.holder.as_ref() != Some(name) && !lease.is_free(now);
@@ -143,7 +140,7 @@ impl Poker {
             let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards.get()).count();
             let claimed = u32::try_from(of_others + mine.len()).unwrap_or(u32::MAX);
             let unclaimed = shards.get().saturating_sub(claimed);
-            Ok(Ok(Holding { shards: held, gained, freed, unclaimed, left, outages, counts, found, former }))
+            Ok(Ok(Holding { shards: held, gained, freed, unclaimed, left, outages, found, former }))
         })
     }
 

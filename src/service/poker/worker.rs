@@ -301,7 +301,9 @@ impl Poker {
             // The counts are this incarnation's own, even if another worker has the name now.
             self.counted.store(tx, (name, incarnation), now)
         });
-        let left = left.map(|counts| self.counted.stored(counts, now));
+        if left.is_ok() {
+            self.counted.stored(now);
+        }
         self.begin_anew();
         // No kind has numbers to show any more.
         self.emit_kinds();
