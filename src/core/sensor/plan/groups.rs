@@ -102,7 +102,7 @@ impl Groups {
             self.unwanted -= usize::from(group.phase == Phase::Asked);
             let looked = self.looks.get(&group.fingerprint).copied();
             group.looked_at = looked.filter(|looked| now < *looked + rules.min_interval);
-            self.stored.unmatched.remove(&group.fingerprint);
+            self.stored.is_matched(group.fingerprint);
             if !served {
                 // The state of a target that no worker pokes is unknown. The next worker must not find an
                 // outage in the store.

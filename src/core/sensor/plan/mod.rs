@@ -25,6 +25,7 @@ pub(crate) use answer::{Answer, Job, Log, Outcome};
 pub(crate) use group::GroupRef;
 use group::Phase;
 use groups::Groups;
+use outages::Outages;
 
 use super::{Ending, PokeOutcome, Scope, Scopes, SensorRecord, settle};
 use crate::fingerprint::Fingerprint;
@@ -118,7 +119,7 @@ impl Plan {
             self.endings.clear();
             self.groups.clear();
             self.groups.looks.clear();
-            self.groups.stored.clear();
+            self.groups.stored = Outages::default();
         }
         self.now = Some(now);
         self.turn += 1;
