@@ -66,8 +66,6 @@ pub(super) struct Group {
     /// True if a sensor has registered since the last poke began and waits for its first poke.
     pub(super) joined: bool,
     pub(super) first: u32,
-    /// Another group with the same fingerprint.
-    pub(super) twin: u32,
     pub(super) fingerprint: Fingerprint,
     pub(super) incarnation: u64,
     /// The cost of a poke, in microseconds; 0 if the group has not been poked yet.
@@ -89,7 +87,6 @@ impl Group {
         kind: SensorKind,
         context: PokeContext,
         incarnation: u64,
-        twin: u32,
     ) -> Self {
         Self {
             kind,
@@ -106,7 +103,6 @@ impl Group {
             stale: false,
             joined: false,
             first: NOBODY,
-            twin,
             fingerprint,
             incarnation,
             cost: 0,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::group::{Group, GroupRef, Phase};
-use super::members::{Member, Members, NOBODY};
+use super::members::{Member, Members};
 use super::outages::Outages;
 use super::slab::{Slab, shrink};
 use super::{Arrival, Rules};
@@ -19,7 +19,8 @@ use crate::time::Timestamp;
 pub(super) struct Groups {
     pub(super) slab: Slab<Group>,
     pub(super) members: Members,
-    pub(super) by_print: HashMap<Fingerprint, u32>,
+    /// The groups of each fingerprint. Different targets may share one.
+    by_print: BTreeSet<(Fingerprint, u32)>,
     due: BTreeSet<(i64, u32)>,
     /// Groups that are being poked, by [`Group::overdue`].
     overdue: BTreeSet<(i64, u32)>,
@@ -78,7 +79,7 @@ impl Groups {
         if !waits {
             return;
         }
-        let Some(at) = self.find(&sensor).or_else(|| self.found(&sensor)) else { return };
+        let Some(at) = self.find(&sensor).map(|(at, _)| at).or_else(|| self.found(&sensor)) else { return };
         let terms = Terms::from(&sensor);
         // A sensor that was taken over counts as last poked when its shard was given up. So a restart does
         // not poke all targets at once, and a due time that passed while no worker held the shard is not
@@ -135,19 +136,24 @@ impl Groups {
         self.set_due(at, due);
     }
 
-    fn find(&self, sensor: &SensorRecord) -> Option<u32> {
-        let mut at = *self.by_print.get(&sensor.fingerprint)?;
-        loop {
-            let group = self.slab.get(at)?;
-            if group.kind == sensor.kind && group.context == sensor.context {
-                return Some(at);
-            }
-            at = group.twin;
-        }
+    /// Returns the groups with this fingerprint.
+    fn with_print(&self, fingerprint: Fingerprint) -> impl Iterator<Item = (u32, &Group)> {
+        let all = self.by_print.range((fingerprint, 0)..=(fingerprint, u32::MAX));
+        all.filter_map(|(_, at)| Some((*at, self.slab.get(*at)?)))
+    }
+
+    /// Returns true if there is a group with this fingerprint.
+    pub(super) fn has(&self, fingerprint: Fingerprint) -> bool {
+        self.with_print(fingerprint).next().is_some()
+    }
+
+    fn find(&self, sensor: &SensorRecord) -> Option<(u32, &Group)> {
+        self.with_print(sensor.fingerprint)
+            .find(|(_, group)| group.kind == sensor.kind && group.context == sensor.context)
     }
 
     pub(super) fn sharing(&self, sensor: &SensorRecord) -> u32 {
-        self.find(sensor).and_then(|at| self.slab.get(at)).map_or(0, |group| group.members)
+        self.find(sensor).map_or(0, |(_, group)| group.members)
     }
 
     /// Creates a group that has no members yet.
@@ -155,11 +161,10 @@ impl Groups {
         self.incarnations += 1;
         // All groups of a kind share one copy of its name.
         let kind = self.by_kind.get_key_value(&sensor.kind).map_or(&sensor.kind, |(kind, _)| kind).clone();
-        let twin = self.by_print.get(&sensor.fingerprint).copied().unwrap_or(NOBODY);
-        let group = Group::new(sensor.fingerprint, kind, sensor.context.clone(), self.incarnations, twin);
+        let group = Group::new(sensor.fingerprint, kind, sensor.context.clone(), self.incarnations);
         let at = self.slab.insert(group)?;
         self.empty += 1;
-        self.by_print.insert(sensor.fingerprint, at);
+        self.by_print.insert((sensor.fingerprint, at));
         Some(at)
     }
 
@@ -224,25 +229,7 @@ impl Groups {
     fn forget(&mut self, at: u32) {
         let Some(group) = self.slab.remove(at) else { return };
         self.empty -= 1;
-        match self.by_print.get(&group.fingerprint).copied() {
-            Some(first) if first == at && group.twin == NOBODY => {
-                self.by_print.remove(&group.fingerprint);
-                shrink(&mut self.by_print);
-            }
-            Some(first) if first == at => {
-                self.by_print.insert(group.fingerprint, group.twin);
-            }
-            Some(mut before) => {
-                while let Some(other) = self.slab.get_mut(before) {
-                    if other.twin == at {
-                        other.twin = group.twin;
-                        break;
-                    }
-                    before = other.twin;
-                }
-            }
-            None => {}
-        }
+        self.by_print.remove(&(group.fingerprint, at));
     }
 
     /// Returns the sensors of these targets.
@@ -447,9 +434,7 @@ impl Groups {
     /// Returns since when the target of this fingerprint is unreachable. If several targets share it, the
     /// earliest instant counts.
     pub(super) fn unreachable_since(&self, fingerprint: Fingerprint) -> Option<Timestamp> {
-        let first = self.by_print.get(&fingerprint).and_then(|at| self.slab.get(*at));
-        let all = std::iter::successors(first, |group| self.slab.get(group.twin));
-        all.filter_map(|group| group.outage).map(|outage| outage.since).min()
+        self.with_print(fingerprint).filter_map(|(_, group)| group.outage).map(|outage| outage.since).min()
     }
 
     /// Returns the next group that is being poked and may have a member that has waited only for its last

@@ -185,11 +185,11 @@ impl Plan {
         }
         let scope = |target| self.held.get(&rules.shard(target));
         self.groups.retain(|target, kind| scope(target).is_some_and(|scope| scope.has(kind)));
-        let groups = &mut self.groups;
+        let mut outages = std::mem::take(&mut self.groups.stored);
         // If the worker does not hold the whole shard, sensors of other kinds belong to another worker.
-        groups.stored.retain(|target| {
-            scope(target).is_some_and(|scope| scope.is_whole() || groups.by_print.contains_key(&target))
-        });
+        outages
+            .retain(|target| scope(target).is_some_and(|scope| scope.is_whole() || self.groups.has(target)));
+        self.groups.stored = outages;
     }
 
     /// Returns true if the worker pokes this sensor.

@@ -67,7 +67,7 @@ impl Plan {
     /// poke of a target decides whether its outage still lasts.
     pub(crate) fn learn_outages(&mut self, rows: &[OutageRow]) {
         for row in rows.iter().filter(|row| row.until.is_none()) {
-            let is_unmatched = !self.groups.by_print.contains_key(&row.fingerprint);
+            let is_unmatched = !self.groups.has(row.fingerprint);
             let outages = &mut self.groups.stored;
             outages.stored.insert(row.fingerprint, Stored { since: row.since, over: None, is_unmatched });
             // If no sensor waits for the target any more, the end of the outage must be recorded.
