@@ -122,7 +122,7 @@ impl Plan {
                         (Some(outage), None) => Some(life::outage_ended(outage.since, now)),
                         _ => None,
                     };
-                    let reached = self.groups.members(found).filter(|member| member.since <= knew);
+                    let reached = self.groups.members.of(group.at).filter(|member| member.since <= knew);
                     for sensor in reached.filter_map(|member| member.record.as_deref()) {
                         log(sensor, &poked, turn.as_deref());
                     }
@@ -151,7 +151,7 @@ impl Plan {
             return;
         }
         let mut last: Option<Arc<Ending>> = None;
-        for member in self.groups.members(found).filter(|member| member.since <= knew) {
+        for member in self.groups.members.of(group.at).filter(|member| member.since <= knew) {
             let mut ending = settle(&member.terms, poked, now);
             if let (None, PokeOutcome::Unreachable(message), Some(outage)) = (&ending, poked, &found.outage) {
                 ending = give_up(&member.terms, outage, message, rules.window, now);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::members::NOBODY;
 use crate::canonical::PokeContext;
 use crate::fingerprint::Fingerprint;
 use crate::id::SensorKind;
@@ -65,7 +64,6 @@ pub(super) struct Group {
     pub(super) stale: bool,
     /// True if a sensor has registered since the last poke began and waits for its first poke.
     pub(super) joined: bool,
-    pub(super) first: u32,
     pub(super) fingerprint: Fingerprint,
     pub(super) incarnation: u64,
     /// The cost of a poke, in microseconds; 0 if the group has not been poked yet.
@@ -102,7 +100,6 @@ impl Group {
             grows: false,
             stale: false,
             joined: false,
-            first: NOBODY,
             fingerprint,
             incarnation,
             cost: 0,
@@ -127,8 +124,7 @@ impl Group {
         (self.interval, self.grows) = (Duration::MAX, false);
         (self.poke_timeout, self.stale) = (None, false);
         if self.members == 0 {
-            (self.due, self.looked_at, self.first) = (i64::MAX, None, NOBODY);
-            self.joined = false;
+            (self.due, self.looked_at, self.joined) = (i64::MAX, None, false);
         }
     }
 }

@@ -51,10 +51,6 @@ impl Groups {
         self.slab.get_mut(group.at).filter(|found| found.incarnation == group.incarnation)
     }
 
-    pub(super) fn members(&self, group: &Group) -> impl Iterator<Item = &Member> {
-        self.members.list(group.first)
-    }
-
     /// Returns true if this registration is in memory.
     pub(super) fn knows(&self, lease: LeaseRef) -> bool {
         self.members.get(lease.id).is_some_and(|member| member.lease == lease)
@@ -88,14 +84,11 @@ impl Groups {
         let is_old =
             |left: &Timestamp| terms.registered_at < *left && now >= terms.registered_at + rules.lease;
         let looked_at = left_at.filter(is_old);
-        let mut member = Member::new(lease, terms, turn, at);
         let Some(group) = self.slab.get_mut(at) else { return };
-        if whole {
-            // All members share one copy of the text.
-            member.record = Some(Box::new(SensorRecord { context: group.context.clone(), ..sensor }));
-        }
-        let Some(first) = self.members.push(member, group.first) else { return };
-        group.first = first;
+        // All members share one copy of the text.
+        let record = whole.then(|| Box::new(SensorRecord { context: group.context.clone(), ..sensor }));
+        let member = Member { lease, terms, since: turn, group: at, doubted: false, record };
+        let Some(()) = self.members.insert(member) else { return };
         // A group without members is counted in `empty`, whether it was just created or waits for its poke
         // to return.
         if group.members == 0 {
@@ -189,9 +182,8 @@ impl Groups {
 
     /// Removes one sensor.
     pub(super) fn remove(&mut self, id: TaskId) {
-        let Some(at) = self.members.group(id) else { return };
+        let Some(Member { group: at, .. }) = self.members.remove(id) else { return };
         let Some(group) = self.slab.get_mut(at) else { return };
-        group.first = self.members.remove(id, group.first);
         group.members -= 1;
         group.stale = true;
         if let Some((sensors, groups)) = self.by_kind.get_mut(&group.kind) {
@@ -234,8 +226,8 @@ impl Groups {
 
     /// Returns the sensors of these targets.
     pub(super) fn of(&self, mine: impl Fn(Fingerprint) -> bool) -> impl Iterator<Item = &Member> {
-        let groups = self.slab.iter().map(|(_, group)| group).filter(move |group| mine(group.fingerprint));
-        groups.flat_map(move |group| self.members(group))
+        let groups = self.slab.iter().filter(move |(_, group)| mine(group.fingerprint));
+        groups.flat_map(|(at, _)| self.members.of(at))
     }
 
     /// Marks the sensors of these targets as doubted.
@@ -252,7 +244,7 @@ impl Groups {
     pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint, &SensorKind) -> bool) {
         let lost = self.slab.iter().filter(|(_, group)| !mine(group.fingerprint, &group.kind));
         let lost: Vec<TaskId> =
-            lost.flat_map(|(_, group)| self.members(group)).map(|member| member.lease.id).collect();
+            lost.flat_map(|(at, _)| self.members.of(at)).map(|member| member.lease.id).collect();
         for id in lost {
             self.remove(id);
         }
@@ -260,7 +252,7 @@ impl Groups {
 
     /// Removes all sensors. Groups whose poke has not returned are kept until it does.
     pub(super) fn clear(&mut self) {
-        self.members.clear();
+        self.members = Members::default();
         self.by_kind.clear();
         let all: Vec<(u32, u32)> = self.slab.iter().map(|(at, group)| (at, group.members)).collect();
         for (at, members) in all {
@@ -291,7 +283,7 @@ impl Groups {
                 // The group may have been due for a member that has left.
                 let next = self.slab.get(at).map_or(due, |group| {
                     let since = group.looked_at.unwrap_or(now);
-                    self.wanted(group, since, due, now, rules).max(due)
+                    self.wanted(at, group, since, due, now, rules).max(due)
                 });
                 self.set_due(at, next);
                 continue;
@@ -315,17 +307,17 @@ impl Groups {
     fn refresh(&mut self, at: u32) {
         let Some(group) = self.slab.get_mut(at) else { return };
         group.clear();
-        for member in self.members.list(group.first) {
+        for member in self.members.of(at) {
             group.add(&member.terms);
         }
     }
 
-    pub(super) fn interval(&self, group: &Group, now: Timestamp, rules: Rules) -> Duration {
+    pub(super) fn interval(&self, at: u32, group: &Group, now: Timestamp, rules: Rules) -> Duration {
         let current = |member: &Member| {
             interval_at(&member.terms.settings, now.saturating_duration_since(member.terms.registered_at))
         };
         let interval = match group.grows {
-            true => self.members(group).map(current).min().unwrap_or(group.interval),
+            true => self.members.of(at).map(current).min().unwrap_or(group.interval),
             false => group.interval,
         };
         let interval = interval.max(rules.min_interval);
@@ -360,7 +352,7 @@ impl Groups {
         // No poke comes sooner, not even a last one. If an end lies in the past, the store has not accepted
         // it yet, and the group must not be due in every tick while the store fails.
         let soonest = (now + rules.min_interval).as_micros();
-        let due = self.wanted(found, now, soonest, now, rules);
+        let due = self.wanted(group.at, found, now, soonest, now, rules);
         self.set_due(group.at, due);
     }
 
@@ -371,8 +363,16 @@ impl Groups {
     ///   do not wait for the grid, unless the target is unreachable.
     /// * *Last poke*: when the first member times out or has tolerated the outage for long enough, but not
     ///   before `soonest`. Nothing else would end that member in time.
-    fn wanted(&self, group: &Group, since: Timestamp, soonest: i64, now: Timestamp, rules: Rules) -> i64 {
-        let mut due = next_poke(group.fingerprint, self.interval(group, now, rules), since).as_micros();
+    fn wanted(
+        &self,
+        at: u32,
+        group: &Group,
+        since: Timestamp,
+        soonest: i64,
+        now: Timestamp,
+        rules: Rules,
+    ) -> i64 {
+        let mut due = next_poke(group.fingerprint, self.interval(at, group, now, rules), since).as_micros();
         if group.outage.is_none() {
             due = match group.looked_at {
                 None => due.min(now.as_micros()),
@@ -382,7 +382,7 @@ impl Groups {
         }
         let ends = group.outage.and_then(|outage| {
             let borne = |member: &Member| outage.borne_until(member.terms.registered_at, rules.window);
-            self.members(group).map(borne).min()
+            self.members.of(at).map(borne).min()
         });
         for end in ends.map(Timestamp::as_micros).into_iter().chain([group.timeout]) {
             due = due.min(end.max(soonest));
@@ -441,10 +441,8 @@ impl Groups {
     /// poke since `at` or earlier. The group is returned again later for members with later timeouts.
     pub(super) fn next_overdue(&mut self, at: Timestamp) -> Option<GroupRef> {
         let (_, index) = self.overdue.first().copied().filter(|(since, _)| *since <= at.as_micros())?;
-        let later = self.slab.get(index).and_then(|group| {
-            let timeouts = self.members(group).map(|member| member.terms.times_out_at);
-            timeouts.filter(|timeout| *timeout > at).min()
-        });
+        let timeouts = self.members.of(index).map(|member| member.terms.times_out_at);
+        let later = timeouts.filter(|timeout| *timeout > at).min();
         self.set_overdue(index, later.map_or(i64::MAX, Timestamp::as_micros));
         self.slab.get(index).map(|group| GroupRef { at: index, incarnation: group.incarnation })
     }

@@ -1,13 +1,10 @@
-//! The sensors of a worker's shards in memory, in one list per group.
+//! The sensors of a worker's shards in memory, by task and by group.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::slab::{Slab, shrink};
 use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{SensorRecord, Terms};
-
-/// Marks the end of a list: no member.
-pub(super) const NOBODY: u32 = u32::MAX;
 
 /// One sensor.
 #[derive(Debug)]
@@ -21,22 +18,14 @@ pub(super) struct Member {
     pub(super) doubted: bool,
     /// The whole record, if a log needs it.
     pub(super) record: Option<Box<SensorRecord>>,
-    next: u32,
-    /// The previous member. In the first member, this is the last one.
-    previous: u32,
 }
 
-impl Member {
-    pub(super) fn new(lease: LeaseRef, terms: Terms, since: u64, group: u32) -> Self {
-        Self { lease, terms, since, group, doubted: false, record: None, next: NOBODY, previous: NOBODY }
-    }
-}
-
-/// Members, by task and in lists.
+/// Members, by task and by group.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     slab: Slab<Member>,
     by_no: HashMap<TaskId, u32>,
+    by_group: BTreeSet<(u32, u32)>,
 }
 
 impl Members {
@@ -52,55 +41,26 @@ impl Members {
         self.slab.get_mut(*self.by_no.get(&id)?)
     }
 
-    /// Appends a member to the list that begins with `first`. Returns the new beginning of the list, or
-    /// `None` if no index is free.
-    pub(super) fn push(&mut self, member: Member, first: u32) -> Option<u32> {
-        let id = member.lease.id;
+    /// Adds a member. Returns `None` if no number is free.
+    pub(super) fn insert(&mut self, member: Member) -> Option<()> {
+        let (id, group) = (member.lease.id, member.group);
         let at = self.slab.insert(member)?;
         self.by_no.insert(id, at);
-        let last = self.slab.get(first).map_or(at, |first| first.previous);
-        if let Some(last) = self.slab.get_mut(last).filter(|_| last != at) {
-            last.next = at;
-        }
-        let first = if last == at { at } else { first };
-        self.slab.get_mut(at)?.previous = last;
-        self.slab.get_mut(first)?.previous = at;
-        Some(first)
+        self.by_group.insert((group, at));
+        Some(())
     }
 
-    /// Returns the group of a member.
-    pub(super) fn group(&self, id: TaskId) -> Option<u32> {
-        self.get(id).map(|member| member.group)
-    }
-
-    /// Removes a member from the list that begins with `first`. Returns the new beginning of the list.
-    pub(super) fn remove(&mut self, id: TaskId, first: u32) -> u32 {
-        let Some(at) = self.by_no.remove(&id) else { return first };
+    pub(super) fn remove(&mut self, id: TaskId) -> Option<Member> {
+        let at = self.by_no.remove(&id)?;
         shrink(&mut self.by_no);
-        let Some(member) = self.slab.remove(at) else { return first };
-        let first = if at == first {
-            member.next
-        } else {
-            if let Some(previous) = self.slab.get_mut(member.previous) {
-                previous.next = member.next;
-            }
-            first
-        };
-        // The next member. If the last one was removed, this is the first, which links to the last.
-        let after = if member.next == NOBODY { first } else { member.next };
-        if let Some(after) = self.slab.get_mut(after) {
-            after.previous = member.previous;
-        }
-        first
+        let member = self.slab.remove(at)?;
+        self.by_group.remove(&(member.group, at));
+        Some(member)
     }
 
-    /// Iterates over the list that begins with this member.
-    pub(super) fn list(&self, first: u32) -> impl Iterator<Item = &Member> {
-        std::iter::successors(self.slab.get(first), |member| self.slab.get(member.next))
-    }
-
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// Returns the members of a group.
+    pub(super) fn of(&self, group: u32) -> impl Iterator<Item = &Member> {
+        self.by_group.range((group, 0)..=(group, u32::MAX)).filter_map(|(_, at)| self.slab.get(*at))
     }
 }
 
@@ -110,35 +70,32 @@ mod tests {
     use crate::sensor::Settings;
     use crate::time::Timestamp;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     proptest! {
-        /// Lists keep the order of arrival, whichever member leaves.
+        /// Each member is found under its task and in its group, whichever member leaves.
         #[test]
-        fn lists_are_as_if_they_were_vectors(steps in proptest::collection::vec((0_i64..12, 0_usize..3), 0..80)) {
+        fn members_are_in_their_groups(steps in proptest::collection::vec((0_i64..12, 0_u32..3), 0..80)) {
             let second = Duration::from_secs(1);
             let terms = Terms::new(Settings::new(second, second).unwrap(), Timestamp::UNIX_EPOCH);
-            let (mut members, mut firsts) = (Members::default(), [NOBODY; 3]);
-            let mut lists: [Vec<i64>; 3] = Default::default();
-            for (id, list) in steps {
-                let lease = LeaseRef::new(TaskId(id), 1);
-                match members.group(lease.id) {
-                    Some(group) => {
-                        let group = group as usize;
-                        firsts[group] = members.remove(lease.id, firsts[group]);
-                        lists[group].retain(|other| *other != id);
-                    }
-                    None => {
-                        let member = Member::new(lease, terms, 0, u32::try_from(list).unwrap());
-                        firsts[list] = members.push(member, firsts[list]).unwrap();
-                        lists[list].push(id);
-                    }
+            let (mut members, mut model) = (Members::default(), BTreeMap::new());
+            for (id, group) in steps {
+                let id = TaskId(id);
+                let known = members.remove(id).map(|member| member.group);
+                prop_assert_eq!(known, model.remove(&id));
+                if known.is_none() {
+                    let lease = LeaseRef::new(id, 1);
+                    members.insert(Member { lease, terms, since: 0, group, doubted: false, record: None }).unwrap();
+                    model.insert(id, group);
                 }
-                for (first, list) in firsts.iter().zip(&lists) {
-                    let found: Vec<i64> = members.list(*first).map(|member| member.lease.id.0).collect();
-                    prop_assert_eq!(&found, list);
+                for group in 0..3 {
+                    let found: BTreeSet<TaskId> = members.of(group).map(|member| member.lease.id).collect();
+                    let expected = model.iter().filter(|(_, of)| **of == group).map(|(id, _)| *id).collect();
+                    prop_assert_eq!(found, expected);
                 }
-                prop_assert_eq!(members.len(), lists.iter().map(Vec::len).sum::<usize>());
+                prop_assert!(model.keys().all(|id| members.get(*id).is_some_and(|member| member.lease.id == *id)));
+                prop_assert_eq!(members.len(), model.len());
             }
         }
     }

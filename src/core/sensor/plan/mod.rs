@@ -274,8 +274,8 @@ impl Plan {
         self.groups.forget_looks(now, rules);
         let before = now - rules.usual_timeout;
         while let Some(group) = self.groups.next_overdue(before) {
-            let Some(found) = self.groups.get(group) else { continue };
-            for member in self.groups.members(found).filter(|member| member.terms.times_out_at <= before) {
+            let members = self.groups.members.of(group.at);
+            for member in members.filter(|member| member.terms.times_out_at <= before) {
                 if let Some(ending) = settle(&member.terms, &PokeOutcome::NotYet, now) {
                     self.endings.entry(member.lease).or_insert_with(|| Arc::new(ending));
                 }
