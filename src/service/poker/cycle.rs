@@ -119,7 +119,7 @@ impl Poker {
                 continue;
             }
             let standing = self.engine.standing();
-            if standing.running == 0 && (!standing.may_begin(time) || standing.threads == 0) {
+            if standing.running == 0 && (!standing.setting.may_begin(time) || standing.threads == 0) {
                 return;
             }
             // An outcome ends the sleep, but the time to check a call does not. For a call that has not begun, that
@@ -131,7 +131,7 @@ impl Poker {
 
     /// Takes back jobs that may no longer begin. A later tick queues them again.
     fn take_back(&mut self) {
-        if self.engine.standing().may_begin(Instant::now()) {
+        if self.engine.standing().setting.may_begin(Instant::now()) {
             return;
         }
         for group in self.engine.withdraw(|_| false).into_iter().rev() {
@@ -147,7 +147,7 @@ impl Poker {
         let follow = self.name_taken_until.is_none().then(|| now + self.options.refresh_every);
         let planned = self.plan.next_due(now, self.rules);
         let time = Instant::now();
-        let again = !self.plan.held().is_empty() && !standing.may_begin(time);
+        let again = !self.plan.held().is_empty() && !standing.setting.may_begin(time);
         let begin = (waiting > 0).then(|| if again { now } else { now + LOOK_AGAIN });
         let look = (standing.running > 0 && !self.is_woken).then(|| now + LOOK_AGAIN);
         let check = standing.check_at.map(|at| now + at.saturating_duration_since(time));

@@ -1,12 +1,12 @@
 //! One call: pokes that a thread makes one after the other, or that a future makes together.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::state::Setting;
 use crate::id::SensorKind;
 use crate::sensor::PokeOutcome;
 use crate::sensor::plan::{Answer, GroupRef, Job, Outcome};
@@ -19,13 +19,10 @@ pub(super) const STUCK: Duration = Duration::from_millis(20);
 pub(super) struct Call {
     pub(super) number: u64,
     pub(super) kind: SensorKind,
-    pub(super) how: How,
+    pub(super) probe: Probe,
     pub(super) began: Instant,
-    at_most: usize,
-    /// The last turn that had read the store when the call began.
-    knew: u64,
-    /// None of its pokes begins from this instant on.
-    until: Instant,
+    /// The engine's setting when the call began. It decides until when its pokes begin.
+    setting: Setting,
     pub(super) work: Mutex<Work>,
 }
 
@@ -41,7 +38,8 @@ pub(super) struct Work {
     /// How many jobs have an outcome.
     pub(super) made: usize,
     pub(super) phase: Phase,
-    /// The future of a call on a runtime, while it is not being polled.
+    /// The future of a call on a runtime, while it is not being polled. It must be dropped while no lock is held,
+    /// because that runs the host's code.
     pub(super) future: Option<BoxFuture<Vec<PokeOutcome>>>,
     pub(super) waker: Option<Waker>,
 }
@@ -50,19 +48,12 @@ pub(super) struct Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Runs,
-    /// Its future was given up and is being dropped. Until then it counts among the calls of its kind.
+    /// It was given up, and its future is being dropped. Until then it counts among the calls of its kind.
     Drops,
     /// It was given up: whatever it returns from now on is dropped.
     Hangs,
     /// It was given up before the poker left: no group waits for its end, and its kind is not held back for it.
     Forgotten,
-}
-
-/// A future that the tick gave up. It must be dropped while no lock is held, because that runs the host's code.
-pub(super) struct Abandoned {
-    pub(super) call: Arc<Call>,
-    pub(super) future: Option<BoxFuture<Vec<PokeOutcome>>>,
-    pub(super) waker: Option<Waker>,
 }
 
 impl Call {
@@ -71,10 +62,10 @@ impl Call {
         number: u64,
         (kind, probe): (SensorKind, &Probe),
         jobs: VecDeque<Job>,
-        (knew, until): (u64, Instant),
+        setting: Setting,
         now: Instant,
     ) -> Self {
-        let work = Work {
+        let mut work = Work {
             todo: jobs,
             asked: Vec::new(),
             asked_at: now,
@@ -85,10 +76,9 @@ impl Call {
             future: None,
             waker: None,
         };
-        let (at_most, how) = (probe.at_most, probe.how.clone());
-        let call = Self { number, kind, how, began: now, at_most, knew, until, work: Mutex::new(work) };
-        call.work.lock().ask(at_most, now);
-        call
+        let probe = probe.clone();
+        work.ask(probe.at_most, now);
+        Self { number, kind, probe, began: now, setting, work: Mutex::new(work) }
     }
 
     /// Returns the requests of the running poke.
@@ -110,22 +100,23 @@ impl Call {
             return false;
         }
         let took = now.saturating_duration_since(work.asked_at);
-        work.answer(outcomes.into_iter().map(Outcome::Answered), took, self.knew);
+        work.answer(outcomes.into_iter().map(Outcome::Answered), took, self.setting.knew);
         work.asked.clear();
-        now < self.until && work.ask(self.at_most, now)
+        self.setting.may_begin(now) && work.ask(self.probe.at_most, now)
     }
 
     /// Ends the running poke without a result, because it passed its deadline. `hangs` says whether its runner still
     /// works on it.
     pub(super) fn overran(&self, work: &mut Work, hangs: bool) {
         let timeout = work.timeout;
-        work.answer(std::iter::repeat_with(|| Outcome::Overran { timeout, hangs }), timeout, self.knew);
+        let overran = std::iter::repeat_with(|| Outcome::Overran { timeout, hangs });
+        work.answer(overran, timeout, self.setting.knew);
         work.phase = if hangs { Phase::Hangs } else { Phase::Drops };
     }
 
     /// Returns the runtime of a call that is a future.
     pub(super) fn runtime(&self) -> Option<&dyn AsyncProbe> {
-        match &self.how {
+        match &self.probe.how {
             How::Threads(_) => None,
             How::Runtime(probe) => Some(probe.as_ref()),
         }

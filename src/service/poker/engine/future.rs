@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::Shared;
-use super::call::{Abandoned, Call, Phase};
+use super::call::{Call, Phase};
 use crate::sensor::PokeOutcome;
 use crate::service::poker::poke::{BoxFuture, checked};
 
@@ -33,15 +33,16 @@ impl Shared {
             runtime.spawn(Box::pin(task));
         }
     }
-}
 
-impl Shared {
-    /// Drops a future that was given up, and makes its task end. An idle task must be polled once more to notice
-    /// that it is over.
-    pub(super) fn abandon(&self, abandoned: Abandoned) {
-        discard(&abandoned.call, abandoned.future);
-        self.with(|state| state.end(&abandoned.call, Instant::now()));
-        if let Some(waker) = abandoned.waker {
+    /// Drops the future of a call that was given up, unless its task already does, and makes the task end. An idle
+    /// task must be polled once more to notice that it is over.
+    pub(super) fn abandon(&self, call: &Call) {
+        let mut work = call.work.lock();
+        let (future, waker) = (work.future.take(), work.waker.take());
+        drop(work);
+        discard(call, future);
+        self.with(|state| state.end(call, Instant::now()));
+        if let Some(waker) = waker {
             waker.wake();
         }
     }

@@ -89,7 +89,7 @@ impl Shared {
     /// taken its place.
     fn run_thread(&self) {
         while let Some(call) = self.next_call() {
-            if let How::Threads(poke) = &call.how {
+            if let How::Threads(poke) = &call.probe.how {
                 loop {
                     let requests = call.requests();
                     let _span = spans::poke(&call.kind, requests.len());
@@ -154,7 +154,7 @@ impl Engine {
         let (abandoned, collected) = self.0.with(|state| (state.check(Instant::now()), state.collect()));
         to.answers.extend(collected.answers);
         to.returned.extend(collected.returned);
-        abandoned.into_iter().for_each(|abandoned| self.0.abandon(abandoned));
+        abandoned.iter().for_each(|call| self.0.abandon(call));
         self.start();
     }
 
@@ -184,7 +184,7 @@ impl Engine {
     pub(super) fn close(&self, to: &mut Collected) {
         let abandoned = self.0.with(State::close);
         self.0.work.notify_all();
-        abandoned.into_iter().for_each(|abandoned| self.0.abandon(abandoned));
+        abandoned.iter().for_each(|call| self.0.abandon(call));
         loop {
             let threads = self.0.state.lock().threads;
             self.collect(to);

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::call::{Abandoned, Call, Phase, STUCK, Work};
+use super::call::{Call, Phase, STUCK, Work};
 use super::line::{Hanging, Line};
 use crate::id::SensorKind;
 use crate::sensor::plan::{Answer, GroupRef, Job};
@@ -36,14 +36,7 @@ pub(in crate::service::poker) struct Standing {
     pub(in crate::service::poker) threads: usize,
     /// When the next call must be checked.
     pub(in crate::service::poker) check_at: Option<Instant>,
-    until: Option<Instant>,
-}
-
-impl Standing {
-    /// Returns true while pokes may begin.
-    pub(in crate::service::poker) fn may_begin(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
-    }
+    pub(in crate::service::poker) setting: Setting,
 }
 
 /// What a tick sets in the engine.
@@ -55,6 +48,13 @@ pub(in crate::service::poker) struct Setting {
     pub(in crate::service::poker) knew: u64,
     /// No poke begins from this instant on.
     pub(in crate::service::poker) until: Option<Instant>,
+}
+
+impl Setting {
+    /// Returns true while pokes may begin.
+    pub(in crate::service::poker) fn may_begin(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
 }
 
 /// The queues, the calls, and the results for the tick.
@@ -97,10 +97,6 @@ impl State {
         (line.probe, line.at_once) = (probe, at_once);
     }
 
-    fn may_begin(&self, now: Instant) -> bool {
-        self.setting.until.is_some_and(|until| now < until)
-    }
-
     /// Returns how many threads hang.
     fn hanging(&self) -> Hanging {
         let hung: usize = self.lines.values().filter(|line| line.needs_threads()).map(|line| line.hung).sum();
@@ -116,7 +112,7 @@ impl State {
             hung: lines().map(|line| line.hung).sum::<usize>() + self.former,
             threads: self.setting.threads.max(1).saturating_sub(hung.saturating_sub(max_hung)),
             check_at: self.checks.first().map(|(at, _)| *at),
-            until: self.setting.until,
+            setting: self.setting,
         }
     }
 
@@ -156,7 +152,9 @@ impl State {
     /// Begins a call, on a thread or on a runtime, if there is work that may begin. Kinds take turns, except those
     /// at their limit.
     pub(super) fn begin(&mut self, on_thread: bool, now: Instant) -> Option<Arc<Call>> {
-        let until = self.setting.until.filter(|until| now < *until)?;
+        if !self.setting.may_begin(now) {
+            return None;
+        }
         let hanging = self.hanging();
         let turn = self.turns.get_mut(usize::from(on_thread))?;
         let later = turn.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -167,9 +165,7 @@ impl State {
         let jobs = line.take(self.threads);
         *turn = Some(kind.clone());
         self.begun += 1;
-        let (number, knew) = (self.begun, self.setting.knew);
-        let call = Call::new(number, (kind, &line.probe), jobs, (knew, until), now);
-        let call = Arc::new(call);
+        let call = Arc::new(Call::new(self.begun, (kind, &line.probe), jobs, self.setting, now));
         self.list(&call, call.work.lock().check_at());
         Some(call)
     }
@@ -210,8 +206,8 @@ impl State {
         true
     }
 
-    /// Checks the calls that are due for a check. Returns futures to drop.
-    pub(super) fn check(&mut self, now: Instant) -> Vec<Abandoned> {
+    /// Checks the calls that are due for a check. Returns those whose futures are to be dropped.
+    pub(super) fn check(&mut self, now: Instant) -> Vec<Arc<Call>> {
         let mut abandoned = Vec::new();
         while let Some((_, number)) = self.checks.first().filter(|(at, _)| *at <= now).copied() {
             self.checks.pop_first();
@@ -221,7 +217,7 @@ impl State {
         abandoned
     }
 
-    fn look_at(&mut self, call: &Arc<Call>, now: Instant) -> Option<Abandoned> {
+    fn look_at(&mut self, call: &Arc<Call>, now: Instant) -> Option<Arc<Call>> {
         let mut work = call.work.lock();
         let line = self.lines.get_mut(&call.kind)?;
         let is_overdue = work.is_overdue(now);
@@ -239,11 +235,11 @@ impl State {
         None
     }
 
-    fn give_up(&mut self, call: &Arc<Call>, work: &mut Work) -> Option<Abandoned> {
+    /// Gives up a call. Returns it if its future is to be dropped.
+    fn give_up(&mut self, call: &Arc<Call>, work: &mut Work) -> Option<Arc<Call>> {
         let line = self.lines.get_mut(&call.kind)?;
         // A future that is not being polled ends here. Otherwise it ends when its task sees that it was given up.
-        let (future, waker) = (work.future.take(), work.waker.take());
-        let hangs = future.is_none();
+        let hangs = work.future.is_none();
         line.taken -= work.made + work.asked.len();
         line.running -= usize::from(hangs);
         line.hung += usize::from(hangs);
@@ -251,7 +247,7 @@ impl State {
         call.overran(work, hangs);
         self.collected.answers.append(&mut work.done);
         self.calls.insert(call.number, (Arc::clone(call), None));
-        (!hangs).then(|| Abandoned { call: Arc::clone(call), future, waker })
+        (!hangs).then(|| Arc::clone(call))
     }
 
     /// Returns the results that were not collected yet.
@@ -284,11 +280,12 @@ impl State {
     fn wanted(&self, now: Instant) -> usize {
         let hanging = self.hanging();
         let lines = self.lines.values().filter(|line| line.needs_threads());
-        if self.may_begin(now) { lines.map(|line| line.may_begin(hanging)).sum() } else { 0 }
+        if self.setting.may_begin(now) { lines.map(|line| line.may_begin(hanging)).sum() } else { 0 }
     }
 
-    /// Stops beginning pokes, drops the queues, and gives up unanswered futures. Returns those to drop.
-    pub(super) fn close(&mut self) -> Vec<Abandoned> {
+    /// Stops beginning pokes, drops the queues, and gives up unanswered futures. Returns those whose futures are to be
+    /// dropped.
+    pub(super) fn close(&mut self) -> Vec<Arc<Call>> {
         (self.setting.until, self.closing) = (None, true);
         let mut abandoned = Vec::new();
         let calls: Vec<Arc<Call>> = self.calls.values().map(|(call, _)| Arc::clone(call)).collect();

@@ -394,13 +394,13 @@ impl World {
     }
 
     /// A future that was not being polled is dropped, and its task ends when it is polled next.
-    fn drop_futures(&mut self, abandoned: Vec<super::call::Abandoned>) {
-        for abandoned in abandoned {
-            let number = abandoned.call.number;
+    fn drop_futures(&mut self, abandoned: Vec<Arc<Call>>) {
+        for call in abandoned {
+            let number = call.number;
             let at =
                 self.runners.iter().position(|it| it.call.as_ref().is_some_and(|it| it.number == number));
             let at = at.unwrap();
-            assert!(abandoned.future.is_some() && !self.runners[at].polls);
+            assert!(call.work.lock().future.take().is_some() && !self.runners[at].polls);
             let runner = self.runners.swap_remove(at);
             assert!(!self.state.end(&runner.call.unwrap(), self.now));
         }
