@@ -114,6 +114,22 @@ impl ShardLease {
     pub fn is_free(&self, now: Timestamp) -> bool {
         self.holder.is_none() || now >= self.expires_at
     }
+
+    /// Returns true if this worker is its holder, even if it has expired.
+    pub(crate) fn is_of(&self, worker: &Holder) -> bool {
+        self.holder.as_ref() == Some(worker)
+    }
+
+    /// Returns the write that changes its holder.
+    pub(crate) fn moved(&self, to: Option<&Holder>, until: Timestamp) -> ShardWrite {
+        let (holder, epoch) = (to.cloned(), self.epoch.saturating_add(1));
+        ShardWrite::replacing(self, Self { holder, epoch, expires_at: until, ..self.clone() })
+    }
+
+    /// Returns the write that extends it until this instant.
+    pub(crate) fn renewed(&self, until: Timestamp) -> ShardWrite {
+        ShardWrite::replacing(self, Self { expires_at: until, ..self.clone() })
+    }
 }
 
 /// A write that replaces a lease only if the lease still has the epoch and the end that were read. If a
@@ -139,7 +155,7 @@ impl ShardWrite {
     }
 
     /// Creates a write that replaces this lease only if it is unchanged.
-    pub(crate) fn replacing(read: &ShardLease, lease: ShardLease) -> Self {
+    fn replacing(read: &ShardLease, lease: ShardLease) -> Self {
         Self { was: read.epoch, ended: Some(read.expires_at), lease }
     }
 
@@ -218,12 +234,6 @@ impl Load {
 /// A worker's measurements, by shard.
 pub(crate) type Loads = BTreeMap<u32, Load>;
 
-/// Returns the write that renews a lease until this instant.
-fn renewed(lease: &ShardLease, until: Timestamp, loads: &Loads) -> ShardWrite {
-    let load = loads.get(&lease.shard).map_or(lease.load, |load| load.after(lease.load));
-    ShardWrite::replacing(lease, ShardLease { expires_at: until, load, ..lease.clone() })
-}
-
 /// A worker's start, or its return after it failed to renew in time.
 ///
 /// All other workers may have been delayed as well, for example because the store was unreachable. So for a
@@ -282,10 +292,10 @@ impl Claim<'_> {
         // Keeping a shard is cheap, but a worker that takes one must read all its waiting sensors. So the
         // worker keeps what it held even if the lease has ended. A shard beyond `shards` was held under
         // another split and is released.
-        for lease in leases.iter().filter(|lease| self.is_mine(lease)) {
+        for lease in leases.iter().filter(|lease| lease.is_of(name)) {
             match lease.shard < self.me.shards.get() && held.len() < most(self.me) {
                 true => drop(held.insert(lease.shard, lease)),
-                false => writes.push(moved(lease, None, now)),
+                false => writes.push(lease.moved(None, now)),
             }
         }
         let (plan, known) = (self.plan(leases, live, &held), by_shard(leases));
@@ -304,7 +314,7 @@ impl Claim<'_> {
             let lease = known.get(&shard).copied();
             if let Some(lease) = held.get(&shard) {
                 if !is_mine {
-                    writes.push(moved(lease, None, now));
+                    writes.push(lease.moved(None, now));
                     held.remove(&shard);
                 }
             } else if lease.is_none_or(|lease| lease.is_free(now)) {
@@ -313,7 +323,7 @@ impl Claim<'_> {
                 if is_mine || self.left.contains(&of) && room > 0 {
                     room -= usize::from(!is_mine);
                     let never = ShardLease::new(shard, None, 0, now);
-                    let write = moved(lease.unwrap_or(&never), Some(name), now + self.ttl);
+                    let write = lease.unwrap_or(&never).moved(Some(name), now + self.ttl);
                     writes.push(ShardWrite { ended: lease.map(|lease| lease.expires_at), ..write });
                 } else {
                     left.insert(of);
@@ -322,7 +332,13 @@ impl Claim<'_> {
         }
         // A renewal keeps the epoch, and every change of holder raises it. If two workers decide on the same state,
         // only the first write takes effect.
-        writes.extend(held.values().map(|lease| renewed(lease, now + self.ttl, self.loads)));
+        writes.extend(held.values().map(|lease| {
+            let mut write = lease.renewed(now + self.ttl);
+            if let Some(load) = self.loads.get(&lease.shard) {
+                write.lease.load = load.after(lease.load);
+            }
+            write
+        }));
         (writes, left)
     }
 
@@ -345,7 +361,7 @@ impl Claim<'_> {
             let worker = match lease {
                 Some(_) if held.contains_key(&shard) => me,
                 // It is being released, or its holder may come back.
-                Some(lease) if self.is_mine(lease) || left.contains(&shard) => return None,
+                Some(lease) if lease.is_of(&self.me.name) || left.contains(&shard) => return None,
                 // It stays with its holder if that worker is alive. Otherwise its lease has yet to end.
                 Some(lease) if !lease.is_free(self.now) => Some(lease.holder.as_ref().and_then(place)?),
                 _ => None,
@@ -357,10 +373,6 @@ impl Claim<'_> {
         balance(&weighed, &most).into_iter().map(|Move { shard, to, .. }| (shard, to)).collect()
     }
 
-    fn is_mine(&self, lease: &ShardLease) -> bool {
-        lease.holder.as_ref() == Some(&self.me.name)
-    }
-
     /// Returns the shards that are free but must not be taken yet, because their holders may come back.
     ///
     /// A worker that holds nothing, usually a new one, replaces one of the holders: the one whose lease ended
@@ -368,11 +380,11 @@ impl Claim<'_> {
     /// held.
     fn left_to_others(&self, leases: &[ShardLease]) -> BTreeSet<u32> {
         let Some(comeback) = self.comeback else { return BTreeSet::new() };
-        let others = |lease: &&ShardLease| lease.holder.is_some() && !self.is_mine(lease);
+        let me = &self.me.name;
+        let others = |lease: &&ShardLease| lease.holder.is_some() && !lease.is_of(me);
         let ended = leases.iter().filter(others).filter(|lease| lease.is_free(self.now));
         let left = ended.filter(|lease| comeback.awaits_the_holder_of(lease));
-        let has_some = leases.iter().any(|lease| self.is_mine(lease));
-        let replaced = match has_some {
+        let replaced = match leases.iter().any(|lease| lease.is_of(me)) {
             true => None,
             false => left.clone().min_by_key(|lease| (lease.expires_at, lease.shard)),
         };
@@ -387,12 +399,6 @@ fn most(worker: &PokerRow) -> usize {
 
 fn by_shard(leases: &[ShardLease]) -> BTreeMap<u32, &ShardLease> {
     leases.iter().map(|lease| (lease.shard, lease)).collect()
-}
-
-/// Returns the write that changes the holder of a shard.
-pub(crate) fn moved(lease: &ShardLease, to: Option<&Holder>, until: Timestamp) -> ShardWrite {
-    let next = ShardLease { holder: to.cloned(), epoch: lease.epoch + 1, expires_at: until, ..lease.clone() };
-    ShardWrite::replacing(lease, next)
 }
 
 #[cfg(test)]

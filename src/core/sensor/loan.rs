@@ -79,11 +79,11 @@ impl<'a> Lending<'a> {
         let mut burden = self.burden();
         let mut theirs: BTreeMap<(u32, &SensorKind), &ShardLease> = BTreeMap::new();
         for (loan, kind) in
-            self.loans().filter(|(loan, _)| self.held.contains(&loan.shard) && !self.is_mine(loan))
+            self.loans().filter(|(loan, _)| self.held.contains(&loan.shard) && !loan.is_of(&self.me.name))
         {
             theirs.insert((loan.shard, kind), loan);
             if loan.is_free(self.now) && !lendable.contains(kind) {
-                writes.push(ended(loan));
+                writes.push(loan.moved(None, loan.expires_at));
             }
         }
         for shard in self.held {
@@ -99,11 +99,10 @@ impl<'a> Lending<'a> {
                 let lives =
                     self.live.iter().filter(|worker| &worker.name == to).map(|worker| worker.expires_at);
                 let until = lives.fold(self.now + self.ttl, Timestamp::min);
-                let lent =
-                    |epoch| ShardLease::new(*shard, Some(to.clone()), epoch, until).kind((*kind).clone());
+                let first = || ShardLease::new(*shard, Some(to.clone()), 1, until).kind((*kind).clone());
                 writes.push(match known {
-                    Some(loan) => ShardWrite::replacing(loan, lent(loan.epoch + 1)),
-                    None => ShardWrite::new(0, lent(1)),
+                    Some(loan) => loan.moved(Some(to), until),
+                    None => ShardWrite::new(0, first()),
                 });
             }
         }
@@ -119,18 +118,17 @@ impl<'a> Lending<'a> {
         let lenders: BTreeMap<u32, &PokerRow> = lender.collect();
         let mut left: BTreeMap<&SensorKind, usize> = BTreeMap::new();
         let mut writes = Vec::new();
-        for (loan, kind) in self.loans().filter(|(loan, _)| self.is_mine(loan)) {
+        for (loan, kind) in self.loans().filter(|(loan, _)| loan.is_of(&self.me.name)) {
             let left = left.entry(kind).or_insert_with(|| self.quota(kind));
             let is_of_use = self.me.serves(kind)
                 && !loan.is_free(self.now)
                 && !self.held.contains(&loan.shard)
                 && lenders.get(&loan.shard).is_none_or(|lender| !lender.serves(kind));
             writes.push(match left.checked_sub(1).filter(|_| is_of_use) {
-                None => ended(loan),
+                None => loan.moved(None, loan.expires_at),
                 Some(rest) => {
                     *left = rest;
-                    let renewed = ShardLease { expires_at: self.now + self.ttl, ..loan.clone() };
-                    ShardWrite::replacing(loan, renewed)
+                    loan.renewed(self.now + self.ttl)
                 }
             });
         }
@@ -147,7 +145,7 @@ impl<'a> Lending<'a> {
         // If the end of a loan did not take effect, its borrower may have renewed it.
         for (write, written) in writes.iter().zip(written) {
             let Some(kind) = &write.lease.kind else { continue };
-            let (shard, is_mine) = (write.lease.shard, self.is_mine(&write.lease));
+            let (shard, is_mine) = (write.lease.shard, write.lease.is_of(&self.me.name));
             if write.lease.holder.is_none() && *written {
                 lent.entry(shard).or_default().remove(kind);
             } else if is_mine && *written && !self.held.contains(&shard) {
@@ -167,10 +165,6 @@ impl<'a> Lending<'a> {
 
     fn loans(&self) -> impl Iterator<Item = (&'a ShardLease, &'a SensorKind)> {
         self.loans.iter().filter_map(|loan| Some((loan, loan.kind.as_ref()?)))
-    }
-
-    fn is_mine(&self, loan: &ShardLease) -> bool {
-        loan.holder.as_ref() == Some(&self.me.name)
     }
 
     /// Returns the kinds that other workers serve and this worker does not.
@@ -212,12 +206,6 @@ impl<'a> Lending<'a> {
         let able = self.live.iter().filter(|worker| worker.serves(kind)).map(|worker| &worker.name);
         able.min_by_key(|name| (has(Some(kind), name), has(None, name), *name))
     }
-}
-
-/// Returns the write that ends a loan.
-fn ended(loan: &ShardLease) -> ShardWrite {
-    let free = ShardLease { holder: None, epoch: loan.epoch.saturating_add(1), ..loan.clone() };
-    ShardWrite::replacing(loan, free)
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use super::worker::Poker;
 use crate::error::Result;
 use crate::id::{Holder, SensorKind};
 use crate::lease::LeaseRef;
-use crate::sensor::claim::moved;
 use crate::sensor::{
     Ending, OutageRow, PokerRow, Scope, Scopes, SensorRecord, SensorState, ShardTake, ShardWrite, life,
 };
@@ -163,8 +162,8 @@ impl Poker {
         }
         let left_at = |shard: &u32| gained.get(shard).copied().flatten().unwrap_or(now);
         // Excludes shards that the store already lists as its own: it lost them only from memory.
-        let is_mine = |write: &&ShardWrite| write.lease.holder.as_ref() == Some(&me.name);
-        let taken = writes.iter().filter(is_mine).filter(|write| write.was != write.lease.epoch);
+        let taken =
+            writes.iter().filter(|write| write.lease.is_of(&me.name) && write.was != write.lease.epoch);
         let take =
             |write: &ShardWrite| ShardTake::new(&write.lease, me, now).left_at(left_at(&write.lease.shard));
         let mut takes: Vec<ShardTake> = taken.map(take).collect();
@@ -184,7 +183,7 @@ impl Poker {
     pub(super) fn release(&self, tx: &mut Tx<'_>) -> Result<()> {
         let (now, rules) = (self.plan.now().unwrap_or(Timestamp::MAX), self.rules);
         let mut mine = tx.raw().shard_leases()?;
-        mine.retain(|lease| lease.holder.as_ref() == Some(&self.name));
+        mine.retain(|lease| lease.is_of(&self.name));
         let shards: BTreeSet<u32> = mine.iter().map(|lease| lease.shard).collect();
         let mut rows = self.outages_to_store(now);
         rows.retain(|row| shards.contains(&rules.shard(row.fingerprint)));
@@ -192,7 +191,7 @@ impl Poker {
             tx.raw().put_outages(rows, now - RECORDS_ARE_KEPT)?;
         }
         mine.retain(|lease| lease.kind.is_none() && now < lease.expires_at);
-        let mut left: Vec<ShardWrite> = mine.iter().map(|lease| moved(lease, None, now)).collect();
+        let mut left: Vec<ShardWrite> = mine.iter().map(|lease| lease.moved(None, now)).collect();
         self.leave_unread_as_found(&mut left);
         if !left.is_empty() {
             tx.raw().put_shards_if_unchanged(&left)?;

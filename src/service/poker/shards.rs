@@ -124,7 +124,7 @@ impl Poker {
             self.leave_unread_as_found(&mut writes);
             let written = tx.raw().put_shards_if_unchanged(&writes)?;
             let mut writes = those_written(writes, &written);
-            let mine = writes.iter().filter(|write| write.lease.holder.as_ref() == Some(name));
+            let mine = writes.iter().filter(|write| write.lease.is_of(name));
             let mine: BTreeSet<u32> = mine.map(|write| write.lease.shard).collect();
             let lending =
                 Lending { me: &me, now, ttl, live: &live, leases: &leases, loans: &loans, held: &mine };
@@ -135,7 +135,7 @@ impl Poker {
             self.counted.store(tx, (name, self.incarnation), now)?;
             let (found, former) =
                 self.take_over(tx, &me, now, Changed { writes: &writes, held: &held, gained: &gained })?;
-            let others = |lease: &&ShardLease| lease.holder.as_ref() != Some(name) && !lease.is_free(now);
+            let others = |lease: &&ShardLease| !lease.is_of(name) && !lease.is_free(now);
             let freed = leases.iter().chain(&loans).filter(others).map(|lease| lease.expires_at).min();
             let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards.get()).count();
             let claimed = u32::try_from(of_others + mine.len()).unwrap_or(u32::MAX);
