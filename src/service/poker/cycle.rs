@@ -83,7 +83,7 @@ impl Poker {
     /// Passes this tick's knowledge to the engine, and until when pokes may begin because the leases of its shards
     /// certainly last.
     fn set_engine(&self, now: Timestamp, began: Instant) {
-        let until = self.alive_until.filter(|_| !self.plan.held().is_empty()).unwrap_or(now);
+        let until = self.renewal.alive_until.filter(|_| !self.plan.held().is_empty()).unwrap_or(now);
         let length = until.saturating_duration_since(now).saturating_sub(self.rules.lease / 6);
         let Options { threads, max_hung, .. } = self.options;
         let until = began.checked_add(length);
@@ -144,7 +144,7 @@ impl Poker {
     /// Returns when the next tick has work.
     fn due_next(&self, now: Timestamp, standing: Standing, waiting: usize) -> Option<Timestamp> {
         // A worker whose name is taken follows nothing.
-        let follow = self.name_taken_until.is_none().then(|| now + self.options.refresh_every);
+        let follow = self.renewal.name_taken_until.is_none().then(|| now + self.options.refresh_every);
         let planned = self.plan.next_due(now, self.rules);
         let time = Instant::now();
         let again = !self.plan.held().is_empty() && !standing.setting.may_begin(time);
@@ -152,7 +152,7 @@ impl Poker {
         let look = (standing.running > 0 && !self.is_woken).then(|| now + LOOK_AGAIN);
         let check = standing.check_at.map(|at| now + at.saturating_duration_since(time));
         let read = (!self.unread.is_empty()).then_some(now);
-        [planned, self.renew_at, follow, begin, look, check, read].into_iter().flatten().min()
+        [planned, self.renewal.next_at, follow, begin, look, check, read].into_iter().flatten().min()
     }
 }
 
@@ -188,7 +188,7 @@ impl Poker {
         report.backed_off = self.plan.outages();
         let own = self.plan.held().values().filter(|scope| matches!(scope, Scope::Except(_)));
         report.shards = u32::try_from(own.count()).unwrap_or(u32::MAX);
-        (report.unclaimed, report.name_taken_until) = (self.unclaimed, self.name_taken_until);
+        (report.unclaimed, report.name_taken_until) = (self.renewal.unclaimed, self.renewal.name_taken_until);
         report.sensors = self.plan.sensors();
         report.groups = self.plan.groups();
         self.count_kinds(report);

@@ -151,7 +151,7 @@ impl Poker {
     ) -> Result<(Vec<ShardTake>, FormerHolders)> {
         let Changed { writes, held: mine, gained } = changed;
         let (mut last, mut former) = (BTreeMap::new(), FormerHolders::new());
-        let renewed = self.alive_until.map_or(Timestamp::MAX, |until| until - self.rules.lease);
+        let renewed = self.renewal.alive_until.map_or(Timestamp::MAX, |until| until - self.rules.lease);
         for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains_key(&take.shard)) {
             let of = (take.shard, take.kind.clone());
             // The lender has recorded what it lent to this worker since the last renewal.

@@ -31,14 +31,27 @@ pub(super) fn take_turns(tx: &mut Tx<'_>, name: &Holder) -> Result<()> {
     Ok(())
 }
 
+/// What a worker remembers of its last renewal.
+#[derive(Default)]
+pub(super) struct Renewal {
+    /// When the next one is due.
+    pub(super) next_at: Option<Timestamp>,
+    /// Until when another poker with its name counts as alive, if it was refused because of that.
+    pub(super) name_taken_until: Option<Timestamp>,
+    /// Until when the worker counts as alive, and holds its shards. A refusal does not change that.
+    pub(super) alive_until: Option<Timestamp>,
+    comeback: Option<Comeback>,
+    /// The free shards that it left to other workers.
+    left: Left,
+    /// How many shards no worker held.
+    pub(super) unclaimed: u32,
+}
+
 /// What a worker holds after a renewal.
 struct Holding {
+    renewal: Renewal,
     shards: Scopes,
     gained: Gained,
-    /// When the next lease of another worker ends.
-    freed: Option<Timestamp>,
-    unclaimed: u32,
-    left: Left,
     /// The outages that were recorded.
     outages: Vec<OutageRow>,
     /// Ongoing outages in the shards gained.
@@ -51,30 +64,26 @@ impl Poker {
     /// Renews its heartbeat and its shards when that is due, and forgets the sensors of shards that it lost.
     /// Returns how many shards it gained.
     pub(super) fn hold_shards(&mut self, now: Timestamp) -> Result<usize> {
-        if self.alive_until.is_some_and(|until| until <= now) && !self.plan.held().is_empty() {
+        if self.renewal.alive_until.is_some_and(|until| until <= now) && !self.plan.held().is_empty() {
             // Its leases have ended. Other workers may hold the shards now, whether or not the store accepts
             // the renewal.
             self.hold(Scopes::new());
-        } else if self.name_taken_until.is_none() && self.renew_at.is_some_and(|at| now < at) {
+        } else if self.renewal.name_taken_until.is_none() && self.renewal.next_at.is_some_and(|at| now < at) {
             // A worker whose name is taken asks each time, because its predecessor may have left.
             return Ok(0);
         }
-        let lease = self.rules.lease;
-        let comeback = self.comeback.filter(|comeback| comeback.goes_on(now, lease));
-        let comeback = comeback.or_else(|| Comeback::of(self.alive_until, now, lease));
-        let holding = match self.renew(now, comeback)? {
+        let holding = match self.renew(now)? {
             Ok(holding) => holding,
             Err(until) => {
                 self.hold(Scopes::new());
-                (self.name_taken_until, self.renew_at, self.unclaimed) = (Some(until), Some(until), 0);
+                let (next_at, name_taken_until) = (Some(until), Some(until));
+                let last = std::mem::take(&mut self.renewal);
+                // The other values stay: a refused renewal brought no worker back.
+                self.renewal = Renewal { next_at, name_taken_until, unclaimed: 0, ..last };
                 return Ok(0);
             }
         };
-        // Counted from the renewal that the store accepted. A refused one brought no worker back.
-        self.comeback = comeback;
-        (self.name_taken_until, self.alive_until) = (None, Some(now + lease));
-        self.unclaimed = holding.unclaimed;
-        self.left = holding.left;
+        self.renewal = holding.renewal;
         self.plan.outages_stored(&holding.outages);
         self.counted.stored(now);
         self.hold(holding.shards);
@@ -85,27 +94,22 @@ impl Poker {
             let before = self.unread.get(&shard).and_then(|reading| reading.left_at);
             self.unread.insert(shard, Reading::gained(before.or(left_at)));
         }
-        // Shards of a dead worker are claimed the instant its lease ends.
-        let renew_at = now + lease / 3;
-        self.renew_at = Some(holding.freed.map_or(renew_at, |at| at.min(renew_at)));
         Ok(gained)
     }
 
     /// Records its heartbeat, and which shards it holds. If another poker with this name counts as alive,
     /// returns `Err` with the instant until which it does.
-    fn renew(
-        &self,
-        now: Timestamp,
-        comeback: Option<Comeback>,
-    ) -> Result<std::result::Result<Holding, Timestamp>> {
+    fn renew(&self, now: Timestamp) -> Result<std::result::Result<Holding, Timestamp>> {
         let (name, rules) = (&self.name, self.rules);
         let Rules { codes, shards, lease: ttl, .. } = rules;
         let me = PokerRow::new(name.clone(), codes, shards, now + ttl);
         let me = me.incarnation(self.incarnation).kinds(self.kinds.served().cloned().collect());
-        let me = PokerRow { most_shards: self.options.most_shards, ..me };
+        let me = me.most_shards(self.options.most_shards);
+        let comeback = self.renewal.comeback.filter(|comeback| comeback.goes_on(now, ttl));
+        let comeback = comeback.or_else(|| Comeback::of(self.renewal.alive_until, now, ttl));
         let mut loads = self.plan.loads(now, self.rules, |kind| self.kinds.serves(kind));
         loads.retain(|shard, _| !self.unread.contains_key(shard));
-        let claim = Claim { me: &me, now, ttl, comeback, loads: &loads, left: &self.left };
+        let claim = Claim { me: &me, now, ttl, comeback, loads: &loads, left: &self.renewal.left };
         self.store.write(|tx| {
             take_turns(tx, &self.name)?;
             let mut live = tx.raw().live_workers(now)?;
@@ -136,11 +140,15 @@ impl Poker {
             let (found, former) =
                 self.take_over(tx, &me, now, Changed { writes: &writes, held: &held, gained: &gained })?;
             let others = |lease: &&ShardLease| !lease.is_of(name) && !lease.is_free(now);
-            let freed = leases.iter().chain(&loans).filter(others).map(|lease| lease.expires_at).min();
+            // Shards of a dead worker are claimed the instant its lease ends.
+            let freed = leases.iter().chain(&loans).filter(others).map(|lease| lease.expires_at);
+            let next_at = Some(freed.fold(now + ttl / 3, Timestamp::min));
             let of_others = leases.iter().filter(others).filter(|lease| lease.shard < shards.get()).count();
             let claimed = u32::try_from(of_others + mine.len()).unwrap_or(u32::MAX);
             let unclaimed = shards.get().saturating_sub(claimed);
-            Ok(Ok(Holding { shards: held, gained, freed, unclaimed, left, outages, found, former }))
+            let (name_taken_until, alive_until) = (None, Some(now + ttl));
+            let renewal = Renewal { next_at, name_taken_until, alive_until, comeback, left, unclaimed };
+            Ok(Ok(Holding { renewal, shards: held, gained, outages, found, former }))
         })
     }
 
@@ -170,7 +178,7 @@ impl Poker {
                     lease.map(|lease| lease.expires_at.min(now)).or((!leases.is_empty()).then_some(now))
                 }
                 // A kind that was lent or returned changed hands after the last renewal.
-                _ => Some(self.alive_until.map_or(now, |until| (until - self.rules.lease).min(now))),
+                _ => Some(self.renewal.alive_until.map_or(now, |until| (until - self.rules.lease).min(now))),
             };
             gained.insert(*shard, left_at);
         }

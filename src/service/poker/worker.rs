@@ -13,12 +13,11 @@ use super::options::Options;
 use super::poke::{Poke, PokeLog, PokeMany, Probe};
 use super::report::PokeReport;
 use super::savings::ReportedKinds;
-use super::shards::take_turns;
+use super::shards::{Renewal, take_turns};
 use crate::base::setters;
 use crate::error::Result;
 use crate::id::{Holder, SensorKind};
 use crate::sensor::plan::{Plan, Rules};
-use crate::sensor::{Comeback, Left};
 use crate::service::incarnation;
 use crate::service::observer::{Emitter, Observer, Reported};
 use crate::store::Store;
@@ -133,22 +132,13 @@ pub struct Poker {
     pub(super) plan: Plan,
     pub(super) cursor: u64,
     pub(super) unread: Unread,
-    pub(super) renew_at: Option<Timestamp>,
     /// Distinguishes it from others with the same name.
     pub(super) incarnation: u64,
-    /// Until when another poker with its name counts as alive, if it was refused because of that.
-    pub(super) name_taken_until: Option<Timestamp>,
-    /// Until when it counts as alive because of its last renewal.
-    pub(super) alive_until: Option<Timestamp>,
-    pub(super) comeback: Option<Comeback>,
-    /// The free shards that it left to other workers at its last renewal.
-    pub(super) left: Left,
+    pub(super) renewal: Renewal,
     /// Who held the unread shards before it.
     pub(super) former_holders: FormerHolders,
     /// How often the log panicked since the last report.
     pub(super) log_panics: usize,
-    /// How many shards no worker held after its last renewal.
-    pub(super) unclaimed: u32,
     pub(super) engine: Engine,
     /// Whether the engine wakes its loop for outcomes.
     pub(super) is_woken: bool,
@@ -185,15 +175,10 @@ impl Poker {
             plan: Plan::default(),
             cursor: 0,
             unread: Unread::new(),
-            renew_at: None,
             incarnation: incarnation::draw(),
-            name_taken_until: None,
-            alive_until: None,
-            comeback: None,
-            left: Left::new(),
+            renewal: Renewal::default(),
             former_holders: FormerHolders::new(),
             log_panics: 0,
-            unclaimed: 0,
             engine: Engine::new(),
             is_woken: false,
             emitter: Emitter::default(),
@@ -333,9 +318,7 @@ impl Poker {
 
     /// Makes the next renewal like the first one after a restart.
     pub(super) fn forget_renewal(&mut self) {
-        (self.renew_at, self.name_taken_until) = (None, None);
-        (self.alive_until, self.comeback, self.unclaimed) = (None, None, 0);
-        self.left.clear();
+        self.renewal = Renewal::default();
         self.unread.clear();
     }
 }
