@@ -19,9 +19,9 @@ pub(crate) struct Job {
     pub(crate) now: Timestamp,
     /// How long the poke may take.
     pub(crate) timeout: Duration,
-    /// Until when its outcome is useful, in microseconds: until all its sensors have timed out and have had
-    /// the usual time for their last poke.
-    pub(crate) of_use_until: i64,
+    /// How long its outcome is useful: until all its sensors have timed out and have had the usual time for
+    /// their last poke.
+    pub(crate) useful_for: Duration,
     /// The turn that requests the poke.
     pub(crate) turn: u64,
 }

@@ -244,15 +244,14 @@ impl Plan {
             return None;
         };
         // A sensor that timed out while no worker ran still gets its last poke.
-        let last_look = found.last_timeout.max(now.as_micros());
-        let usual = i64::try_from(rules.usual_timeout.as_micros()).unwrap_or(i64::MAX);
+        let wait = Timestamp::from_micros(found.last_timeout).saturating_duration_since(now);
         Some(Job {
             group,
             context: found.context.clone(),
             sensors: found.members,
             now,
             timeout: found.poke_timeout.map_or(rules.usual_timeout, |own| own.min(rules.max_timeout)),
-            of_use_until: last_look.saturating_add(usual),
+            useful_for: wait.saturating_add(rules.usual_timeout),
             turn: self.turn,
         })
     }

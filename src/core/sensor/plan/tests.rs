@@ -497,7 +497,7 @@ impl World {
             assert!(worker.calls.iter().all(|call| call.target != target), "it is poked once at a time");
             let job = worker.plan.job(group, now, rules()).unwrap();
             let last = worker.naive.of(target).map(|sensor| sensor.terms.times_out_at).max().unwrap();
-            assert!(job.of_use_until >= (last.max(now) + rules().usual_timeout).as_micros());
+            assert!(now + job.useful_for >= last.max(now) + rules().usual_timeout);
             assert_eq!(
                 (job.sensors as usize, job.turn),
                 (worker.naive.of(target).count(), worker.plan.turn())

@@ -131,7 +131,7 @@ impl Work {
         self.asked_at = now;
         let shortest = self.asked.iter().map(|job| job.timeout).min();
         // With several groups, the longest time counts: the end of one must not cut short the poke of the others.
-        let useful = self.asked.iter().map(useful_for).max();
+        let useful = self.asked.iter().map(|job| job.useful_for).max();
         self.timeout = shortest.into_iter().chain(useful).min().unwrap_or_default();
         !self.asked.is_empty()
     }
@@ -156,7 +156,7 @@ impl Work {
 
     /// Returns when the running poke has taken too long for others to wait behind it. `None` if no other waits.
     fn stuck_at(&self) -> Option<Instant> {
-        let behind = self.todo.iter().map(|job| job.timeout.min(useful_for(job)).min(STUCK)).min();
+        let behind = self.todo.iter().map(|job| job.timeout.min(job.useful_for).min(STUCK)).min();
         behind.map(|length| self.asked_at + length)
     }
 
@@ -176,10 +176,4 @@ impl Work {
         }
         self.deadline().into_iter().chain(self.stuck_at()).min()
     }
-}
-
-/// Returns how long the outcome of a poke is useful.
-fn useful_for(job: &Job) -> Duration {
-    let micros = job.of_use_until.saturating_sub(job.now.as_micros());
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }

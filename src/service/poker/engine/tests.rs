@@ -329,7 +329,7 @@ impl World {
                 sensors: 1,
                 now: Timestamp::UNIX_EPOCH,
                 timeout,
-                of_use_until: 1_000_000,
+                useful_for: MS * 1_000,
                 turn: self.turn,
             });
             self.asked.insert(n, Asked { kind, fate: Fate::Waits, timeout, turn: self.turn });
