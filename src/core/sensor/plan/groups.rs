@@ -32,15 +32,14 @@ pub(super) struct Groups {
     pub(super) stored: Outages,
     /// The number of sensors and of groups, for each kind that has any.
     pub(super) by_kind: BTreeMap<SensorKind, (usize, usize)>,
-    /// The number of groups without members. They are kept only until their poke returns or is not made.
-    pub(super) empty: usize,
-    /// The number of groups without members that are being poked.
+    /// The number of groups without members that are being poked. They are kept until their poke returns or is not
+    /// made.
     pub(super) unwanted: usize,
 }
 
 impl Groups {
     pub(super) fn len(&self) -> usize {
-        self.slab.len() - self.empty
+        self.by_kind.values().map(|(_, groups)| groups).sum()
     }
 
     pub(super) fn get(&self, group: GroupRef) -> Option<&Group> {
@@ -89,10 +88,7 @@ impl Groups {
         let record = whole.then(|| Box::new(SensorRecord { context: group.context.clone(), ..sensor }));
         let member = Member { lease, terms, since: turn, group: at, doubted: false, record };
         let Some(()) = self.members.insert(member) else { return };
-        // A group without members is counted in `empty`, whether it was just created or waits for its poke
-        // to return.
         if group.members == 0 {
-            self.empty -= 1;
             self.unwanted -= usize::from(group.phase == Phase::Asked);
             let looked = self.looks.get(&group.fingerprint).copied();
             group.looked_at = looked.filter(|looked| now < *looked + rules.min_interval);
@@ -156,7 +152,6 @@ impl Groups {
         let kind = self.by_kind.get_key_value(&sensor.kind).map_or(&sensor.kind, |(kind, _)| kind).clone();
         let group = Group::new(sensor.fingerprint, kind, sensor.context.clone(), self.incarnations);
         let at = self.slab.insert(group)?;
-        self.empty += 1;
         self.by_print.insert((sensor.fingerprint, at));
         Some(at)
     }
@@ -193,7 +188,6 @@ impl Groups {
             }
         }
         if group.members == 0 {
-            self.empty += 1;
             self.retire(at);
         }
     }
@@ -220,7 +214,6 @@ impl Groups {
 
     fn forget(&mut self, at: u32) {
         let Some(group) = self.slab.remove(at) else { return };
-        self.empty -= 1;
         self.by_print.remove(&(group.fingerprint, at));
     }
 
@@ -258,7 +251,6 @@ impl Groups {
         for (at, members) in all {
             if let Some(group) = self.slab.get_mut(at).filter(|_| members > 0) {
                 group.members = 0;
-                self.empty += 1;
                 self.retire(at);
             }
         }

@@ -30,7 +30,7 @@ pub(super) struct Members {
 
 impl Members {
     pub(super) fn len(&self) -> usize {
-        self.slab.len()
+        self.by_no.len()
     }
 
     pub(super) fn get(&self, id: TaskId) -> Option<&Member> {

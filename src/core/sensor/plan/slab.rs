@@ -67,6 +67,7 @@ impl<T> Slab<T> {
         self.removed = 0;
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }

@@ -729,7 +729,7 @@ impl World {
         let (now, Worker { plan, naive, .. }) = (self.now(at), &self.workers[at]);
         assert_eq!(plan.sensors(), naive.sensors.len());
         let with = naive.targets.keys().filter(|target| naive.of(**target).next().is_some()).count();
-        assert_eq!((plan.groups(), plan.groups.empty), (with, naive.targets.len() - with));
+        assert_eq!((plan.groups(), plan.groups.slab.len()), (with, naive.targets.len()));
         let unwanted =
             |(target, found): (&u64, &Target)| found.asked.is_some() && naive.of(*target).next().is_none();
         assert_eq!(plan.has_unwanted(), naive.targets.iter().any(unwanted));
