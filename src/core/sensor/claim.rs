@@ -300,15 +300,10 @@ impl Claim<'_> {
         }
         let (plan, known) = (self.plan(leases, live, &held), by_shard(leases));
         let is_me = |to: usize| live.get(to).is_some_and(|worker| worker.name == *name);
-        let (gains, gives) = plan.iter().fold((0, 0), |(gains, gives), (shard, to)| {
-            match (is_me(*to), held.contains_key(shard)) {
-                (true, false) => (gains + 1, gives),
-                (false, true) => (gains, gives + 1),
-                _ => (gains, gives),
-            }
-        });
-        // Its own free shards come before free shards that others did not take.
-        let mut room = most(self.me).saturating_sub(held.len() - gives + gains);
+        // It keeps the shards that do not move. Its own free shards come before those that others did not take.
+        let kept = held.keys().filter(|shard| plan.get(shard).is_none_or(|to| is_me(*to))).count();
+        let gained = plan.iter().filter(|(shard, to)| is_me(**to) && !held.contains_key(shard)).count();
+        let mut room = most(self.me).saturating_sub(kept + gained);
         for (shard, to) in plan {
             let is_mine = is_me(to);
             let lease = known.get(&shard).copied();

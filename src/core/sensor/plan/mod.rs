@@ -18,6 +18,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -295,10 +296,7 @@ impl Plan {
             bytes += [&ending.value, &ending.message].into_iter().flatten().map(String::len).sum::<usize>();
             !begun
         };
-        let later = match after {
-            Some(after) => self.endings.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded)),
-            None => self.endings.range(..),
-        };
+        let later = self.endings.range((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded));
         let chunk = later.take(ENDS).take_while(|(_, ending)| fits(ending));
         chunk.map(|(lease, ending)| (*lease, Ending::clone(ending))).collect()
     }
