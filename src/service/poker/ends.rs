@@ -11,6 +11,17 @@ use crate::sensor::{EndReason, PokeOutcome, SensorRecord};
 use crate::service::observer::metrics::POKE_SECONDS;
 use crate::time::Timestamp;
 
+/// Returns the word for the outcome of a poke.
+fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Answered(PokeOutcome::Landed(_)) => "landed",
+        Outcome::Answered(PokeOutcome::Failed(_)) => "failed",
+        Outcome::Answered(PokeOutcome::Unreachable(_)) => "unreachable",
+        Outcome::Overran { .. } => "overran",
+        _ => "not_yet",
+    }
+}
+
 impl Poker {
     /// Processes what the engine collected.
     pub(super) fn take_up(&mut self, collected: &mut Collected, now: Timestamp, report: &mut PokeReport) {
@@ -18,15 +29,19 @@ impl Poker {
         for answer in collected.answers.drain(..) {
             report.poked += 1;
             report.overran += usize::from(matches!(answer.outcome, Outcome::Overran { .. }));
+            let (took, word) = (answer.took, word(&answer.outcome));
             let kind = self.plan.kind(answer.group).cloned();
-            if let (Some(kind), Some(took)) = (&kind, answer.took) {
+            if let (Some(kind), Some(took)) = (&kind, took) {
                 self.emitter.seconds(&POKE_SECONDS, &[("kind", kind.as_str())], took);
             }
-            let (took, word) = (answer.took, PokeReport::word(&answer.outcome));
-            let sensors = self.apply(answer, now, report);
-            report.saved += sensors.saturating_sub(1);
-            if let Some(kind) = &kind {
-                report.count_shared(kind, word, sensors, took);
+            let saved = self.apply(answer, now, report).saturating_sub(1);
+            report.saved += saved;
+            if let Some(kind) = kind {
+                let own = report.by_kind.entry(kind).or_default();
+                own.poked += 1;
+                own.saved += saved;
+                own.duration += took.unwrap_or_default();
+                *own.outcomes.entry(word).or_default() += 1;
             }
         }
         report.late += collected.returned.len();

@@ -1,45 +1,14 @@
 //! What sharing pokes saves, per kind.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::report::PokeReport;
 use super::worker::Poker;
 use crate::id::SensorKind;
-use crate::sensor::PokeOutcome;
-use crate::sensor::plan::Outcome;
 use crate::service::observer::metrics::{POKE_GROUPS, SENSORS};
 
 /// The kinds that were last reported to the observer, with their sensors and groups.
 pub(super) type ReportedKinds = BTreeMap<SensorKind, (usize, usize)>;
-
-impl PokeReport {
-    /// Returns the word for the outcome of a poke.
-    pub(super) fn word(outcome: &Outcome) -> &'static str {
-        match outcome {
-            Outcome::Answered(PokeOutcome::Landed(_)) => "landed",
-            Outcome::Answered(PokeOutcome::Failed(_)) => "failed",
-            Outcome::Answered(PokeOutcome::Unreachable(_)) => "unreachable",
-            Outcome::Overran { .. } => "overran",
-            _ => "not_yet",
-        }
-    }
-
-    /// Counts a poke of this kind with this outcome that this many sensors share.
-    pub(super) fn count_shared(
-        &mut self,
-        kind: &SensorKind,
-        word: &'static str,
-        sensors: usize,
-        took: Option<Duration>,
-    ) {
-        let own = self.by_kind.entry(kind.clone()).or_default();
-        own.poked += 1;
-        own.saved += sensors.saturating_sub(1);
-        own.duration += took.unwrap_or_default();
-        *own.outcomes.entry(word).or_default() += 1;
-    }
-}
 
 impl Poker {
     /// Completes the numbers of the kinds that were poked, and adds those that no worker serves.
