@@ -100,23 +100,19 @@ impl Poker {
             }
             let ended = self.store.write(|tx| end_free_sensors(tx, now, &chunk))?;
             for ((lease, ending), ended) in chunk.into_iter().zip(ended) {
-                if ended == EndedSensor::PassedOver {
+                match (ended, ending.reason) {
                     // As far as is known, the sensor still waits. The next tick tries again.
-                    continue;
+                    (EndedSensor::PassedOver, _) => continue,
+                    (EndedSensor::NotWaiting, _) => {}
+                    (EndedSensor::Ended, EndReason::Landed) => report.landed += 1,
+                    (EndedSensor::Ended, EndReason::Failed) => report.failed += 1,
+                    (EndedSensor::Ended, EndReason::Unreachable) => report.gave_up += 1,
+                    (EndedSensor::Ended, _) => report.timed_out += 1,
                 }
                 if ended == EndedSensor::Ended {
                     self.note_end(lease, &ending, now);
                 }
                 self.plan.forget(lease);
-                if ended == EndedSensor::NotWaiting {
-                    continue;
-                }
-                match ending.reason {
-                    EndReason::Landed => report.landed += 1,
-                    EndReason::Failed => report.failed += 1,
-                    EndReason::Unreachable => report.gave_up += 1,
-                    _ => report.timed_out += 1,
-                }
             }
         }
     }
