@@ -29,15 +29,6 @@ pub(super) fn panics(call: impl FnOnce()) -> usize {
 /// The most outages that one renewal records, so that it ends long before the lease. The next one records more.
 const OUTAGES_AT_ONCE: usize = 10_000;
 
-/// What a renewal changed.
-#[derive(Clone, Copy)]
-pub(super) struct Changed<'a> {
-    /// The renewals, loans and releases that took effect.
-    pub(super) writes: &'a [ShardWrite],
-    pub(super) held: &'a Scopes,
-    pub(super) gained: &'a Gained,
-}
-
 /// Who held a shard, or a kind of it, before this worker.
 pub(super) type FormerHolders = BTreeMap<(u32, Option<SensorKind>), Holder>;
 
@@ -85,12 +76,12 @@ impl Poker {
         self.log_panics += panics.unwrap_or(0);
     }
 
-    /// Returns the outages to record. In unread shards, the worker does not know whether a sensor still waits
-    /// for a target.
-    fn outages_to_store(&self, now: Timestamp) -> Vec<OutageRow> {
-        let rules = self.rules;
-        let mut rows = self.plan.outages_to_store(now, rules);
-        rows.retain(|row| !self.unread.contains_key(&rules.shard(row.fingerprint)));
+    /// Returns the outages to record in these shards. In unread ones, the worker does not know whether a sensor still
+    /// waits for a target.
+    fn outages_to_store(&self, shards: &BTreeSet<u32>, now: Timestamp) -> Vec<OutageRow> {
+        let mut rows = self.plan.outages_to_store(now, self.rules);
+        let shard = |row: &OutageRow| self.rules.shard(row.fingerprint);
+        rows.retain(|row| shards.contains(&shard(row)) && !self.unread.contains_key(&shard(row)));
         rows
     }
 
@@ -105,8 +96,7 @@ impl Poker {
         let written: BTreeSet<u32> = leases().map(|lease| lease.shard).collect();
         let free = leases().filter(|lease| lease.holder.is_none());
         let released: BTreeSet<u32> = free.map(|lease| lease.shard).collect();
-        let mut rows = self.outages_to_store(now);
-        rows.retain(|row| written.contains(&rules.shard(row.fingerprint)));
+        let mut rows = self.outages_to_store(&written, now);
         if rows.len() > OUTAGES_AT_ONCE {
             // Outages in shards that it releases come first, because it forgets them.
             let is_released = |row: &OutageRow| released.contains(&rules.shard(row.fingerprint));
@@ -119,37 +109,22 @@ impl Poker {
         Ok(rows)
     }
 
-    /// Records which shards this worker took. Returns what is known about those that it gained: the ongoing
-    /// outages, and who held them before.
+    /// Records which shards this worker took, given the writes that took effect. Returns what is known about those
+    /// that it gained: the ongoing outages, and who held them before.
     pub(super) fn take_over(
         &self,
         tx: &mut Tx<'_>,
         me: &PokerRow,
         now: Timestamp,
-        changed: Changed<'_>,
+        writes: &[ShardWrite],
+        held: &Scopes,
+        gained: &Gained,
     ) -> Result<(Vec<OutageRow>, FormerHolders)> {
-        if changed.gained.is_empty() {
+        if gained.is_empty() {
             return Ok(Default::default());
         }
-        let rules = self.rules;
         let mut found = tx.raw().outages(None)?;
-        found.retain(|row| changed.gained.contains_key(&rules.shard(row.fingerprint)));
-        let (takes, former) = self.takes(tx, me, now, changed)?;
-        if !takes.is_empty() {
-            tx.raw().put_shard_takes(&takes, now - RECORDS_ARE_KEPT)?;
-        }
-        Ok((found, former))
-    }
-
-    /// Returns what to remember about the shards that this worker took, and who held them before.
-    fn takes(
-        &self,
-        tx: &mut Tx<'_>,
-        me: &PokerRow,
-        now: Timestamp,
-        changed: Changed<'_>,
-    ) -> Result<(Vec<ShardTake>, FormerHolders)> {
-        let Changed { writes, held: mine, gained } = changed;
+        found.retain(|row| gained.contains_key(&self.rules.shard(row.fingerprint)));
         let (mut last, mut former) = (BTreeMap::new(), FormerHolders::new());
         let renewed = self.renewal.alive_until.map_or(Timestamp::MAX, |until| until - self.rules.lease);
         for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains_key(&take.shard)) {
@@ -170,24 +145,25 @@ impl Poker {
         // Kinds that were once lent, and now belong to this worker together with their shard. Each is
         // recorded only once.
         for ((shard, kind), take) in last.into_iter().filter(|(_, take)| take.holder != me.name) {
-            let scope = mine.get(&shard).filter(|scope| matches!(scope, Scope::Except(_)));
+            let scope = held.get(&shard).filter(|scope| matches!(scope, Scope::Except(_)));
             if kind.is_some_and(|kind| scope.is_some_and(|scope| scope.has(&kind))) {
                 let (epoch, holder) = (take.epoch + 1, me.name.clone());
                 takes.push(ShardTake { epoch, holder, at: now, left_at: left_at(&shard), ..take });
             }
         }
-        Ok((takes, former))
+        if !takes.is_empty() {
+            tx.raw().put_shard_takes(&takes, now - RECORDS_ARE_KEPT)?;
+        }
+        Ok((found, former))
     }
 
     /// Releases the shards as of the last tick, and records outages in those that are still this worker's.
     pub(super) fn release(&self, tx: &mut Tx<'_>) -> Result<()> {
-        let (now, rules) = (self.plan.now().unwrap_or(Timestamp::MAX), self.rules);
+        let now = self.plan.now().unwrap_or(Timestamp::MAX);
         let mut mine = tx.raw().shard_leases()?;
         mine.retain(|lease| lease.is_of(&self.name));
         let shards: BTreeSet<u32> = mine.iter().map(|lease| lease.shard).collect();
-        let mut rows = self.outages_to_store(now);
-        rows.retain(|row| shards.contains(&rules.shard(row.fingerprint)));
-        for rows in rows.chunks(OUTAGES_AT_ONCE) {
+        for rows in self.outages_to_store(&shards, now).chunks(OUTAGES_AT_ONCE) {
             tx.raw().put_outages(rows, now - RECORDS_ARE_KEPT)?;
         }
         mine.retain(|lease| lease.kind.is_none() && now < lease.expires_at);

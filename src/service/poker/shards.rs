@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::follow::Reading;
-use super::life::{Changed, FormerHolders, RECORDS_ARE_KEPT};
+use super::life::{FormerHolders, RECORDS_ARE_KEPT};
 use super::worker::Poker;
 use crate::error::{Invalid, Result};
 use crate::id::{Holder, SensorKind};
@@ -137,8 +137,7 @@ impl Poker {
             let gained = self.gained(&held, &leases, now);
             let outages = self.store_outages(tx, &writes, now)?;
             self.counted.store(tx, (name, self.incarnation), now)?;
-            let (found, former) =
-                self.take_over(tx, &me, now, Changed { writes: &writes, held: &held, gained: &gained })?;
+            let (found, former) = self.take_over(tx, &me, now, &writes, &held, &gained)?;
             let others = |lease: &&ShardLease| !lease.is_of(name) && !lease.is_free(now);
             // Shards of a dead worker are claimed the instant its lease ends.
             let freed = leases.iter().chain(&loans).filter(others).map(|lease| lease.expires_at);
