@@ -89,22 +89,9 @@ impl Groups {
         let member = Member { lease, terms, since: turn, group: at, doubted: false, record };
         let Some(()) = self.members.insert(member) else { return };
         if group.members == 0 {
-            self.unwanted -= usize::from(group.phase == Phase::Asked);
-            let looked = self.looks.get(&group.fingerprint).copied();
-            group.looked_at = looked.filter(|looked| now < *looked + rules.min_interval);
-            self.stored.is_matched(group.fingerprint);
-            if !served {
-                // The state of a target that no worker pokes is unknown. The next worker must not find an
-                // outage in the store.
-                self.stored.is_over(group.fingerprint, now);
-            } else if let Some(left_at) = left_at.filter(|left_at| now > *left_at + rules.handed_on()) {
-                // No worker knows whether the outage continued. If it counted on, the first failed poke could
-                // at once fail sensors that have waited since before the gap.
-                self.stored.is_over(group.fingerprint, left_at);
-            }
-            group.outage = self.stored.goes_on(group.fingerprint).map(|since| Outage { since });
-            self.outages += usize::from(group.outage.is_some());
+            self.join_first(at, left_at, served, now, rules);
         }
+        let Some(group) = self.slab.get_mut(at) else { return };
         let of_kind = self.by_kind.entry(group.kind.clone()).or_default();
         *of_kind = (of_kind.0 + 1, of_kind.1 + usize::from(group.members == 0));
         group.members += 1;
@@ -123,6 +110,33 @@ impl Groups {
             self.set_overdue(at, overdue);
         }
         self.set_due(at, due);
+    }
+
+    /// Continues with what is known about the target of a group that gets its first member.
+    fn join_first(
+        &mut self,
+        at: u32,
+        left_at: Option<Timestamp>,
+        served: bool,
+        now: Timestamp,
+        rules: Rules,
+    ) {
+        let Some(group) = self.slab.get_mut(at) else { return };
+        let target = group.fingerprint;
+        self.unwanted -= usize::from(group.phase == Phase::Asked);
+        let looked = self.looks.get(&target).copied();
+        group.looked_at = looked.filter(|looked| now < *looked + rules.min_interval);
+        self.stored.is_matched(target);
+        if !served {
+            // The state of a target that no worker pokes is unknown. The next worker must not find an outage in
+            // the store.
+            self.stored.is_over(target, now);
+        } else if let Some(left_at) = left_at.filter(|left_at| now > *left_at + rules.handed_on()) {
+            // No worker knows whether the outage continued. If it counted on, the first failed poke could at
+            // once fail sensors that have waited since before the gap.
+            self.stored.is_over(target, left_at);
+        }
+        self.set_outage(at, self.stored.goes_on(target).map(|since| Outage { since }));
     }
 
     /// Returns the groups with this fingerprint.
