@@ -154,9 +154,7 @@ impl Poker {
         let read = (!self.unread.is_empty()).then_some(now);
         [planned, self.renewal.next_at, follow, begin, look, check, read].into_iter().flatten().min()
     }
-}
 
-impl Poker {
     /// Runs one tick, up to the point where it fails.
     fn cycle(&mut self, now: Timestamp, report: &mut PokeReport) -> Result<()> {
         if self.rules.lease < Duration::from_millis(10) {

@@ -72,30 +72,27 @@ impl Future for Task {
         let mut work = call.work.lock();
         let (targets, future, runs) = (work.asked.len(), work.future.take(), work.phase == Phase::Runs);
         drop(work);
-        let polled = future.map(|mut future| {
-            // It may have been given up before the future existed.
-            let polled = match runs {
-                true => catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))),
-                false => Ok(Poll::Ready(Vec::new())),
-            };
-            (polled, future)
-        });
-        let (outcomes, future) = match polled {
+        let Some(mut future) = future else {
             // The tick gave it up, and drops the future.
-            None => {
-                self.is_over = true;
-                return Poll::Ready(());
-            }
-            Some((Ok(Poll::Pending), future)) => {
+            self.is_over = true;
+            return Poll::Ready(());
+        };
+        // It may have been given up before the future existed.
+        let polled = match runs {
+            true => catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))),
+            false => Ok(Poll::Ready(Vec::new())),
+        };
+        let outcomes = match polled {
+            Ok(Poll::Pending) => {
                 let mut work = call.work.lock();
                 if work.phase == Phase::Runs {
                     (work.future, work.waker) = (Some(future), Some(context.waker().clone()));
                     return Poll::Pending;
                 }
-                (Vec::new(), future)
+                Vec::new()
             }
-            Some((Ok(Poll::Ready(outcomes)), future)) => (checked(Ok(outcomes), targets), future),
-            Some((Err(panic), future)) => (checked(Err(panic), targets), future),
+            Ok(Poll::Ready(outcomes)) => checked(Ok(outcomes), targets),
+            Err(panic) => checked(Err(panic), targets),
         };
         discard(&call, Some(future));
         self.end(outcomes);
