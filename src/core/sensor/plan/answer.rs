@@ -145,7 +145,7 @@ impl Plan {
         let Some(found) = self.groups.get(group) else { return };
         let given_up = |outage: Outage| now >= outage.since + rules.window;
         let somebody = matches!(poked, PokeOutcome::Landed(_) | PokeOutcome::Failed(_))
-            || now.as_micros() >= found.timeout
+            || now >= found.timeout
             || found.outage.is_some_and(given_up);
         if !somebody {
             return;

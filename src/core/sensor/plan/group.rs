@@ -47,14 +47,14 @@ pub(super) struct Group {
     /// The number of sensors. It is 0 while the group only waits for its poke to return.
     pub(super) members: u32,
     pub(super) outage: Option<Outage>,
-    /// An instant no later than the members' earliest timeout, in microseconds.
-    pub(super) timeout: i64,
-    /// An instant no earlier than the members' latest timeout, in microseconds.
-    pub(super) last_timeout: i64,
+    /// An instant no later than the members' earliest timeout.
+    pub(super) timeout: Timestamp,
+    /// An instant no earlier than the members' latest timeout.
+    pub(super) last_timeout: Timestamp,
     /// The smallest poke timeout of the members.
     pub(super) poke_timeout: Option<Duration>,
-    /// When the group is due, in microseconds. `i64::MAX` while it is being poked.
-    pub(super) due: i64,
+    /// When the group is due. `Timestamp::MAX` while it is being poked.
+    pub(super) due: Timestamp,
     /// The smallest initial interval of the members.
     pub(super) interval: Duration,
     /// True if a member's interval grows.
@@ -73,9 +73,9 @@ pub(super) struct Group {
     /// When the last poke began.
     pub(super) asked_at: Option<Timestamp>,
     /// While the group is being poked: an instant no later than the one since which a member waits only for
-    /// its last poke, in microseconds. `i64::MAX` if it is not being poked, or once all such members are set
+    /// its last poke. `Timestamp::MAX` if it is not being poked, or once all such members are set
     /// to end.
-    pub(super) overdue: i64,
+    pub(super) overdue: Timestamp,
 }
 
 impl Group {
@@ -92,10 +92,10 @@ impl Group {
             phase: Phase::Resting,
             members: 0,
             outage: None,
-            timeout: i64::MAX,
-            last_timeout: i64::MIN,
+            timeout: Timestamp::MAX,
+            last_timeout: Timestamp::MIN,
             poke_timeout: None,
-            due: i64::MAX,
+            due: Timestamp::MAX,
             interval: Duration::MAX,
             grows: false,
             stale: false,
@@ -105,14 +105,14 @@ impl Group {
             cost: 0,
             looked_at: None,
             asked_at: None,
-            overdue: i64::MAX,
+            overdue: Timestamp::MAX,
         }
     }
 
     pub(super) fn add(&mut self, terms: &Terms) {
         let settings = &terms.settings;
-        self.timeout = self.timeout.min(terms.times_out_at.as_micros());
-        self.last_timeout = self.last_timeout.max(terms.times_out_at.as_micros());
+        self.timeout = self.timeout.min(terms.times_out_at);
+        self.last_timeout = self.last_timeout.max(terms.times_out_at);
         self.interval = self.interval.min(settings.interval);
         self.grows |= settings.max_interval.is_some();
         self.poke_timeout = self.poke_timeout.into_iter().chain(settings.poke_timeout).min();
@@ -120,11 +120,11 @@ impl Group {
 
     /// Resets everything that is computed from the members.
     pub(super) fn clear(&mut self) {
-        (self.timeout, self.last_timeout) = (i64::MAX, i64::MIN);
+        (self.timeout, self.last_timeout) = (Timestamp::MAX, Timestamp::MIN);
         (self.interval, self.grows) = (Duration::MAX, false);
         (self.poke_timeout, self.stale) = (None, false);
         if self.members == 0 {
-            (self.due, self.looked_at, self.joined) = (i64::MAX, None, false);
+            (self.due, self.looked_at, self.joined) = (Timestamp::MAX, None, false);
         }
     }
 }

@@ -21,9 +21,9 @@ pub(super) struct Groups {
     pub(super) members: Members,
     /// The groups of each fingerprint. Different targets may share one.
     by_print: BTreeSet<(Fingerprint, u32)>,
-    due: BTreeSet<(i64, u32)>,
+    due: BTreeSet<(Timestamp, u32)>,
     /// Groups that are being poked, by [`Group::overdue`].
-    overdue: BTreeSet<(i64, u32)>,
+    overdue: BTreeSet<(Timestamp, u32)>,
     /// When targets were last poked whose sensors have all left. A new sensor waits as if they had stayed.
     pub(super) looks: HashMap<Fingerprint, Timestamp>,
     incarnations: u64,
@@ -104,9 +104,9 @@ impl Groups {
         let last_look = group
             .looked_at
             .map_or(terms.times_out_at, |looked| terms.times_out_at.max(looked + rules.min_interval));
-        let due = poke.max(now).min(last_look).as_micros().min(group.due);
+        let due = poke.max(now).min(last_look).min(group.due);
         if let (Phase::Asked, Some(asked)) = (group.phase, group.asked_at) {
-            let overdue = asked.max(terms.times_out_at).as_micros().min(group.overdue);
+            let overdue = asked.max(terms.times_out_at).min(group.overdue);
             self.set_overdue(at, overdue);
         }
         self.set_due(at, due);
@@ -171,7 +171,7 @@ impl Groups {
     }
 
     /// Sets when a group is due. Does nothing while the group is being poked: the outcome then decides.
-    fn set_due(&mut self, at: u32, due: i64) {
+    fn set_due(&mut self, at: u32, due: Timestamp) {
         let Some(group) = self.slab.get_mut(at).filter(|group| group.phase != Phase::Asked) else { return };
         let before = std::mem::replace(&mut group.due, due);
         if before != due {
@@ -181,10 +181,10 @@ impl Groups {
     }
 
     /// Sets the instant since which a member of a group that is being poked waits only for its last poke.
-    fn set_overdue(&mut self, at: u32, overdue: i64) {
+    fn set_overdue(&mut self, at: u32, overdue: Timestamp) {
         let Some(group) = self.slab.get_mut(at) else { return };
         self.overdue.remove(&(std::mem::replace(&mut group.overdue, overdue), at));
-        if overdue != i64::MAX {
+        if overdue != Timestamp::MAX {
             self.overdue.insert((overdue, at));
         }
     }
@@ -210,7 +210,7 @@ impl Groups {
     /// group is kept until it does.
     fn retire(&mut self, at: u32) {
         self.set_outage(at, None);
-        self.set_overdue(at, i64::MAX);
+        self.set_overdue(at, Timestamp::MAX);
         let Some(group) = self.slab.get_mut(at) else { return };
         match group.phase {
             Phase::Asked => self.unwanted += 1,
@@ -274,12 +274,11 @@ impl Groups {
     /// the caller must give it a new due time with [`Self::rest`]. Groups whose due time has moved to later
     /// are skipped.
     pub(super) fn next_due(&mut self, now: Timestamp, rules: Rules) -> Option<GroupRef> {
-        let limit = now.as_micros();
         // When a member leaves, its group's due time stays and the group is marked stale. So removing a
         // thousand members costs one pass over the rest, here, instead of a thousand. A stale group is
         // recomputed when it comes first. If it is then due later, it is put back and the loop continues.
         loop {
-            let (due, at) = *self.due.first().filter(|(due, _)| *due <= limit)?;
+            let (due, at) = *self.due.first().filter(|(due, _)| *due <= now)?;
             let Some(stale) = self.slab.get(at).map(|group| group.stale) else {
                 self.due.pop_first();
                 continue;
@@ -299,10 +298,10 @@ impl Groups {
             self.due.pop_first();
             // A group that is being poked is in no order. A group that hangs is returned too, but stays hung:
             // each of its due times counts as one more failed poke.
-            (group.due, group.looked_at, group.joined) = (i64::MAX, Some(now), false);
+            (group.due, group.looked_at, group.joined) = (Timestamp::MAX, Some(now), false);
             if group.phase == Phase::Resting {
                 (group.phase, group.asked_at) = (Phase::Asked, Some(now));
-                let overdue = group.timeout.max(limit);
+                let overdue = group.timeout.max(now);
                 self.set_overdue(at, overdue);
             }
             return Some(found);
@@ -337,7 +336,7 @@ impl Groups {
         let members = found.members;
         if asked {
             found.phase = Phase::Resting;
-            self.set_overdue(group.at, i64::MAX);
+            self.set_overdue(group.at, Timestamp::MAX);
         }
         // All members left during the poke. The group was kept so that a new sensor with the same target
         // would find it instead of having the target poked twice at once.
@@ -351,18 +350,18 @@ impl Groups {
         let Some(found) = self.get(group) else { return };
         // Once its timeout has passed, the members with that timeout may have ended, and another member has
         // the earliest timeout.
-        if found.stale || found.timeout <= now.as_micros() {
+        if found.stale || found.timeout <= now {
             self.refresh(group.at);
         }
         let Some(found) = self.get(group) else { return };
         // No poke comes sooner, not even a last one. If an end lies in the past, the store has not accepted
         // it yet, and the group must not be due in every tick while the store fails.
-        let soonest = (now + rules.min_interval).as_micros();
+        let soonest = now + rules.min_interval;
         let due = self.wanted(group.at, found, now, soonest, now, rules);
         self.set_due(group.at, due);
     }
 
-    /// Returns when the group should be due for its members, in microseconds. This is the earliest of:
+    /// Returns when the group should be due for its members. This is the earliest of:
     ///
     /// * *Grid*: the first grid point after `since`. An outage widens the grid.
     /// * *First poke*: the last poke's outcome does not apply to members that registered after it began. They
@@ -374,15 +373,15 @@ impl Groups {
         at: u32,
         group: &Group,
         since: Timestamp,
-        soonest: i64,
+        soonest: Timestamp,
         now: Timestamp,
         rules: Rules,
-    ) -> i64 {
-        let mut due = next_poke(group.fingerprint, self.interval(at, group, now, rules), since).as_micros();
+    ) -> Timestamp {
+        let mut due = next_poke(group.fingerprint, self.interval(at, group, now, rules), since);
         if group.outage.is_none() {
             due = match group.looked_at {
-                None => due.min(now.as_micros()),
-                Some(looked) if group.joined => due.min((looked + rules.min_interval).as_micros()),
+                None => due.min(now),
+                Some(looked) if group.joined => due.min(looked + rules.min_interval),
                 Some(_) => due,
             };
         }
@@ -390,10 +389,7 @@ impl Groups {
             let borne = |member: &Member| outage.borne_until(member.terms.registered_at, rules.window);
             self.members.of(at).map(borne).min()
         });
-        for end in ends.map(Timestamp::as_micros).into_iter().chain([group.timeout]) {
-            due = due.min(end.max(soonest));
-        }
-        due
+        ends.into_iter().chain([group.timeout]).fold(due, |due, end| due.min(end.max(soonest)))
     }
 
     /// Marks a group whose poke passed its deadline. It is not poked again until that poke returns.
@@ -446,17 +442,17 @@ impl Groups {
     /// Returns the next group that is being poked and may have a member that has waited only for its last
     /// poke since `at` or earlier. The group is returned again later for members with later timeouts.
     pub(super) fn next_overdue(&mut self, at: Timestamp) -> Option<GroupRef> {
-        let (_, index) = self.overdue.first().copied().filter(|(since, _)| *since <= at.as_micros())?;
+        let (_, index) = self.overdue.first().copied().filter(|(since, _)| *since <= at)?;
         let timeouts = self.members.of(index).map(|member| member.terms.times_out_at);
         let later = timeouts.filter(|timeout| *timeout > at).min();
-        self.set_overdue(index, later.map_or(i64::MAX, Timestamp::as_micros));
+        self.set_overdue(index, later.unwrap_or(Timestamp::MAX));
         self.slab.get(index).map(|group| GroupRef { at: index, incarnation: group.incarnation })
     }
 
     /// Returns the earliest instant since which a member of a group that is being poked waits only for its
     /// last poke. The instant may lie in the future.
     pub(super) fn first_overdue(&self) -> Option<Timestamp> {
-        self.overdue.first().map(|(since, _)| Timestamp::from_micros(*since))
+        self.overdue.first().map(|(since, _)| *since)
     }
 
     /// Removes entries for targets without sensors whose last poke is too long ago to matter.
@@ -467,7 +463,7 @@ impl Groups {
 
     /// Returns the earliest due time.
     pub(super) fn earliest(&self) -> Option<Timestamp> {
-        self.due.first().map(|(due, _)| Timestamp::from_micros(*due))
+        self.due.first().map(|(due, _)| *due)
     }
 }
 

@@ -245,7 +245,7 @@ impl Plan {
             return None;
         };
         // A sensor that timed out while no worker ran still gets its last poke.
-        let wait = Timestamp::from_micros(found.last_timeout).saturating_duration_since(now);
+        let wait = found.last_timeout.saturating_duration_since(now);
         Some(Job {
             group,
             context: found.context.clone(),
