@@ -276,12 +276,9 @@ impl Poker {
             // Whether or not it counts as alive: what is held under the name belongs to its last incarnation.
             take_turns(tx, name)?;
             let known = tx.raw().live_workers(Timestamp::MIN)?;
-            match known.iter().find(|worker| worker.name == *name) {
-                Some(worker) if worker.incarnation != incarnation => {}
-                _ => {
-                    self.release(tx)?;
-                    tx.raw().delete_worker(name)?;
-                }
+            if known.iter().all(|worker| worker.name != *name || worker.incarnation == incarnation) {
+                self.release(tx)?;
+                tx.raw().delete_worker(name)?;
             }
             // The counts are this incarnation's own, even if another worker has the name now.
             self.counted.store(tx, (name, incarnation), now)

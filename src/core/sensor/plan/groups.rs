@@ -150,13 +150,10 @@ impl Groups {
         self.with_print(fingerprint).next().is_some()
     }
 
-    fn find(&self, sensor: &SensorRecord) -> Option<(u32, &Group)> {
+    /// Returns the group of this sensor's target.
+    pub(super) fn find(&self, sensor: &SensorRecord) -> Option<(u32, &Group)> {
         self.with_print(sensor.fingerprint)
             .find(|(_, group)| group.kind == sensor.kind && group.context == sensor.context)
-    }
-
-    pub(super) fn sharing(&self, sensor: &SensorRecord) -> u32 {
-        self.find(sensor).map_or(0, |(_, group)| group.members)
     }
 
     /// Creates a group that has no members yet.
@@ -237,16 +234,6 @@ impl Groups {
         groups.flat_map(|(at, _)| self.members.of(at))
     }
 
-    /// Marks the sensors of these targets as doubted.
-    pub(super) fn doubt(&mut self, mine: impl Fn(Fingerprint) -> bool) {
-        let doubted: Vec<TaskId> = self.of(mine).map(|member| member.lease.id).collect();
-        for id in doubted {
-            if let Some(member) = self.members.get_mut(id) {
-                member.doubted = true;
-            }
-        }
-    }
-
     /// Removes the sensors whose fingerprint and kind no longer belong to the worker.
     pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint, &SensorKind) -> bool) {
         let lost = self.slab.iter().filter(|(_, group)| !mine(group.fingerprint, &group.kind));
@@ -279,17 +266,12 @@ impl Groups {
         // recomputed when it comes first. If it is then due later, it is put back and the loop continues.
         loop {
             let (due, at) = *self.due.first().filter(|(due, _)| *due <= now)?;
-            let Some(stale) = self.slab.get(at).map(|group| group.stale) else {
-                self.due.pop_first();
-                continue;
-            };
-            if stale {
+            if self.slab.get(at)?.stale {
                 self.refresh(at);
                 // The group may have been due for a member that has left.
-                let next = self.slab.get(at).map_or(due, |group| {
-                    let since = group.looked_at.unwrap_or(now);
-                    self.wanted(at, group, since, due, now, rules).max(due)
-                });
+                let group = self.slab.get(at)?;
+                let since = group.looked_at.unwrap_or(now);
+                let next = self.wanted(at, group, since, due, now, rules).max(due);
                 self.set_due(at, next);
                 continue;
             }

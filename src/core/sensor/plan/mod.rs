@@ -215,12 +215,17 @@ impl Plan {
 
     /// Returns how many sensors share this one's target. The sensor itself counts once it is known.
     pub(crate) fn sharing(&self, sensor: &SensorRecord) -> u32 {
-        self.groups.sharing(sensor)
+        self.groups.find(sensor).map_or(0, |(_, group)| group.members)
     }
 
     /// Marks the sensors of these shards as doubted until they are found waiting again.
     pub(crate) fn doubt(&mut self, of: impl Fn(u32) -> bool, rules: Rules) {
-        self.groups.doubt(|target| of(rules.shard(target)));
+        let doubted = self.groups.of(|target| of(rules.shard(target)));
+        for id in doubted.map(|member| member.lease.id).collect::<Vec<_>>() {
+            if let Some(member) = self.groups.members.get_mut(id) {
+                member.doubted = true;
+            }
+        }
     }
 
     /// Returns the doubted sensors of these shards that have not been found waiting since.
