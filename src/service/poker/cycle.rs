@@ -33,17 +33,16 @@ impl Poker {
         if !self.plan.has_unwanted() {
             return;
         }
-        let (rules, plan) = (self.rules, &mut self.plan);
+        let plan = &mut self.plan;
         let mut withdrawn = self.kinds.withdraw(|group| !plan.is_unwanted(group));
         withdrawn.extend(self.engine.withdraw(|job| !plan.is_unwanted(job.group)));
-        withdrawn.into_iter().for_each(|group| plan.put_back(group, rules));
+        withdrawn.into_iter().for_each(|group| plan.put_back(group));
     }
 
     /// Sorts overdue groups into those to poke, those that hang, and those that this worker does not serve.
     fn take_due(&mut self, now: Timestamp, report: &mut PokeReport) {
-        let rules = self.rules;
         let mut passed_over: Vec<(GroupRef, Outcome)> = Vec::new();
-        while let Some(Due { group, kind, hangs }) = self.plan.due(now, rules) {
+        while let Some(Due { group, kind, hangs }) = self.plan.due(now) {
             report.due += 1;
             match self.kinds.get_mut(&kind) {
                 _ if hangs => passed_over.push((group, Outcome::StillHangs)),
@@ -57,7 +56,6 @@ impl Poker {
     /// Queues the groups to poke, as far as there is room. Kinds with too many hung calls are left out: their groups
     /// count as unreachable. Returns how many jobs it queued, and how many of this tick it took back.
     fn queue(&mut self, now: Timestamp, report: &mut PokeReport) -> (usize, usize) {
-        let rules = self.rules;
         let (mut held_back, mut queued, mut taken_back) = (Vec::new(), 0, 0);
         for (name, kind) in self.kinds.iter_mut() {
             if let Some(jobs) = self.engine.hold_back(name) {
@@ -69,7 +67,7 @@ impl Poker {
             let mut jobs = Vec::with_capacity(room.min(kind.due.len()));
             while jobs.len() < room {
                 let Some(group) = kind.due.pop_front() else { break };
-                jobs.extend(self.plan.job(group, now, rules));
+                jobs.extend(self.plan.job(group, now));
             }
             queued += jobs.len();
             if !jobs.is_empty() {
@@ -84,7 +82,7 @@ impl Poker {
     /// certainly last.
     fn set_engine(&self, now: Timestamp, began: Instant) {
         let until = self.renewal.alive_until.filter(|_| !self.plan.held().is_empty()).unwrap_or(now);
-        let length = until.saturating_duration_since(now).saturating_sub(self.rules.lease / 6);
+        let length = until.saturating_duration_since(now).saturating_sub(self.plan.rules.lease / 6);
         let Options { threads, max_hung, .. } = self.options;
         let until = began.checked_add(length);
         self.engine.set(Setting { threads, max_hung, knew: self.plan.turn(), until });
@@ -145,7 +143,7 @@ impl Poker {
     fn due_next(&self, now: Timestamp, standing: Standing, waiting: usize) -> Option<Timestamp> {
         // A worker whose name is taken follows nothing.
         let follow = self.renewal.name_taken_until.is_none().then(|| now + self.options.refresh_every);
-        let planned = self.plan.next_due(now, self.rules);
+        let planned = self.plan.next_due(now);
         let time = Instant::now();
         let again = !self.plan.held().is_empty() && !standing.setting.may_begin(time);
         let begin = (waiting > 0).then(|| if again { now } else { now + LOOK_AGAIN });
@@ -157,10 +155,10 @@ impl Poker {
 
     /// Runs one tick, up to the point where it fails.
     fn cycle(&mut self, now: Timestamp, report: &mut PokeReport) -> Result<()> {
-        if self.rules.lease < Duration::from_millis(10) {
+        if self.plan.rules.lease < Duration::from_millis(10) {
             return Err(Invalid::Duration { what: "a worker's lease", expected: "at least 10 ms" }.into());
         }
-        if self.rules.shards > MOST_SHARDS {
+        if self.plan.rules.shards > MOST_SHARDS {
             return Err(Invalid::Duration { what: "the number of shards", expected: "at most 65536" }.into());
         }
         let began = Instant::now();
@@ -174,7 +172,7 @@ impl Poker {
         self.take_due(now, report);
         self.poke(now, began, report);
         self.take_back();
-        self.plan.end_overdue(now, self.rules);
+        self.plan.end_overdue(now);
         let stored = self.store_ends(now, report);
         report.log_panics += std::mem::take(&mut self.log_panics);
         stored?;

@@ -75,7 +75,7 @@ impl Poker {
 
     /// Applies one outcome, and logs it for each sensor that it reaches. Returns how many sensors share its group.
     fn apply(&mut self, answer: Answer, now: Timestamp, report: &mut PokeReport) -> usize {
-        let (rules, panicked) = (self.rules, &mut report.log_panics);
+        let panicked = &mut report.log_panics;
         let mut log = self.log.as_deref().map(|log| {
             move |sensor: &SensorRecord, poked: &PokeOutcome, turn: Option<&str>| {
                 *panicked += panics(|| log.poked(sensor, now, poked));
@@ -83,7 +83,7 @@ impl Poker {
             }
         });
         let log = log.as_mut().map(|log| log as &mut Log<'_>);
-        let applied = self.plan.answered(answer, now, rules, log);
+        let applied = self.plan.answered(answer, now, log);
         report.unreachable += usize::from(applied.unreachable);
         applied.sensors
     }

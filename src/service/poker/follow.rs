@@ -67,7 +67,7 @@ impl Poker {
             let alike = self.unread.iter().filter(|(_, reading)| reading.after == after);
             let shards: BTreeSet<u32> = alike.map(|(shard, _)| *shard).collect();
             if after == 0 {
-                self.plan.doubt(|shard| shards.contains(&shard), self.rules);
+                self.plan.doubt(|shard| shards.contains(&shard));
             }
             let (page, next) = self.page(after, &shards, WhichSensors::Waiting)?;
             loaded += page.len();
@@ -79,12 +79,12 @@ impl Poker {
                 }
                 None => self.have_read(&shards, now),
             }
-            if began.elapsed() > self.rules.lease / 3 {
+            if began.elapsed() > self.plan.rules.lease / 3 {
                 break;
             }
         }
         if self.unread.is_empty() {
-            self.plan.forget_outages_of_others(self.rules);
+            self.plan.forget_outages_of_others();
             self.former_holders.clear();
         }
         Ok(loaded)
@@ -97,7 +97,7 @@ impl Poker {
         shards: &BTreeSet<u32>,
         which: WhichSensors,
     ) -> Result<(Vec<SensorRecord>, Option<u64>)> {
-        let (codes, split) = (self.rules.codes, self.rules.shards);
+        let (codes, split) = (self.plan.rules.codes, self.plan.rules.shards);
         let ranges = shards.iter().map(|shard| range(codes, split, *shard)).collect();
         let query = SensorQuery::new(after, codes, ranges, which, self.options.page_size.max(1));
         let page = self.store.read(|tx| tx.raw().changed_sensors(&query).map_err(Error::from))?;
@@ -108,24 +108,24 @@ impl Poker {
     /// Keeps what a poker needs. Reading must end long before the leases, however slow the log is. The store also has
     /// what is left out of the log.
     fn learn(&mut self, page: Vec<SensorRecord>, began: Instant, now: Timestamp) {
-        let (rules, whole) = (self.rules, self.log.is_some());
+        let whole = self.log.is_some();
         for sensor in page {
-            if !self.plan.is_mine(&sensor, rules) {
+            if !self.plan.is_mine(&sensor) {
                 continue;
             }
-            let shard = rules.shard(sensor.fingerprint);
+            let shard = self.plan.rules.shard(sensor.fingerprint);
             let left_at = self.unread.get(&shard).and_then(|reading| reading.left_at);
-            if whole && began.elapsed() < self.rules.lease / 6 {
+            if whole && began.elapsed() < self.plan.rules.lease / 6 {
                 self.note_arrival(&sensor, (shard, left_at), now);
             }
             let served = self.kinds.serves(&sensor.kind);
-            self.plan.learn(Arrival { sensor, left_at, whole, served }, now, rules);
+            self.plan.learn(Arrival { sensor, left_at, whole, served }, now);
         }
     }
 
     /// Forgets the sensors of these shards that were not found waiting.
     fn have_read(&mut self, shards: &BTreeSet<u32>, now: Timestamp) {
-        for lease in self.plan.doubted(|shard| shards.contains(&shard), self.rules) {
+        for lease in self.plan.doubted(|shard| shards.contains(&shard)) {
             let whole = self.plan.whole(lease);
             self.log_panics += whole.map_or(0, |sensor| self.note(sensor, now, life::ENDED_ELSEWHERE));
             self.plan.forget(lease);

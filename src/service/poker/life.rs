@@ -79,8 +79,8 @@ impl Poker {
     /// Returns the outages to record in these shards. In unread ones, the worker does not know whether a sensor still
     /// waits for a target.
     fn outages_to_store(&self, shards: &BTreeSet<u32>, now: Timestamp) -> Vec<OutageRow> {
-        let mut rows = self.plan.outages_to_store(now, self.rules);
-        let shard = |row: &OutageRow| self.rules.shard(row.fingerprint);
+        let mut rows = self.plan.outages_to_store(now);
+        let shard = |row: &OutageRow| self.plan.rules.shard(row.fingerprint);
         rows.retain(|row| shards.contains(&shard(row)) && !self.unread.contains_key(&shard(row)));
         rows
     }
@@ -92,7 +92,7 @@ impl Poker {
         writes: &[ShardWrite],
         now: Timestamp,
     ) -> Result<Vec<OutageRow>> {
-        let (rules, leases) = (self.rules, || writes.iter().map(|write| &write.lease));
+        let (rules, leases) = (self.plan.rules, || writes.iter().map(|write| &write.lease));
         let written: BTreeSet<u32> = leases().map(|lease| lease.shard).collect();
         let free = leases().filter(|lease| lease.holder.is_none());
         let released: BTreeSet<u32> = free.map(|lease| lease.shard).collect();
@@ -124,9 +124,9 @@ impl Poker {
             return Ok(Default::default());
         }
         let mut found = tx.raw().outages(None)?;
-        found.retain(|row| gained.contains_key(&self.rules.shard(row.fingerprint)));
+        found.retain(|row| gained.contains_key(&self.plan.rules.shard(row.fingerprint)));
         let (mut last, mut former) = (BTreeMap::new(), FormerHolders::new());
-        let renewed = self.renewal.alive_until.map_or(Timestamp::MAX, |until| until - self.rules.lease);
+        let renewed = self.renewal.alive_until.map_or(Timestamp::MAX, |until| until - self.plan.rules.lease);
         for take in tx.raw().shard_takes()?.into_iter().filter(|take| gained.contains_key(&take.shard)) {
             let of = (take.shard, take.kind.clone());
             // The lender has recorded what it lent to this worker since the last renewal.

@@ -65,10 +65,10 @@ impl Default for Rules {
 impl Poker {
     setters! {
         /// Sets the number of shard codes (Airflow: `shard_code_upper_limit`). Default: 10,000.
-        shard_codes(codes: NonZeroU32) { rules.codes = codes }
+        shard_codes(codes: NonZeroU32) { plan.rules.codes = codes }
         /// Sets how many shards the codes are divided into (Airflow: `shards`). At most this many workers share the
         /// work. Default: 16, at most 65,536.
-        shards(shards: NonZeroU32) { rules.shards = shards }
+        shards(shards: NonZeroU32) { plan.rules.shards = shards }
         /// Sets the most shards that a worker holds. Default: no limit. Shards that no worker may hold are not
         /// poked ([`PokeReport::unclaimed`](super::PokeReport::unclaimed)).
         ///
@@ -79,9 +79,9 @@ impl Poker {
         /// Sets how long a worker counts as alive and holds its shards without renewing, at least ten
         /// milliseconds. Default: 30 seconds. After the store was unreachable, workers must come back within
         /// a third of this length. Workers still missing then count as dead.
-        lease(length: Duration) { rules.lease = length }
+        lease(length: Duration) { plan.rules.lease = length }
         /// Sets the shortest time between two pokes of a group. Default: one second.
-        min_interval(length: Duration) { rules.min_interval = length }
+        min_interval(length: Duration) { plan.rules.min_interval = length }
         /// Sets the most pokes that run at once; 0 counts as 1. Default: 16. The threads are the poker's own,
         /// created when needed. Async pokes (feature `tokio`) need none, and do not count.
         threads(count: usize) { options.threads = count }
@@ -98,10 +98,10 @@ impl Poker {
         /// [`PokeOutcome::Unreachable`](crate::sensor::PokeOutcome::Unreachable), and its thread as hung.
         ///
         /// A sensor that times out waits at most this long for a poke in progress.
-        poke_timeout(length: Duration) { rules.usual_timeout = length }
+        poke_timeout(length: Duration) { plan.rules.usual_timeout = length }
         /// Sets the longest [`poke_timeout`](crate::sensor::Settings::poke_timeout) that a sensor may ask for.
         /// A sensor that asks for more gets this. Default: ten minutes.
-        max_poke_timeout(length: Duration) { rules.max_timeout = length }
+        max_poke_timeout(length: Duration) { plan.rules.max_timeout = length }
         /// Sets how many hung threads are replaced. For each one above this, the poker works with one thread
         /// fewer until it returns. Default: 64.
         ///
@@ -112,11 +112,11 @@ impl Poker {
         max_hung(threads: usize) { options.max_hung = threads }
         /// Sets how long sensors tolerate an unreachable target, from the first such outcome on. Default: 130
         /// minutes, as in Airflow.
-        retry_window(length: Duration) { rules.window = length }
+        retry_window(length: Duration) { plan.rules.window = length }
         /// Sets the longest pause between pokes of an unreachable target. The pause doubles as the outage lasts: a
         /// target of interval `i` is poked about `i`, `3i`, `7i` … after it began. With zero the pause does not grow,
         /// and the target is poked at its interval. Default: ten minutes.
-        max_pause(length: Duration) { rules.max_pause = length }
+        max_pause(length: Duration) { plan.rules.max_pause = length }
     }
 
     /// Sets the shard codes and shards of these settings.

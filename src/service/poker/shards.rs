@@ -100,14 +100,14 @@ impl Poker {
     /// Records its heartbeat, and which shards it holds. If another poker with this name counts as alive,
     /// returns `Err` with the instant until which it does.
     fn renew(&self, now: Timestamp) -> Result<std::result::Result<Holding, Timestamp>> {
-        let (name, rules) = (&self.name, self.rules);
+        let (name, rules) = (&self.name, self.plan.rules);
         let Rules { codes, shards, lease: ttl, .. } = rules;
         let me = PokerRow::new(name.clone(), codes, shards, now + ttl);
         let me = me.incarnation(self.incarnation).kinds(self.kinds.served().cloned().collect());
         let me = me.most_shards(self.options.most_shards);
         let comeback = self.renewal.comeback.filter(|comeback| comeback.goes_on(now, ttl));
         let comeback = comeback.or_else(|| Comeback::of(self.renewal.alive_until, now, ttl));
-        let mut loads = self.plan.loads(now, self.rules, |kind| self.kinds.serves(kind));
+        let mut loads = self.plan.loads(now, |kind| self.kinds.serves(kind));
         loads.retain(|shard, _| !self.unread.contains_key(shard));
         let claim = Claim { me: &me, now, ttl, comeback, loads: &loads, left: &self.renewal.left };
         self.store.write(|tx| {
@@ -177,7 +177,9 @@ impl Poker {
                     lease.map(|lease| lease.expires_at.min(now)).or((!leases.is_empty()).then_some(now))
                 }
                 // A kind that was lent or returned changed hands after the last renewal.
-                _ => Some(self.renewal.alive_until.map_or(now, |until| (until - self.rules.lease).min(now))),
+                _ => Some(
+                    self.renewal.alive_until.map_or(now, |until| (until - self.plan.rules.lease).min(now)),
+                ),
             };
             gained.insert(*shard, left_at);
         }
@@ -186,7 +188,7 @@ impl Poker {
 
     /// Holds exactly these shards, and forgets the sensors of the others.
     fn hold(&mut self, shards: Scopes) {
-        self.plan.hold(shards, self.rules);
+        self.plan.hold(shards);
         self.unread.retain(|shard, _| self.plan.held().contains_key(shard));
         self.withdraw();
     }

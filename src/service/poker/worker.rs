@@ -17,7 +17,7 @@ use super::shards::{Renewal, take_turns};
 use crate::base::setters;
 use crate::error::Result;
 use crate::id::{Holder, SensorKind};
-use crate::sensor::plan::{Plan, Rules};
+use crate::sensor::plan::Plan;
 use crate::service::incarnation;
 use crate::service::observer::{Emitter, Observer, Reported};
 use crate::store::Store;
@@ -126,7 +126,6 @@ pub struct Poker {
     pub(super) store: Arc<dyn Store>,
     pub(super) name: Holder,
     pub(super) options: Options,
-    pub(super) rules: Rules,
     pub(super) kinds: Kinds,
     pub(super) log: Option<Arc<dyn PokeLog>>,
     pub(super) plan: Plan,
@@ -152,7 +151,7 @@ impl fmt::Debug for Poker {
         f.debug_struct("Poker")
             .field("name", &self.name)
             .field("options", &self.options)
-            .field("rules", &self.rules)
+            .field("rules", &self.plan.rules)
             .field("kinds", &self.kinds.served().collect::<Vec<_>>())
             .field("shards", self.plan.held())
             .field("groups", &self.plan.groups())
@@ -169,7 +168,6 @@ impl Poker {
             store: for_service(store),
             name,
             options: Options::default(),
-            rules: Rules::default(),
             kinds: Kinds::default(),
             log: None,
             plan: Plan::default(),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Plan;
 use super::group::GroupRef;
-use super::{Plan, Rules};
 use crate::canonical::PokeContext;
 use crate::sensor::{Ending, Outage, PokeOutcome, SensorRecord, give_up, life, settle};
 use crate::time::Timestamp;
@@ -99,13 +99,7 @@ impl Plan {
     /// Applies one outcome, and sets the group's next due time. The outcome concerns only members that were
     /// known when the poke began. If the target was poked, the log receives each of these members whose whole
     /// record is kept.
-    pub(crate) fn answered(
-        &mut self,
-        answer: Answer,
-        now: Timestamp,
-        rules: Rules,
-        log: Option<&mut Log<'_>>,
-    ) -> Applied {
+    pub(crate) fn answered(&mut self, answer: Answer, now: Timestamp, log: Option<&mut Log<'_>>) -> Applied {
         let Answer { group, knew, outcome, .. } = answer;
         let served = !matches!(outcome, Outcome::NotServed);
         let hangs = matches!(outcome, Outcome::Overran { hangs: true, .. });
@@ -132,18 +126,18 @@ impl Plan {
                 // No worker pokes the target, so its state is unknown.
                 self.groups.note(group, None, now);
             }
-            self.end_members(group, &poked, knew, now, rules);
+            self.end_members(group, &poked, knew, now);
         }
         match hangs {
-            true => self.groups.hangs(group, now, rules),
-            false => self.groups.rest(group, now, rules),
+            true => self.groups.hangs(group, now, self.rules),
+            false => self.groups.rest(group, now, self.rules),
         }
         applied
     }
 
-    fn end_members(&mut self, group: GroupRef, poked: &PokeOutcome, knew: u64, now: Timestamp, rules: Rules) {
+    fn end_members(&mut self, group: GroupRef, poked: &PokeOutcome, knew: u64, now: Timestamp) {
         let Some(found) = self.groups.get(group) else { return };
-        let given_up = |outage: Outage| now >= outage.since + rules.window;
+        let given_up = |outage: Outage| now >= outage.since + self.rules.window;
         let somebody = matches!(poked, PokeOutcome::Landed(_) | PokeOutcome::Failed(_))
             || now >= found.timeout
             || found.outage.is_some_and(given_up);
@@ -154,7 +148,7 @@ impl Plan {
         for member in self.groups.members.of(group.at).filter(|member| member.since <= knew) {
             let mut ending = settle(&member.terms, poked, now);
             if let (None, PokeOutcome::Unreachable(message), Some(outage)) = (&ending, poked, &found.outage) {
-                ending = give_up(&member.terms, outage, message, rules.window, now);
+                ending = give_up(&member.terms, outage, message, self.rules.window, now);
             }
             let Some(ending) = ending else { continue };
             // Sensors with equal endings share one copy of the text.

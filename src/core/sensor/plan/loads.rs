@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{GroupRef, Plan, Rules};
+use super::{GroupRef, Plan};
 use crate::id::SensorKind;
 use crate::sensor::{Load, Loads, Scope};
 use crate::time::Timestamp;
@@ -23,15 +23,15 @@ impl Plan {
     }
 
     /// Returns the load of each shard that the worker holds.
-    pub(crate) fn loads(&self, now: Timestamp, rules: Rules, serves: impl Fn(&SensorKind) -> bool) -> Loads {
+    pub(crate) fn loads(&self, now: Timestamp, serves: impl Fn(&SensorKind) -> bool) -> Loads {
         let own = self.held.iter().filter(|(_, scope)| matches!(scope, Scope::Except(_)));
         let mut loads: Loads = own.map(|(shard, _)| (*shard, Load::default())).collect();
         for (at, group) in
             self.groups.slab.iter().filter(|(_, group)| group.members > 0 && serves(&group.kind))
         {
-            let Some(load) = loads.get_mut(&rules.shard(group.fingerprint)) else { continue };
-            let interval =
-                u64::try_from(self.groups.interval(at, group, now, rules).as_micros()).unwrap_or(u64::MAX);
+            let Some(load) = loads.get_mut(&self.rules.shard(group.fingerprint)) else { continue };
+            let interval = u64::try_from(self.groups.interval(at, group, now, self.rules).as_micros())
+                .unwrap_or(u64::MAX);
             // A target is not poked again before its poke has returned.
             let pokes = 1_000_000_000_000 / interval.max(u64::from(group.cost)).max(1);
             if group.cost == 0 {

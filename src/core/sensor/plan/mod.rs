@@ -100,6 +100,7 @@ pub(crate) struct Due {
 /// The sensors of a worker's shards, and all decisions about them.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
+    pub(crate) rules: Rules,
     groups: Groups,
     held: Scopes,
     /// Ends that the store has not recorded yet.
@@ -177,14 +178,14 @@ impl Plan {
 
     /// Sets what the worker pokes from now on. Forgets all other sensors, but not the running pokes: a target
     /// that comes back meanwhile must not be poked twice at once.
-    pub(crate) fn hold(&mut self, held: Scopes, rules: Rules) {
+    pub(crate) fn hold(&mut self, held: Scopes) {
         let keeps = |(shard, scope): (&u32, &Scope)| held.get(shard).is_some_and(|next| !scope.exceeds(next));
         let keeps_all = self.held.iter().all(keeps);
         self.held = held;
         if keeps_all {
             return;
         }
-        let scope = |target| self.held.get(&rules.shard(target));
+        let scope = |target| self.held.get(&self.rules.shard(target));
         self.groups.retain(|target, kind| scope(target).is_some_and(|scope| scope.has(kind)));
         let mut outages = std::mem::take(&mut self.groups.stored);
         // If the worker does not hold the whole shard, sensors of other kinds belong to another worker.
@@ -194,13 +195,13 @@ impl Plan {
     }
 
     /// Returns true if the worker pokes this sensor.
-    pub(crate) fn is_mine(&self, sensor: &SensorRecord, rules: Rules) -> bool {
-        self.held.get(&rules.shard(sensor.fingerprint)).is_some_and(|scope| scope.has(&sensor.kind))
+    pub(crate) fn is_mine(&self, sensor: &SensorRecord) -> bool {
+        self.held.get(&self.rules.shard(sensor.fingerprint)).is_some_and(|scope| scope.has(&sensor.kind))
     }
 
     /// Applies a sensor's state in the store: adds, replaces or removes the sensor.
-    pub(crate) fn learn(&mut self, arrival: Arrival, now: Timestamp, rules: Rules) {
-        self.groups.learn(arrival, self.turn, now, rules);
+    pub(crate) fn learn(&mut self, arrival: Arrival, now: Timestamp) {
+        self.groups.learn(arrival, self.turn, now, self.rules);
     }
 
     /// Returns true if this registration is in memory.
@@ -219,8 +220,8 @@ impl Plan {
     }
 
     /// Marks the sensors of these shards as doubted until they are found waiting again.
-    pub(crate) fn doubt(&mut self, of: impl Fn(u32) -> bool, rules: Rules) {
-        let doubted = self.groups.of(|target| of(rules.shard(target)));
+    pub(crate) fn doubt(&mut self, of: impl Fn(u32) -> bool) {
+        let doubted = self.groups.of(|target| of(self.rules.shard(target)));
         for id in doubted.map(|member| member.lease.id).collect::<Vec<_>>() {
             if let Some(member) = self.groups.members.get_mut(id) {
                 member.doubted = true;
@@ -229,24 +230,24 @@ impl Plan {
     }
 
     /// Returns the doubted sensors of these shards that have not been found waiting since.
-    pub(crate) fn doubted(&self, of: impl Fn(u32) -> bool, rules: Rules) -> Vec<LeaseRef> {
-        let doubted = self.groups.of(|target| of(rules.shard(target))).filter(|member| member.doubted);
+    pub(crate) fn doubted(&self, of: impl Fn(u32) -> bool) -> Vec<LeaseRef> {
+        let doubted = self.groups.of(|target| of(self.rules.shard(target))).filter(|member| member.doubted);
         doubted.map(|member| member.lease).collect()
     }
 
     /// Returns the next group that is due. The caller must pass its outcome to [`Self::answered`], or put it
     /// back with [`Self::put_back`].
-    pub(crate) fn due(&mut self, now: Timestamp, rules: Rules) -> Option<Due> {
-        let group = self.groups.next_due(now, rules)?;
+    pub(crate) fn due(&mut self, now: Timestamp) -> Option<Due> {
+        let group = self.groups.next_due(now, self.rules)?;
         let found = self.groups.get(group)?;
         Some(Due { group, kind: found.kind.clone(), hangs: found.phase == Phase::Hung })
     }
 
     /// Returns the poke to make for a group that was due. If no sensor waits for the group any more, it is
     /// put back.
-    pub(crate) fn job(&mut self, group: GroupRef, now: Timestamp, rules: Rules) -> Option<Job> {
+    pub(crate) fn job(&mut self, group: GroupRef, now: Timestamp) -> Option<Job> {
         let Some(found) = self.groups.get(group).filter(|found| found.members > 0) else {
-            self.groups.rest(group, now, rules);
+            self.groups.rest(group, now, self.rules);
             return None;
         };
         // A sensor that timed out while no worker ran still gets its last poke.
@@ -256,15 +257,17 @@ impl Plan {
             context: found.context.clone(),
             sensors: found.members,
             now,
-            timeout: found.poke_timeout.map_or(rules.usual_timeout, |own| own.min(rules.max_timeout)),
-            useful_for: wait.saturating_add(rules.usual_timeout),
+            timeout: found
+                .poke_timeout
+                .map_or(self.rules.usual_timeout, |own| own.min(self.rules.max_timeout)),
+            useful_for: wait.saturating_add(self.rules.usual_timeout),
             turn: self.turn,
         })
     }
 
     /// Sets the next due time of a group that was due but will not be poked.
-    pub(crate) fn put_back(&mut self, group: GroupRef, rules: Rules) {
-        self.groups.rest(group, self.now.unwrap_or(Timestamp::UNIX_EPOCH), rules);
+    pub(crate) fn put_back(&mut self, group: GroupRef) {
+        self.groups.rest(group, self.now.unwrap_or(Timestamp::UNIX_EPOCH), self.rules);
     }
 
     /// Records that a hung poke has returned. Its group may be poked again.
@@ -275,9 +278,9 @@ impl Plan {
     /// Ends the sensors that have timed out and whose last poke has not returned within the usual time.
     /// Either no thread was free for it, or it takes longer than they can wait. The poke goes on for the
     /// other sensors of its group.
-    pub(crate) fn end_overdue(&mut self, now: Timestamp, rules: Rules) {
-        self.groups.forget_looks(now, rules);
-        let before = now - rules.usual_timeout;
+    pub(crate) fn end_overdue(&mut self, now: Timestamp) {
+        self.groups.forget_looks(now, self.rules);
+        let before = now - self.rules.usual_timeout;
         while let Some(group) = self.groups.next_overdue(before) {
             let members = self.groups.members.of(group.at);
             for member in members.filter(|member| member.terms.times_out_at <= before) {
@@ -314,12 +317,12 @@ impl Plan {
 
     /// Forgets everything, including the running pokes. Their outcomes must not be passed in afterwards.
     pub(crate) fn forget_pokes(&mut self) {
-        *self = Self { turn: self.turn, now: self.now, ..Self::default() };
+        *self = Self { rules: self.rules, turn: self.turn, now: self.now, ..Self::default() };
     }
 
     /// Returns when the plan next has something to do.
-    pub(crate) fn next_due(&self, now: Timestamp, rules: Rules) -> Option<Timestamp> {
-        let overdue = self.groups.first_overdue().map(|since| since + rules.usual_timeout);
+    pub(crate) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        let overdue = self.groups.first_overdue().map(|since| since + self.rules.usual_timeout);
         let ends = (!self.endings.is_empty()).then(|| now + ENDS_AGAIN);
         [self.groups.earliest(), overdue, ends].into_iter().flatten().min()
     }

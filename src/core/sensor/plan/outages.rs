@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Plan, Rules};
+use super::Plan;
 use crate::fingerprint::Fingerprint;
 use crate::sensor::{OutageRow, Scope};
 use crate::time::Timestamp;
@@ -78,17 +78,17 @@ impl Plan {
     /// Forgets outages of targets without a known sensor if part of their shard is lent. Such an outage may
     /// belong to another worker, which ends it without this worker's knowledge. Call this once the sensors of
     /// gained shards have been loaded.
-    pub(crate) fn forget_outages_of_others(&mut self, rules: Rules) {
+    pub(crate) fn forget_outages_of_others(&mut self) {
         let held = &self.held;
-        let is_whole = |target| held.get(&rules.shard(target)).is_some_and(Scope::is_whole);
+        let is_whole = |target| held.get(&self.rules.shard(target)).is_some_and(Scope::is_whole);
         self.groups.stored.stored.retain(|target, outage| !outage.is_unmatched || is_whole(*target));
     }
 
     /// Returns the outages to record: those that the store does not have, and the ends of those that are
     /// over. An outage also counts as over if no sensor waits for its target.
-    pub(crate) fn outages_to_store(&self, now: Timestamp, rules: Rules) -> Vec<OutageRow> {
+    pub(crate) fn outages_to_store(&self, now: Timestamp) -> Vec<OutageRow> {
         let Outages { stored, differing } = &self.groups.stored;
-        let is_whole = |target| self.held.get(&rules.shard(target)).is_some_and(Scope::is_whole);
+        let is_whole = |target| self.held.get(&self.rules.shard(target)).is_some_and(Scope::is_whole);
         let mut rows = Vec::new();
         for target in differing {
             let (known, since) = (stored.get(target), self.groups.unreachable_since(*target));

@@ -392,8 +392,9 @@ impl World {
             seen: BTreeSet::new(),
         };
         for (at, worker) in world.workers.iter_mut().enumerate() {
+            worker.plan.rules = rules();
             let mine = (0..SHARDS).filter(|shard| *shard as usize % 2 == at);
-            worker.plan.hold(mine.map(|shard| (shard, Scope::whole())).collect(), rules());
+            worker.plan.hold(mine.map(|shard| (shard, Scope::whole())).collect());
         }
         world
     }
@@ -458,7 +459,7 @@ impl World {
         }
         let whole = sensor.lease.epoch % 2 == 0;
         let arrival = Arrival { sensor: sensor.record(waits), left_at, whole, served: true };
-        worker.plan.learn(arrival, now, rules());
+        worker.plan.learn(arrival, now);
         match waits {
             true => {
                 let since = worker.plan.turn();
@@ -485,7 +486,7 @@ impl World {
         let expected = worker.naive.due(now);
         let mut found = BTreeMap::new();
         let mut hung = Vec::new();
-        while let Some(Due { group, hangs, .. }) = worker.plan.due(now, rules()) {
+        while let Some(Due { group, hangs, .. }) = worker.plan.due(now) {
             let context = worker.plan.groups.get(group).unwrap().context.clone();
             let target =
                 (0..TARGETS).find(|target| context.as_str() == format!(r#"{{"target":{target}}}"#)).unwrap();
@@ -495,7 +496,7 @@ impl World {
                 continue;
             }
             assert!(worker.calls.iter().all(|call| call.target != target), "it is poked once at a time");
-            let job = worker.plan.job(group, now, rules()).unwrap();
+            let job = worker.plan.job(group, now).unwrap();
             let last = worker.naive.of(target).map(|sensor| sensor.terms.times_out_at).max().unwrap();
             assert!(now + job.useful_for >= last.max(now) + rules().usual_timeout);
             assert_eq!(
@@ -511,7 +512,7 @@ impl World {
             self.workers[at].apply(answer, target, now);
         }
         let worker = &mut self.workers[at];
-        worker.plan.end_overdue(now, rules());
+        worker.plan.end_overdue(now);
         worker.naive.end_overdue(now);
     }
 
@@ -608,7 +609,7 @@ impl World {
     fn renew(&mut self, at: usize) {
         let now = self.now(at);
         let worker = &mut self.workers[at];
-        let rows = worker.plan.outages_to_store(now, rules());
+        let rows = worker.plan.outages_to_store(now);
         assert_eq!(rows, worker.naive.outages_to_store(now));
         if self.dice.roll(5) == 0 {
             return;
@@ -622,7 +623,7 @@ impl World {
                 None => worker.naive.stored.insert(row.fingerprint, (row.since, None)),
             };
         }
-        assert_eq!(worker.plan.outages_to_store(now, rules()), [], "it is reported once");
+        assert_eq!(worker.plan.outages_to_store(now), [], "it is reported once");
     }
 
     /// Reads what a worker reads with the shards that it gains.
@@ -656,7 +657,7 @@ impl World {
         let mut held = self.workers[giver].plan.held().clone();
         held.remove(&shard);
         let worker = &mut self.workers[giver];
-        worker.plan.hold(held, rules());
+        worker.plan.hold(held);
         worker.naive.keep(|target| shard_of(target) != shard);
         let lost = |print: &Fingerprint| {
             (0..TARGETS).any(|target| print_of(target) == *print && shard_of(target) == shard)
@@ -665,7 +666,7 @@ impl World {
         self.check(giver);
         let mut held = self.workers[taker].plan.held().clone();
         held.insert(shard, Scope::whole());
-        self.workers[taker].plan.hold(held, rules());
+        self.workers[taker].plan.hold(held);
         let longest = [20, 20, 20, 500][self.dice.index(4)];
         let since = self.now(taker) - SECOND * self.dice.roll(longest) as u32;
         self.learn_outages(taker, |target| shard_of(target) == shard);
@@ -682,7 +683,7 @@ impl World {
         let now = self.now(at);
         assert!(self.workers[at].plan.begin(now));
         self.workers[at].cursor = self.changes.len();
-        self.workers[at].plan.doubt(|_| true, rules());
+        self.workers[at].plan.doubt(|_| true);
         for sensor in self.store.values().cloned().collect::<Vec<_>>() {
             self.learn(at, &sensor, true, None);
         }
@@ -691,7 +692,7 @@ impl World {
             |sensor: &&Sensor| self.store.get(&sensor.lease.id).is_none_or(|is| is.lease != sensor.lease);
         let gone: BTreeSet<LeaseRef> =
             worker.naive.sensors.iter().filter(gone).map(|sensor| sensor.lease).collect();
-        let doubted = worker.plan.doubted(|_| true, rules());
+        let doubted = worker.plan.doubted(|_| true);
         assert_eq!(doubted.iter().copied().collect::<BTreeSet<_>>(), gone, "who waits no more");
         for lease in doubted {
             self.seen.insert("missed");
@@ -716,7 +717,7 @@ impl World {
         worker.naive.looks.clear();
         self.check(at);
         let worker = &mut self.workers[at];
-        worker.plan.hold(held.clone(), rules());
+        worker.plan.hold(held.clone());
         worker.cursor = self.changes.len();
         self.learn_outages(at, |target| held.contains_key(&shard_of(target)));
         for sensor in self.store.values().cloned().collect::<Vec<_>>() {
@@ -737,7 +738,7 @@ impl World {
         assert_eq!(count, (naive.sensors.len(), with));
         let outages = naive.targets.values().filter(|target| target.outage.is_some()).count();
         assert_eq!(plan.outages(), outages);
-        assert_eq!(plan.outages_to_store(now, rules()), naive.outages_to_store(now));
+        assert_eq!(plan.outages_to_store(now), naive.outages_to_store(now));
         let due = naive.targets.values().filter_map(|target| target.due).min();
         assert_eq!(plan.groups.earliest(), due, "when something is due");
         // If a last poke does not return, its sensors end after the usual time.
@@ -747,7 +748,7 @@ impl World {
             Some(asked.max(sensor.terms.times_out_at) + rules().usual_timeout)
         };
         let end = naive.sensors.iter().filter_map(end).min();
-        assert!(end.is_none_or(|end| plan.next_due(now, rules()).is_some_and(|next| next <= end)));
+        assert!(end.is_none_or(|end| plan.next_due(now).is_some_and(|next| next <= end)));
     }
 }
 
@@ -771,7 +772,6 @@ impl Worker {
         let applied = self.plan.answered(
             answer,
             now,
-            rules(),
             Some(&mut |sensor, _, turn| {
                 assert!(logged.remove(&sensor.lease_ref()), "only the sensors concerned are logged");
                 assert_eq!(turn, turns.as_deref());
@@ -799,11 +799,11 @@ fn does_what_a_naive_model_does() {
             while let Some(call) = world.workers[at].calls.pop() {
                 match call.hangs {
                     true => world.workers[at].plan.returned(call.group),
-                    false => world.workers[at].plan.put_back(call.group, rules()),
+                    false => world.workers[at].plan.put_back(call.group),
                 }
             }
             let plan = &mut world.workers[at].plan;
-            plan.hold(BTreeMap::new(), rules());
+            plan.hold(BTreeMap::new());
             assert_eq!((plan.groups(), plan.has_unwanted(), plan.sensors()), (0, false, 0), "seed {seed}");
         }
         seen.append(&mut world.seen);
@@ -836,17 +836,17 @@ fn does_what_a_naive_model_does() {
 fn an_outage_of_what_is_lent_does_not_go_on_when_it_comes_back() {
     let at = |seconds: u32| Timestamp::UNIX_EPOCH + SECOND * seconds;
     for (lent, goes_on) in [(vec!["kind"], false), (vec![], true)] {
-        let mut plan = Plan::default();
+        let mut plan = Plan { rules: rules(), ..Plan::default() };
         plan.begin(at(10));
         let lent = Scope::Except(lent.into_iter().map(|kind| kind.try_into().unwrap()).collect());
-        plan.hold(BTreeMap::from([(shard_of(0), lent)]), rules());
+        plan.hold(BTreeMap::from([(shard_of(0), lent)]));
         plan.learn_outages(&[OutageRow::new(print_of(0), at(1), None)]);
-        plan.forget_outages_of_others(rules());
-        plan.hold(BTreeMap::from([(shard_of(0), Scope::whole())]), rules());
+        plan.forget_outages_of_others();
+        plan.hold(BTreeMap::from([(shard_of(0), Scope::whole())]));
         let terms = Terms::new(Settings::new(SECOND, SECOND * 500).unwrap(), at(5));
         let sensor = Sensor { lease: LeaseRef::new(TaskId(1), 1), target: 0, terms, since: 0 };
         let (sensor, left_at) = (sensor.record(true), Some(at(9)));
-        plan.learn(Arrival { sensor, left_at, whole: false, served: true }, at(10), rules());
+        plan.learn(Arrival { sensor, left_at, whole: false, served: true }, at(10));
         assert_eq!(plan.outages(), usize::from(goes_on));
     }
 }
@@ -857,16 +857,16 @@ fn a_load_is_what_pokes_take_in_a_second_and_one_that_takes_long_is_not_begun_ag
     let millis = Duration::from_millis;
     let cases = [(1, millis(5), 5_100), (10, SECOND * 5, 500_010), (1, SECOND * 300, 999_900)];
     for (interval, took, known) in cases {
-        let mut plan = Plan::default();
+        let mut plan = Plan { rules: rules(), ..Plan::default() };
         plan.begin(at(10));
-        plan.hold(BTreeMap::from([(shard_of(0), Scope::whole())]), rules());
+        plan.hold(BTreeMap::from([(shard_of(0), Scope::whole())]));
         let terms = Terms::new(Settings::new(SECOND * interval, SECOND * 500).unwrap(), at(5));
         let sensor = Sensor { lease: LeaseRef::new(TaskId(1), 1), target: 0, terms, since: 0 };
         let (sensor, left_at) = (sensor.record(true), None);
-        plan.learn(Arrival { sensor, left_at, whole: false, served: true }, at(10), rules());
-        let load = |plan: &Plan, serves| plan.loads(at(10), rules(), |_| serves)[&shard_of(0)];
+        plan.learn(Arrival { sensor, left_at, whole: false, served: true }, at(10));
+        let load = |plan: &Plan, serves| plan.loads(at(10), |_| serves)[&shard_of(0)];
         assert_eq!(load(&plan, true), Load { known: 0, pokes: (0, 1_000_000 / u64::from(interval)) });
-        let Some(Due { group, .. }) = plan.due(at(10), rules()) else { panic!("nothing is due") };
+        let Some(Due { group, .. }) = plan.due(at(10)) else { panic!("nothing is due") };
         plan.note_cost(group, took);
         assert_eq!(load(&plan, true).known, known, "{interval} s, {took:?}");
         assert_eq!(load(&plan, false), Load::default(), "of a kind that it does not serve");
