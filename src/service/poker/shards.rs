@@ -76,10 +76,9 @@ impl Poker {
             Ok(holding) => holding,
             Err(until) => {
                 self.hold(Scopes::new());
-                let (next_at, name_taken_until) = (Some(until), Some(until));
-                let last = std::mem::take(&mut self.renewal);
                 // The other values stay: a refused renewal brought no worker back.
-                self.renewal = Renewal { next_at, name_taken_until, unclaimed: 0, ..last };
+                let last = &mut self.renewal;
+                (last.next_at, last.name_taken_until, last.unclaimed) = (Some(until), Some(until), 0);
                 return Ok(0);
             }
         };

@@ -73,8 +73,7 @@ pub(super) struct Group {
     /// When the last poke began.
     pub(super) asked_at: Option<Timestamp>,
     /// While the group is being poked: an instant no later than the one since which a member waits only for
-    /// its last poke. `Timestamp::MAX` if it is not being poked, or once all such members are set
-    /// to end.
+    /// its last poke. `Timestamp::MAX` if it is not being poked, or once all such members are set to end.
     pub(super) overdue: Timestamp,
 }
 

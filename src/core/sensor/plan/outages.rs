@@ -79,8 +79,11 @@ impl Plan {
     /// belong to another worker, which ends it without this worker's knowledge. Call this once the sensors of
     /// gained shards have been loaded.
     pub(crate) fn forget_outages_of_others(&mut self) {
-        let held = &self.held;
-        let is_whole = |target| held.get(&self.rules.shard(target)).is_some_and(Scope::is_whole);
+        // Between workers of equal kinds nothing is lent, however many outages there are.
+        if self.held.values().all(Scope::is_whole) {
+            return;
+        }
+        let is_whole = |target| self.held.get(&self.rules.shard(target)).is_some_and(Scope::is_whole);
         self.groups.stored.stored.retain(|target, outage| !outage.is_unmatched || is_whole(*target));
     }
 
