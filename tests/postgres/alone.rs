@@ -109,6 +109,14 @@ impl Side {
         Ok(())
     }
 
+    /// Makes a tick after that of [`Self::leases`].
+    fn tick(&self, name: &str) {
+        let holder = "h".try_into().unwrap();
+        let order = AdmitRequest::new(holder, name.try_into().unwrap(), 3, Duration::from_secs(60));
+        let order = order.started().answered("t".try_into().unwrap());
+        self.store.write(|tx| tx.last(|tx| tx.admit(Timestamp::from_micros(1), &order))).unwrap();
+    }
+
     /// Enqueues new tasks until statements are sent alone.
     fn warm(&self) {
         let before = self.tasks();
@@ -220,7 +228,9 @@ fn a_statement_alone_locks_the_gate_before_everything_else() {
     let side = Side::open();
     let leases = side.leases(9);
     let ends = |leases: &[LeaseRef]| side.finish(leases).unwrap();
-    let verbs: [(&str, &(dyn Fn(usize) + Sync)); 3] = [
+    let verbs: [(&str, &(dyn Fn(usize) + Sync)); 4] = [
+        // First, while there is little to fold.
+        ("a tick", &|nth| side.tick(&format!("{nth}"))),
         ("an enqueue", &|nth| assert!(is_new(side.enqueue(&format!("{nth}")).unwrap()))),
         ("an end", &|nth| ends(&leases[nth..=nth])),
         ("two ends", &|nth| ends(&leases[3 + 2 * nth..5 + 2 * nth])),
@@ -229,6 +239,7 @@ fn a_statement_alone_locks_the_gate_before_everything_else() {
         side.warm();
         // Prepares it.
         verb(0);
+        assert_eq!(side.words(|| verb(2)), [0, 0, 0], "{name}");
         thread::scope(|scope| {
             let waiting = side.holding("version_1", || {
                 let waiting = scope.spawn(|| verb(1));

@@ -9,6 +9,7 @@ mod beside;
 mod bounded;
 mod bounds;
 mod connections;
+mod deferred;
 mod exact;
 mod failover;
 mod folding;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use stationmaster::admission::{IfExists, Subject};
 use stationmaster::id::RequestId;
-use stationmaster::ops::{Admission, AdmitRequest, Finish};
+use stationmaster::ops::{Admission, AdmitRequest, Finish, Finished};
 use stationmaster::store::PostgresStore;
 use stationmaster::testing::watch_round_trips;
-use stationmaster::{LeaseRef, NewTask, TaskRecord, Timestamp};
+use stationmaster::{LeaseRef, NewTask, TaskRecord, TaskState, Timestamp};
 
 use crate::postgres_server::Plain;
 use crate::scratch::{Scratch, rows, url};
@@ -45,19 +45,20 @@ impl Side {
         self.store.write(|tx| tx.enqueue(at(1), &tasks)).unwrap();
     }
 
-    /// Ends as many of what it holds, and admits. Returns in how many round trips it admitted.
+    /// Ends as many of what it holds and admits, in one transaction. Returns in how many round trips it did.
     fn tick(&mut self, now: i64, ends: usize, budget: usize, is_last: bool) -> (Admission, usize) {
         self.ticks += 1;
         let order = AdmitRequest::new("h".try_into().unwrap(), request(self.ticks), budget, HOUR).started();
         let order = order.answered(request(self.ticks - 1));
         let done: Vec<Finish> = self.held.drain(..ends).map(Finish::success).collect();
-        if ends > 0 {
-            self.store.write(|tx| tx.last(|tx| tx.finish(at(now), &done))).unwrap();
-        }
         let (admission, trips) = watch_round_trips(|| {
-            self.store.write(|tx| match is_last {
-                true => tx.last(|tx| tx.admit(at(now), &order)),
-                false => tx.admit(at(now), &order),
+            self.store.write(|tx| {
+                let ended = tx.finish(at(now), &done)?;
+                assert!(ended.iter().all(|end| *end == Finished::Ended(TaskState::Success)), "{ended:?}");
+                match is_last {
+                    true => tx.last(|tx| tx.admit(at(now), &order)),
+                    false => tx.admit(at(now), &order),
+                }
             })
         });
         let admission = admission.unwrap();

@@ -202,15 +202,17 @@ impl Connection {
         batch: &[Statement],
         then: Then,
     ) -> Reply {
+        let (batch, behind) = then.split(batch);
         let is_one = self.is_one(begin, batch, then);
         let is_alone = self.alone.may(is_one);
         if self.route == Route::Direct {
-            self.prepare(options, batch, is_alone).await.map_err(Failure::of_waiting)?;
+            let all = batch.iter().map(|statement| (statement, is_alone));
+            let all = all.chain(behind.iter().map(|statement| (statement, false)));
+            self.prepare(options, all).await.map_err(Failure::of_waiting)?;
         }
         let setting = begin.and_then(|_| self.alone.sends(is_one));
         let asked = Instant::now();
         liveness.heard();
-        let (batch, behind) = then.split(batch);
         let mut sent: Vec<Message<'_>> = Vec::with_capacity(batch.len() + 4);
         if let Some(setting) = setting {
             sent.push((Part::Setting, Box::pin(execute_simple(&self.client, setting.into()))));
@@ -219,11 +221,13 @@ impl Connection {
             self.begins(&mut sent, options, begin, batch, is_alone);
         }
         for statement in batch.iter().skip(usize::from(enters(begin, batch))) {
-            let part = if is_alone { Part::Commit } else { Part::Work { waits: statement.only_waits() } };
+            let waits = statement.only_waits();
+            let part = if is_alone { Part::Commit { waits } } else { Part::Work { waits } };
             sent.push((part, self.executes(options, statement, is_alone)));
         }
         let commits = then != Then::More && !is_alone;
-        let ends = [(commits, Part::Commit, COMMIT), (then == Then::Flush, Part::Flush, FLUSH)];
+        let ends =
+            [(commits, Part::Commit { waits: false }, COMMIT), (then == Then::Flush, Part::Flush, FLUSH)];
         for (_, part, text) in ends.into_iter().filter(|(follows, ..)| *follows) {
             sent.push((part, Box::pin(execute_simple(&self.client, text.into()))));
         }
@@ -305,7 +309,7 @@ impl Connection {
     fn is_one(&self, begin: Option<Begin<'_>>, batch: &[Statement], then: Then) -> bool {
         self.route == Route::Direct
             && begin.is_some_and(|begin| begin.opening == Opening::Write)
-            && then == Then::Commit
+            && matches!(then, Then::Commit | Then::FlushLast)
             && matches!(batch, [statement] if !statement.is_script())
     }
 
@@ -320,17 +324,16 @@ impl Connection {
     }
 
     /// Prepares the statements that are new to this connection, all in one round trip.
-    async fn prepare(
+    async fn prepare<'s>(
         &mut self,
         options: &PostgresOptions,
-        batch: &[Statement],
-        is_alone: bool,
+        all: impl Iterator<Item = (&'s Statement, bool)>,
     ) -> Result<(), PgError> {
-        let mut missing: Vec<&Statement> = Vec::new();
-        for statement in batch.iter().filter(|statement| !statement.is_script()) {
-            let known = self.prepared.contains_key(&(Identity::of(statement.sql), is_alone));
-            if !known && missing.iter().all(|other| Identity::of(other.sql) != Identity::of(statement.sql)) {
-                missing.push(statement);
+        let mut missing: Vec<((Identity, bool), &Statement)> = Vec::new();
+        for (statement, is_alone) in all.filter(|(statement, _)| !statement.is_script()) {
+            let form = (Identity::of(statement.sql), is_alone);
+            if !self.prepared.contains_key(&form) && missing.iter().all(|(other, _)| *other != form) {
+                missing.push((form, statement));
             }
         }
         if missing.is_empty() {
@@ -338,7 +341,7 @@ impl Connection {
         }
         let (client, gate) = (&self.client, &self.beginnings.gate);
         let mut sent: Vec<Sent<'_, Prepared>> = Vec::new();
-        for statement in &missing {
+        for &((_, is_alone), statement) in &missing {
             let text = options.schema.statement(statement.sql);
             let types: Vec<Type> = statement.params.iter().map(|param| param.kind.clone()).collect();
             sent.push(Box::pin(async move {
@@ -346,8 +349,8 @@ impl Connection {
                 client.prepare_typed(&text, &types).await
             }));
         }
-        for (statement, prepared) in missing.iter().zip(join_all(sent).await) {
-            self.prepared.insert((Identity::of(statement.sql), is_alone), prepared?);
+        for ((form, _), prepared) in missing.into_iter().zip(join_all(sent).await) {
+            self.prepared.insert(form, prepared?);
         }
         Ok(())
     }

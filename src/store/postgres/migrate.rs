@@ -58,8 +58,13 @@ const INITIAL: Migration = Migration {
         include_str!("migrations/0001_initial/functions/fold_few.sql"),
         include_str!("migrations/0001_initial/functions/order.sql"),
         include_str!("migrations/0001_initial/functions/end_one.sql"),
+        function!(
+            "_end_many(BIGINT[], BIGINT[], BIGINT[], BIGINT[], TEXT[], TEXT[], BIGINT) \
+             RETURNS TABLE (place BIGINT, is_recorded BOOLEAN, is_fed BOOLEAN)",
+            "end.sql"
+        ),
         include_str!("migrations/0001_initial/functions/take_few.sql"),
-        include_str!("migrations/0001_initial/functions/tick_few.sql"),
+        include_str!("migrations/0001_initial/functions/tick_ahead.sql"),
         include_str!("migrations/0001_initial/functions/enqueue.sql"),
         include_str!("migrations/0001_initial/functions/attempts.sql"),
         include_str!("migrations/0001_initial/functions/cancel.sql"),

@@ -319,7 +319,11 @@ impl Store for PostgresStore {
             if commits_along {
                 tx = tx.commits_along();
             }
-            let ran = Tx::run(&mut tx, |tx| body(tx));
+            let ran = Tx::run(&mut tx, |tx| body(tx)).and_then(|()| {
+                tx.check_whole().map_err(Error::Store)?;
+                tx.conclude()?;
+                Ok(PostgresBackend::flushes_after(&tx))
+            });
             news.set(tx.news());
             is_over = tx.is_over();
             if tx.was_too_soon() {
@@ -328,10 +332,7 @@ impl Store for PostgresStore {
             if tx.was_not_ahead() {
                 self.habits.had_to_decide();
             }
-            ran?;
-            tx.check_whole().map_err(Error::Store)?;
-            tx.conclude()?;
-            Ok(PostgresBackend::flushes_after(&tx))
+            ran
         };
         let done = sessions::transact_then(&self.pool, &self.options, mode, body, announce);
         // A commit with an unknown outcome may have taken effect.

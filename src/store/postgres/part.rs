@@ -16,8 +16,8 @@ pub(super) enum Part {
     Opening,
     /// Runs a statement, which may only wait for others.
     Work { waits: bool },
-    /// Commits. It may also be a statement that is sent alone.
-    Commit,
+    /// Commits. It may also be a statement that is sent alone, and which may only wait for others.
+    Commit { waits: bool },
     /// Flushes what the commit did not wait for.
     Flush,
 }
@@ -26,7 +26,8 @@ impl Part {
     /// Interprets an error of this part, when `then` was to follow all statements.
     pub(super) fn failure(self, error: PgError, then: Then, took: Duration, limit: Duration) -> Failure {
         match self {
-            Self::Commit => commit_error(error, took, limit),
+            // What only waits is not too much, however long it took.
+            Self::Commit { waits } => commit_error(error, took, if waits { Duration::ZERO } else { limit }),
             Self::Flush => flush_error(error),
             // The server may have continued, and committed.
             _ if then != Then::More && error.as_db_error().is_none() => {

@@ -6,6 +6,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::digest::Digest;
 use super::error::Failure;
 use super::tick_lock;
+use super::tx::TICK_AHEAD;
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The most bytes of values sent with one statement. The server accepts a little less than 1 GiB in a message, and
@@ -96,7 +97,12 @@ pub(super) struct Statement {
 impl Statement {
     /// Returns true if it can only take long by waiting for another transaction.
     pub(super) fn only_waits(&self) -> bool {
-        self.sql.starts_with("LOCK TABLE ") || self.is_script()
+        self.sql.starts_with("LOCK TABLE ") || self.is_script() || self.is_tick_ahead()
+    }
+
+    /// Returns true if it is a whole tick of a few tasks.
+    pub(super) fn is_tick_ahead(&self) -> bool {
+        self.sql == TICK_AHEAD
     }
 
     /// Returns true if these are several statements, without values and results.

@@ -148,40 +148,46 @@ faults! {
     "a short grant takes the half of a plan", "migrations/0001_initial/functions/take_few.sql":
         "cardinality(new_epochs) IS DISTINCT FROM cardinality(nos) OR" => "",
         "stepped::bounds::a_locked_head_that_is_rolled_back" says "left";
-    "a tick ahead does not know what is paused", "migrations/0001_initial/functions/tick_few.sql":
+    "a tick ahead does not know what is paused", "migrations/0001_initial/functions/tick_ahead.sql":
         "OR EXISTS (SELECT FROM sm.pause) OR (SELECT no" => "OR (SELECT no",
         "ticks_ahead::a_tick_that_has_to_decide_is_made_in_parts" says "left == right";
-    "a tick ahead does not look for a second lane", "migrations/0001_initial/functions/tick_few.sql":
-        "IF lane_digest IS NOT NULL THEN" => "IF false THEN",
+    "a tick ahead does not look for a second lane", "migrations/0001_initial/functions/tick_ahead.sql":
+        "IF survey.lane_digest IS NOT NULL THEN" => "IF false THEN",
         "ticks_ahead::a_tick_that_has_to_decide_is_made_in_parts" says "left == right";
-    "a tick ahead overlooks what is due", "migrations/0001_initial/functions/tick_few.sql":
+    "a tick ahead overlooks what is due", "migrations/0001_initial/functions/tick_ahead.sql":
         "OR folded.next_due <= now THEN" => "THEN",
         "ticks_ahead::a_tick_that_has_to_decide_is_made_in_parts" says "left == right";
-    "a tick ahead overlooks early tasks", "migrations/0001_initial/functions/tick_few.sql":
-        "OR lane_early <> '{}' THEN" => "THEN",
+    "a tick ahead overlooks early tasks", "migrations/0001_initial/functions/tick_ahead.sql":
+        "OR survey.lane_early <> '{}' THEN" => "THEN",
         "ticks_ahead::a_tick_that_has_to_decide_is_made_in_parts" says "left == right";
-    "a tick ahead raises no bound", "migrations/0001_initial/functions/tick_few.sql":
-        "bound := ARRAY[ranks[granted], dates[granted], indices[granted], numbers[granted] + 1];" => "",
+    "a tick ahead raises no bound", "migrations/0001_initial/functions/tick_ahead.sql":
+        "place := ARRAY[survey.ranks[count], survey.dates[count], survey.indices[count], survey.numbers[count] + 1];" => "",
         "ticks_ahead::a_tick_ahead_grants_and_leaves_what_one_in_parts_does" says "left == right";
-    "a tick ahead forgets what its fold left", "migrations/0001_initial/functions/tick_few.sql":
-        "IF granted > 0 OR lane_at IS NULL THEN" => "IF granted > 0 THEN",
+    "a tick ahead forgets what its fold left", "migrations/0001_initial/functions/tick_ahead.sql":
+        "IF count > 0 OR lane_at IS NULL THEN" => "IF count > 0 THEN",
         "ticks_ahead::a_tick_ahead_grants_and_leaves_what_one_in_parts_does" says "left == right";
-    "a tick ahead counts no slots", "migrations/0001_initial/functions/tick_few.sql":
-        "pool_used + granted * lane_slots" => "pool_used",
+    "a tick ahead counts no slots", "migrations/0001_initial/functions/tick_ahead.sql":
+        "survey.pool_used + count * survey.lane_slots" => "survey.pool_used",
         "ticks_ahead::a_tick_ahead_grants_and_leaves_what_one_in_parts_does" says "left == right";
-    "a tick ahead does not know its request", "migrations/0001_initial/functions/tick_few.sql":
+    "a tick ahead does not know its request", "migrations/0001_initial/functions/tick_ahead.sql":
         "EXISTS (SELECT FROM sm.request WHERE id = tick_id)" => "false",
         "ticks_ahead::a_tick_ahead_is_repeated_by_its_name" says "request_pkey";
-    "a tick ahead takes a part of what it noted", "tx/tick/grant_noted.sql":
-        "SELECT 1 / ((SELECT count(*) FROM locked) = (SELECT count(*) FROM given))::int = 1 AS is_whole" => "SELECT true AS is_whole",
+    "a tick ahead gives back twice what it ends", "migrations/0001_initial/functions/end_one.sql":
+        "left_delta.slots := gone.slots;" => "left_delta.slots := 2 * gone.slots;",
+        "ticks_ahead::a_tick_ahead_grants_and_leaves_what_one_in_parts_does" says "left";
+    "a tick ahead forgets what it ends", "migrations/0001_initial/functions/tick_ahead.sql":
+        "own := use.left_delta;" => "",
+        "ticks_ahead::a_tick_ahead_grants_and_leaves_what_one_in_parts_does" says "left";
+    "a tick ahead takes a part of what it counted", "migrations/0001_initial/functions/tick_ahead.sql":
+        "SELECT 1 / ((SELECT count(*) FROM locked) = (SELECT count(*) FROM planned))::int = 1 AS is_whole" => "SELECT true AS is_whole",
         "ticks_ahead::a_tick_ahead_passes_over_what_is_locked" says "left";
-    "a tick ahead moves a task from another lane", "tx/tick/grant_noted.sql":
-        "task.no = given.no AND task.lane = nullif(current_setting('stationmaster.lane', true), '')::uuid" => "task.no = given.no",
-        "stepped::ahead::what_changes_between_the_statements_of_a_tick_ahead_is_not_granted" says "left";
-    "a tick ahead grants what is not counted", "migrations/0001_initial/functions/tick_few.sql":
-        "LIMIT least(most, lane_ready)" => "LIMIT most",
+    "a tick ahead moves a task from another lane", "migrations/0001_initial/functions/tick_ahead.sql":
+        "WHERE ready.lane = survey.lane_digest AND ready.rank = planned.rank" => "WHERE ready.rank = planned.rank",
+        "stepped::ahead::what_changes_between_the_parts_of_a_tick_ahead_is_not_granted" says "left";
+    "a tick ahead grants what is not counted", "migrations/0001_initial/functions/tick_ahead.sql":
+        "LIMIT least(survey.most, survey.lane_ready)" => "LIMIT survey.most",
         "stepped::ahead::a_tick_ahead_grants_no_more_than_is_counted" says "left";
-    "a tick ahead waits for rows", "tx/tick/grant_noted.sql":
+    "a tick ahead waits for rows", "migrations/0001_initial/functions/tick_ahead.sql":
         "FOR UPDATE SKIP LOCKED) ready" => "FOR UPDATE) ready",
         "ticks_ahead::a_tick_ahead_passes_over_what_is_locked" says "Busy";
     "a second plan waits for rows", "tx/tick/candidates.sql":

@@ -1,19 +1,28 @@
-//! What comes between the two statements of a tick that is sent ahead: the one that counts, and the one that moves.
+//! What comes between the two parts of a tick that is sent ahead: the one that counts, and the one that moves.
 
 use stationmaster::ops::Changed;
 
 use super::hand::{Hand, Step};
 use super::scene::{Scene, key, later, now, task};
+use crate::postgres_server::Plain;
+use crate::scratch::url;
 
-const COUNT: &str = "SELECT * FROM sm._tick_few(
-  $1::text, $2::text, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint)";
-const MOVE: &str = include_str!("../../../src/store/postgres/tx/tick/grant_noted.sql");
+const TICK: &str =
+    "SELECT (granted).no FROM sm._tick_ahead($1::text, $2::text, $3::text, $4::bigint, $5::bigint,
+  $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint, '{}', '{}', '{}', '{}', '{}', '{}') WHERE (granted).no IS NOT NULL";
 
-/// A scene whose holder has said what it serves.
+/// Stops a tick once it has counted, while another session has this lock.
+const STOP: &str = "CREATE FUNCTION sm.stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM set_config('lock_timeout', '0', true), pg_advisory_xact_lock('sm.request'::regclass::bigint);
+    RETURN NULL; END $$;
+  CREATE TRIGGER stop AFTER INSERT OR UPDATE ON sm.request FOR EACH STATEMENT EXECUTE FUNCTION sm.stop()";
+
+/// A scene whose holder has said what it serves, and whose ticks can be stopped.
 fn scene() -> Scene {
-    let scene = Scene::new();
+    let scene = Scene::at(&url());
     enqueue(&scene, "before");
     assert_eq!(scene.granted(now(), 1), ["before"]);
+    scene.ask(STOP);
     scene
 }
 
@@ -21,14 +30,20 @@ fn enqueue(scene: &Scene, name: &str) {
     scene.store.write(|tx| tx.enqueue(now(), &[task(name)])).unwrap();
 }
 
-/// Makes a tick ahead of ten tasks, with this between its statements. Returns how many it moved, or why it failed.
+/// Makes a tick ahead of ten tasks, with this between its parts. Returns how many it moved, or why it failed.
 fn tick(scene: &Scene, between: impl FnOnce()) -> Result<usize, String> {
     let (now, until) = (now().as_micros().to_string(), later(60).as_micros().to_string());
+    let other = Plain::connect(&url());
+    let ask = |verb| {
+        other.ask(&scene.sql(&format!("SELECT pg_advisory_{verb}('sm.request'::regclass::bigint)"), &[]))
+    };
+    ask("lock");
     let hand = Hand::begin(&scene.scratch.0, "READ COMMITTED");
-    hand.sql(&scene.sql("LOCK TABLE sm.tick_lock IN EXCLUSIVE MODE", &[])).done();
-    hand.sql(&scene.sql(COUNT, &["ahead", "none", "stepped", "60000000", "10", &now, "0", "1"])).done();
+    let values = ["ahead", "none", "stepped", "60000000", "10", &now, "0", "1", &until, "0"];
+    hand.sql(&scene.sql(TICK, &values)).waits();
     between();
-    match hand.sql(&scene.sql(MOVE, &["ahead", "stepped", &until, &now, "0"])) {
+    ask("unlock");
+    match hand.rest() {
         Step::Done(Ok(rows)) => {
             hand.commit();
             Ok(rows.lines().count())
@@ -43,7 +58,7 @@ fn tick(scene: &Scene, between: impl FnOnce()) -> Result<usize, String> {
 
 /// What was counted in one lane is not granted in another.
 #[test]
-fn what_changes_between_the_statements_of_a_tick_ahead_is_not_granted() {
+fn what_changes_between_the_parts_of_a_tick_ahead_is_not_granted() {
     let scene = scene();
     ["first", "second"].iter().for_each(|name| enqueue(&scene, name));
     let change = || {

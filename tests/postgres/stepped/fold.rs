@@ -39,7 +39,7 @@ fn both_fold_alike(scene: &Scene) -> bool {
     };
     // Both have the same number.
     scene.ask("BEGIN; SELECT txid_current()");
-    let few = after("SELECT count, whole, damage FROM sm._fold_few(false)");
+    let few = after("SELECT count, whole, damage FROM sm._fold_few(false, NULL) WHERE count IS NOT NULL");
     let mut many = after(&FOLD.replace("$1::bigint", "10000").replace("$2::bigint", "0"));
     // Behind this it tells what only counts where lanes are filed.
     many.iter_mut().take(1).for_each(|folded| folded.truncate(3));

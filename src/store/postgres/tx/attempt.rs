@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use super::super::error::{Fault, Outcome};
 use super::super::looks::Look;
 use super::super::text::escape;
-use super::super::wire::ask;
+use super::super::wire::{Param, Statement, ask};
 use super::retention::OLD_NAMES;
 use super::{Db, clamp, first, insert, row};
 use crate::error::{StoreError, StoreErrorKind};
@@ -28,7 +28,8 @@ pub(super) const MOVE: &str = statement!("move.sql");
 pub(super) const END: &str = statement!("end.sql");
 /// [`END`] of one lease.
 pub(super) const END_ONE: &str = "SELECT place, is_recorded, is_fed FROM sm._end_one(\
-  $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint)";
+  $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, false) \
+  WHERE place IS NOT NULL";
 pub(super) const LOCK_EXPIRED: &str = statement!("lock_expired.sql");
 pub(super) const STILL_EXPIRED: &str = statement!("still_expired.sql");
 pub(super) const LOCK_TASKS: &str = statement!("lock_tasks.sql", passing = "");
@@ -51,6 +52,57 @@ pub(super) const LOOKS: usize = 16;
 /// Returns the text in its stored form.
 fn stored(text: &Option<String>) -> Option<String> {
     text.as_deref().map(|text| escape(text).into_owned())
+}
+
+/// Ends of attempts that need no look at their tasks.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    ids: Vec<i64>,
+    epochs: Vec<i64>,
+    states: Vec<i64>,
+    at: Vec<Option<i64>>,
+    messages: Vec<Option<String>>,
+    values: Vec<Option<String>>,
+}
+
+impl Ends {
+    fn new(ends: &[Move]) -> Self {
+        let (ids, epochs) = ends.iter().map(|end| numbers(&end.task)).unzip();
+        Self {
+            ids,
+            epochs,
+            states: ends.iter().map(|end| end.to.code()).collect(),
+            at: ends.iter().map(|end| end.ended_at.map(Timestamp::as_micros)).collect(),
+            messages: texts(ends, |end| &end.message),
+            values: texts(ends, |end| &end.value),
+        }
+    }
+
+    /// Returns the statement. It must end `all` attempts, or fails, unless that is 0.
+    fn statement(self, all: usize) -> Statement {
+        let Self { ids, epochs, states, at, messages, values } = self;
+        let all = clamp(all);
+        match (&*ids, &*epochs, &*states, &*at) {
+            ([id], [epoch], [state], [at]) => {
+                let text = |texts: Vec<Option<String>>| texts.into_iter().next().flatten();
+                ask!(END_ONE, *id, *epoch, *state, *at, text(messages), text(values), all)
+            }
+            _ => ask!(END, ids, epochs, states, at, messages, values, all),
+        }
+    }
+
+    /// Returns the statement, which must end all of them.
+    pub(super) fn whole(self) -> Statement {
+        let all = self.ids.len();
+        self.statement(all)
+    }
+
+    /// Adds them to the parameters of a statement that ends them itself.
+    pub(super) fn add_to(self, params: &mut Vec<Param>) {
+        let Self { ids, epochs, states, at, messages, values } = self;
+        params.extend([ids, epochs, states].map(Param::from));
+        params.extend([Param::from(at), messages.into(), values.into()]);
+    }
 }
 
 fn texts(moves: &[Move], part: fn(&Move) -> &Option<String>) -> Vec<Option<String>> {
@@ -189,37 +241,17 @@ impl Db<'_> {
         if ends.is_empty() {
             return Ok(answers);
         }
-        let at = |end: &Move| end.ended_at.map(Timestamp::as_micros);
+        let ends = Ends::new(ends);
+        if self.may_defer() {
+            answers.fill(Some(false));
+            self.defer(ends);
+            return Ok(answers);
+        }
         let is_last = self.is_last();
         // The number of attempts that the statement must end.
-        let all = if is_last { clamp(ends.len()) } else { 0 };
-        let statement = match ends {
-            [end] => ask!(
-                END_ONE,
-                end.task.id.0,
-                end.task.epoch,
-                end.to.code(),
-                at(end),
-                stored(&end.message),
-                stored(&end.value),
-                all,
-            ),
-            ends => {
-                let (ids, epochs): (Vec<i64>, Vec<i64>) = ends.iter().map(|end| numbers(&end.task)).unzip();
-                ask!(
-                    END,
-                    ids,
-                    epochs,
-                    ends.iter().map(|end| end.to.code()).collect::<Vec<i64>>(),
-                    ends.iter().map(at).collect::<Vec<Option<i64>>>(),
-                    texts(ends, |end| &end.message),
-                    texts(ends, |end| &end.value),
-                    all,
-                )
-            }
-        };
+        let all = if is_last { answers.len() } else { 0 };
         let mut is_fed = false;
-        for row in &self.one_or_last(is_last, statement)? {
+        for row in &self.one_or_last(is_last, ends.statement(all))? {
             is_fed |= row::value::<bool>(row, 2)?;
             if let Some(answer) = answers.get_mut(row::place(row, 0)?) {
                 *answer = Some(row::value(row, 1)?);

@@ -12,7 +12,8 @@ pub(in super::super) const MOST: i64 = 10_000;
 
 pub(in super::super) const FOLD: &str = statement!("fold.sql");
 /// [`FOLD`] for a few deltas of lanes without limits. It returns no row if there are others.
-pub(super) const FOLD_FEW: &str = "SELECT count, whole, damage, next_due, is_sure FROM sm._fold_few(false)";
+pub(super) const FOLD_FEW: &str =
+    "SELECT count, whole, damage, next_due, is_sure FROM sm._fold_few(false, NULL) WHERE count IS NOT NULL";
 
 /// Files what changed. See `lane_order` in the schema.
 pub(super) const FILE: &str = "SELECT sm._file($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[])";

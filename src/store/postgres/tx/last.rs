@@ -8,8 +8,8 @@ use tokio_postgres::Error as PgError;
 use tokio_postgres::error::SqlState;
 
 use super::super::error::{Fault, Outcome};
-use super::super::tick_lock;
-use super::super::wire::{Answer, Flush, Statement, ask};
+use super::super::wire::{Answer, Flush, Statement};
+use super::deferred::Deferred;
 use super::{Db, PostgresBackend};
 use crate::error::StoreError;
 
@@ -64,7 +64,12 @@ impl Db<'_> {
     /// Returns true if the commit may be sent along with the next statements, because nothing else comes
     /// before it.
     pub(super) fn is_last(&self) -> bool {
-        self.last == Last::Next && self.unnumbered == 0 && self.old_names == 0 && !self.repeats
+        self.last == Last::Next && self.may_be_last()
+    }
+
+    /// Returns true if nothing else comes before the commit.
+    pub(super) fn may_be_last(&self) -> bool {
+        self.unnumbered == 0 && self.old_names == 0 && !self.repeats
     }
 
     /// Runs the last statements of the transaction, and commits it along with them.
@@ -74,30 +79,36 @@ impl Db<'_> {
         self.ended(sent, Last::TooSoon)
     }
 
-    /// Runs a whole tick, commits it, and then runs `flush`, whose result it does not return.
-    pub(super) fn all_ahead<const N: usize>(
-        &mut self,
-        statements: [Statement; N],
-        flush: Statement,
-    ) -> Outcome<[Answer; N]> {
-        let mut batch = vec![ask!(tick_lock::ENTER)];
-        batch.extend(statements);
-        batch.push(flush);
-        // It waits only for the lock of ticks.
-        let sent = self.wire.send_last(batch, self.touch, Flush::LastStatement).map_err(Fault::from);
-        let sent = sent.and_then(|mut answers| {
-            answers.drain(..1.min(answers.len()));
-            answers.truncate(N);
-            answers.try_into().map_err(|answers: Vec<Answer>| {
-                Fault::Damaged(format!("{} statements of {N} were answered", answers.len()))
-            })
-        });
-        self.ended(sent, Last::NotAhead)
+    /// Runs a whole tick, commits it, and then runs `flush`, whose result it does not return. The tick itself makes
+    /// the ends that were deferred.
+    pub(super) fn one_ahead(&mut self, mut tick: Statement, flush: Statement) -> Outcome<Answer> {
+        let Deferred { ends, announces } = self.deferred.take().unwrap_or_default();
+        ends.add_to(&mut tick.params);
+        let before = usize::from(announces.is_some());
+        let batch = announces.into_iter().chain([tick, flush]).collect();
+        // Once the ends are made, it waits only for the lock of ticks.
+        let sent = self.wire.send_last(batch, self.touch, Flush::LastStatement);
+        let sent = sent.map(|answers| answers.into_iter().nth(before).unwrap_or_default());
+        self.ended(sent.map_err(Fault::from), Last::NotAhead)
+    }
+
+    /// Interprets the failure of statements behind what was deferred.
+    pub(super) fn deferred_in_time<T>(&mut self, sent: Outcome<T>) -> Outcome<T> {
+        if let Err(Fault::Server(error)) = &sent
+            && is_refused(error)
+        {
+            return self.ended(sent, Last::TooSoon);
+        }
+        sent
     }
 
     /// Notes how a transaction ended with its last statements. `refused` is the state to set if a statement
     /// refused to be the last.
     fn ended<T>(&mut self, sent: Outcome<T>, refused: Last) -> Outcome<T> {
+        // What was deferred had to go on.
+        if self.last == Last::TooSoon {
+            return sent;
+        }
         (self.reaches.holds_lock, self.hurries) = (false, false);
         self.last = if sent.is_ok() { Last::Done } else { Last::Never };
         sent.map_err(|fault| match fault {

@@ -4,6 +4,7 @@ mod attempt;
 mod audit;
 mod cap;
 mod change;
+mod deferred;
 mod feed;
 mod fold;
 mod insert;
@@ -32,6 +33,7 @@ pub(super) use self::fold::{FOLD, Folded, MOST as MOST_FOLDED, is_whole};
 use self::notify::Announcements;
 use self::sensor::numbers;
 pub(super) use self::tick::TICK_HOLDER;
+pub(super) use self::tick::ahead::TICK_AHEAD;
 use super::digest::Digest;
 use super::error::{Failure, Fault, Outcome};
 use super::habits::Habits;
@@ -80,6 +82,8 @@ struct Db<'w> {
     announcements: Box<Announcements>,
     habits: Arc<Habits>,
     last: last::Last,
+    /// What is sent with the next statements.
+    deferred: Option<deferred::Deferred>,
     /// The needs that a digest identifies never change.
     lanes: HashMap<Digest, Arc<LaneKey>>,
     names: row::Names,
@@ -112,6 +116,7 @@ impl<'w> PostgresBackend<'w> {
             announcements: Box::new(Announcements::on(channel)),
             habits: Arc::default(),
             last: last::Last::Never,
+            deferred: None,
             lanes: HashMap::new(),
             names: row::Names::default(),
             reaches: tick::Reaches::default(),
@@ -130,6 +135,9 @@ impl<'w> PostgresBackend<'w> {
     pub(super) fn conclude(&mut self) -> StoreResult<()> {
         if self.is_over() {
             return Ok(());
+        }
+        if self.db.deferred.is_some() && self.db.may_be_last() {
+            return self.run(Touch::Writes, |db| db.all_last([]).map(drop));
         }
         let (noted, old_names) = (self.db.unnumbered, self.db.old_names);
         if old_names > 0 {
@@ -245,14 +253,27 @@ impl Db<'_> {
         let news = self.announcements.take();
         let announces = news.is_some();
         batch.extend(news);
-        let mut answers =
-            send(&mut *self.wire, batch, self.touch).map_err(|failure| self.hurried(failure))?;
+        let mut answers = self.send(batch, send)?;
         if announces {
             answers.pop();
         }
         answers.try_into().map_err(|answers: Vec<Answer>| {
             Fault::Damaged(format!("{} statements of {N} were answered", answers.len()))
         })
+    }
+
+    /// Sends statements behind what was deferred.
+    fn send(
+        &mut self,
+        mut batch: Vec<Statement>,
+        send: impl FnOnce(&mut (dyn Wire + '_), Vec<Statement>, Touch) -> Result<Vec<Answer>, Failure>,
+    ) -> Outcome<Vec<Answer>> {
+        let deferred = self.with_deferred(&mut batch);
+        let touch = if deferred > 0 { Touch::Writes } else { self.touch };
+        let sent = send(&mut *self.wire, batch, touch).map_err(|failure| self.hurried(failure));
+        let mut answers = if deferred > 0 { self.deferred_in_time(sent)? } else { sent? };
+        self.take_deferred(deferred, &mut answers)?;
+        Ok(answers)
     }
 
     /// Runs a statement that changes definitions that ticks plan with, while no tick runs. Takes the lock each time.

@@ -54,7 +54,6 @@ const HOT: &[(&str, &str)] = &[
     ("grant", tick::GRANT),
     ("grant, plain", tick::GRANT_PLAIN),
     ("grant few", tick::few::GRANT_FEW),
-    ("grant noted", tick::ahead::GRANT_NOTED),
     ("flush noted", tick_lock::FLUSH_NOTED),
     ("forget requests", tick::FORGET_REQUESTS),
     ("start", attempt::START),

@@ -58,6 +58,40 @@ impl ReadRow for Row {
     }
 }
 
+/// The columns of a row from this one on.
+struct From<'r> {
+    row: &'r Row,
+    from: usize,
+}
+
+impl ReadRow for From<'_> {
+    type Fault = Fault;
+
+    fn integer(&self, at: usize) -> Outcome<i64> {
+        self.row.integer(self.from + at)
+    }
+
+    fn maybe_integer(&self, at: usize) -> Outcome<Option<i64>> {
+        self.row.maybe_integer(self.from + at)
+    }
+
+    fn text(&self, at: usize) -> Outcome<&str> {
+        self.row.text(self.from + at)
+    }
+
+    fn maybe_text(&self, at: usize) -> Outcome<Option<&str>> {
+        self.row.maybe_text(self.from + at)
+    }
+
+    fn host_text(&self, at: usize) -> Outcome<String> {
+        self.row.host_text(self.from + at)
+    }
+
+    fn maybe_host_text(&self, at: usize) -> Outcome<Option<String>> {
+        self.row.maybe_host_text(self.from + at)
+    }
+}
+
 /// Reads a count of rows, or an index in an argument, counted from 0.
 pub(in super::super) fn whole(row: &Row, at: usize) -> Outcome<usize> {
     let value: i64 = value(row, at)?;
@@ -78,8 +112,13 @@ pub(super) fn lane_key(row: &Row, at: usize) -> Outcome<LaneKey> {
 
 /// Reads a task in the form that the statements `tasks_by_id` and `tasks_by_key` return.
 pub(super) fn task(db: &mut Db<'_>, row: &Row) -> Outcome<TaskRecord> {
-    let lane = db.lane(row, LANE, NEEDS)?;
-    records::task(row, lane, &mut db.names)
+    task_from(db, row, 0)
+}
+
+/// Reads such a task from this column on.
+pub(super) fn task_from(db: &mut Db<'_>, row: &Row, from: usize) -> Outcome<TaskRecord> {
+    let lane = db.lane(row, from + LANE, from + NEEDS)?;
+    records::task(&From { row, from }, lane, &mut db.names)
 }
 
 /// Reads a task, and from this column on the note of its lease's holder.

@@ -43,10 +43,9 @@ fn steps(plan: &serde_json::Value, into: &mut Vec<String>) {
 /// one fold looks for what was open before, and one grant deletes a tick.
 async fn course(client: &Client, schema: &Schema) {
     let prepare = format!(
-        "PREPARE enqueue AS {}; PREPARE grant_few AS {}; PREPARE grant_noted AS {}",
+        "PREPARE enqueue AS {}; PREPARE grant_few AS {}",
         schema.apply(insert::ENQUEUE_ONE),
-        schema.apply(tick::few::GRANT_FEW),
-        schema.apply(tick::ahead::GRANT_NOTED)
+        schema.apply(tick::few::GRANT_FEW)
     );
     client.batch_execute(&prepare).await.unwrap();
     for no in [1, 2] {
@@ -56,7 +55,7 @@ async fn course(client: &Client, schema: &Schema) {
         );
         client.batch_execute(&enqueue).await.unwrap();
     }
-    let fold = "SELECT * FROM sm._fold_few(false)";
+    let fold = "SELECT * FROM sm._fold_few(false, NULL)";
     client.batch_execute(&schema.apply(fold)).await.unwrap();
     for no in [1, 2] {
         let grant = format!(
@@ -64,7 +63,7 @@ async fn course(client: &Client, schema: &Schema) {
              UPDATE sm.lease SET runs = 2;
              SELECT sm._take_few('{{{no}}}', (SELECT digest FROM sm.lane), '{{0,{no},-1,{no}}}', '{{}}', {no}, 'tick {no}',
                'tick {}', {no}, 64);
-             SELECT * FROM sm._end_one({no}, 1, 6, 9, NULL, NULL, 0);
+             SELECT * FROM sm._end_one({no}, 1, 6, 9, NULL, NULL, 0, false);
              UPDATE sm.tick SET seen = format('%1$s:%2$s:%1$s', txid_current() - 1, txid_current())::txid_snapshot;
              INSERT INTO sm.request VALUES ('old', 0, '{{}}', '{{}}'); {fold}",
             no - 1
@@ -75,9 +74,8 @@ async fn course(client: &Client, schema: &Schema) {
     let whole = "INSERT INTO sm.serving (holder, digest, queues, announced_at, lease, until)
           VALUES ('h', sm._lane_digest('', 1, '', NULL), 'null', 1, 90, 181);
         EXECUTE enqueue(NULL, 0, 3, -1, 0, NULL, 0, 1, 1, 'n', 'w', 'r', 't3', NULL, '', 'default_pool', 1, '[]', NULL, 0, 0);
-        SELECT * FROM sm._tick_few('tick 3', 'tick 2', 'h', 90, 4, 3, 3, 64);
-        EXECUTE grant_noted('tick 3', 'h', 9, 3, 1);
-        SELECT * FROM sm._end_one(3, 1, 6, 9, NULL, NULL, 0); SELECT * FROM sm._fold_few(false)";
+        SELECT * FROM sm._tick_ahead('tick 3', 'tick 2', 'h', 90, 4, 3, 3, 64, 9, 1, '{}', '{}', '{}', '{}', '{}', '{}');
+        SELECT * FROM sm._end_one(3, 1, 6, 9, NULL, NULL, 0, false); SELECT * FROM sm._fold_few(false, NULL)";
     client.batch_execute(&schema.apply(whole)).await.unwrap();
     client.batch_execute("SET auto_explain.log_min_duration = -1").await.unwrap();
     let left = "SELECT (SELECT count(*) FROM sm.lane) + (SELECT count(*) FROM sm.pool_use) + (SELECT count(*) FROM sm.delta)";

@@ -9,19 +9,21 @@ use super::super::{Db, Digest, clamp, first, row};
 use super::survey::{Around, Asked, POOL, SERVING};
 use crate::store::contract::SurveyQuery;
 use crate::store::sql::records;
-use crate::store::sql::statement::statement;
 use crate::task::TaskRecord;
 use crate::time::duration_micros;
 
-pub(in super::super) const TICK_FEW: &str = "SELECT * FROM sm._tick_few(\
-  $1::text, $2::text, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint)";
-pub(in super::super) const GRANT_NOTED: &str = statement!("grant_noted.sql");
+/// Takes the tick lock itself. So the lock is held while the server responds to one message, and not to four.
+pub(in super::super::super) const TICK_AHEAD: &str = "SELECT (survey).*, (granted).* FROM sm._tick_ahead(\
+  $1::text, $2::text, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint, \
+  $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::text[], $16::text[])";
 
 /// For more than this, the plans of statements are a small part of a tick's cost.
 const MOST: usize = 64;
 
-/// The column of the next due instant.
+/// The columns of the next due instant and of whether an end was fed, and the first one of a granted task.
 const DUE: usize = SERVING + 1;
+const FED: usize = DUE + 1;
+const TASK: usize = FED + 1;
 
 impl Db<'_> {
     /// Surveys, grants and commits in one round trip, if that is allowed and the tick probably has nothing to decide.
@@ -37,7 +39,7 @@ impl Db<'_> {
         }
         let now = promote.now.as_micros();
         let tick = ask!(
-            TICK_FEW,
+            TICK_AHEAD,
             request.as_str(),
             ahead.replaces.as_str(),
             ahead.holder.as_str(),
@@ -46,20 +48,18 @@ impl Db<'_> {
             now,
             ahead.forget.before.as_micros(),
             clamp(ahead.forget.limit),
-        );
-        let grant = ask!(
-            GRANT_NOTED,
-            request.as_str(),
-            ahead.holder.as_str(),
             (promote.now + ahead.lease).as_micros(),
-            now,
             i64::from(ahead.started),
         );
         let flush = ask!(FLUSH_NOTED, request.as_str(), i64::from(self.hands_out));
-        let [mut lanes, grants] = self.all_ahead([tick, grant], flush)?;
-        let tasks = grants.iter().map(|row| row::task(self, row)).collect::<Outcome<Vec<TaskRecord>>>()?;
+        let mut lanes = self.one_ahead(tick, flush)?;
+        let grants = lanes.split_off(lanes.len().min(1));
+        let tasks =
+            grants.iter().map(|row| row::task_from(self, row, TASK)).collect::<Outcome<Vec<TaskRecord>>>()?;
         let asked = {
             let all = first(&lanes)?;
+            let is_fed: Option<bool> = row::value(all, FED)?;
+            self.announcements.fed(is_fed == Some(true));
             let serving = serving_of_texts(row::value(all, SERVING)?)?;
             let (due, is_ready) = (row::value(all, DUE)?, row::value::<Option<Digest>>(all, 0)?.is_some());
             let pools = if is_ready { vec![records::pool_at(all, POOL)?] } else { Vec::new() };

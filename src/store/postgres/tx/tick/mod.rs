@@ -69,7 +69,7 @@ impl Db<'_> {
         }
         let mut batch = vec![ask!(if self.is_own { tick_lock::ENTER } else { tick_lock::TICK })];
         batch.extend(statements);
-        let mut answers = self.wire.send(batch, self.touch)?;
+        let mut answers = self.send(batch, |wire, batch, touch| wire.send(batch, touch))?;
         answers.drain(..1.min(answers.len()));
         self.reaches.holds_lock = true;
         self.hurries = self.is_own;

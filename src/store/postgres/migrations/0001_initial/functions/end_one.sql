@@ -1,10 +1,11 @@
 -- Does what end.sql does, for one end. It sets up only the plans that it needs, because setting up plans is
--- most of the cost of a short statement. Returns the same, or no row if there is no such lease or its attempt
--- must be kept.
+-- most of the cost of a short statement. Returns the same, or NULLs if there is no such lease or its attempt must
+-- be kept. (It returns no set: PL/pgSQL then calls it without setting up a plan.)
 -- expected: as in end.sql, how many leases must be ended without a further statement, or 0.
+-- leaves: the delta is only returned, because the calling tick folds it at once.
 CREATE FUNCTION sm._end_one(lease_no BIGINT, lease_epoch BIGINT, new_state BIGINT, ended BIGINT, new_message TEXT,
-  new_value TEXT, expected BIGINT)
-RETURNS TABLE (place BIGINT, is_recorded BOOLEAN, is_fed BOOLEAN) LANGUAGE plpgsql AS $$
+  new_value TEXT, expected BIGINT, leaves BOOLEAN,
+  OUT place BIGINT, OUT is_recorded BOOLEAN, OUT is_fed BOOLEAN, OUT left_delta sm.delta) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   gone sm.lease;
@@ -27,7 +28,14 @@ BEGIN
     SELECT no, gone.attempt, ended, new_state, map_index, namespace, workflow, run, task, new_value, new_message
     FROM sm.task WHERE no = gone.no;
   END IF;
-  INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came) VALUES (gone.lane, 0, -1, gone.slots, 1, 0);
+  IF leaves THEN
+    left_delta.lane := gone.lane;
+    left_delta.ready := 0;
+    left_delta.tasks := -1;
+    left_delta.slots := gone.slots;
+    left_delta.came := 0;
+  ELSE
+    INSERT INTO sm.delta (lane, ready, tasks, slots, leases, came) VALUES (gone.lane, 0, -1, gone.slots, 1, 0);
+  END IF;
   place := 1;
-  RETURN NEXT;
 END $$;

@@ -1,13 +1,14 @@
 -- Does what fold.sql does if there are only a few deltas and none of their lanes carries limits. It sets up
 -- only the plans that it needs, because setting up plans is most of the cost of a short fold. Returns the same,
--- or no row if fold.sql must do the work; then nothing was written. Also returns the earliest instant that a
+-- or NULLs if fold.sql must do the work; then nothing was written. Also returns the earliest instant that a
 -- task waits for, for the survey that follows. is_sure is false if tasks may wait for an earlier one.
 -- leaves: if all deltas are of one lane, its counter, and that of its pool if slots came back, are only
--- returned, because the calling tick changes them too. left_lane is then set. The previous versions are
--- deleted.
-CREATE FUNCTION sm._fold_few(leaves BOOLEAN) RETURNS TABLE (count BIGINT, whole BOOLEAN, damage TEXT[], next_due BIGINT,
-  is_sure BOOLEAN, left_lane UUID, left_ready BIGINT, left_tasks BIGINT, left_bound BIGINT[], left_early BIGINT[],
-  left_used BIGINT) LANGUAGE plpgsql AS $$
+-- returned, because the calling tick changes them too. left_lane and left_needs are then set. The previous
+-- versions are deleted.
+-- own: a delta of the calling tick that is not in the table, or NULL.
+CREATE FUNCTION sm._fold_few(leaves BOOLEAN, own sm.delta, OUT count BIGINT, OUT whole BOOLEAN, OUT damage TEXT[],
+  OUT next_due BIGINT, OUT is_sure BOOLEAN, OUT left_lane UUID, OUT left_needs sm.lane, OUT left_ready BIGINT,
+  OUT left_tasks BIGINT, OUT left_bound BIGINT[], OUT left_early BIGINT[], OUT left_used BIGINT) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   most CONSTANT BIGINT := 16;
@@ -18,6 +19,7 @@ DECLARE
   noticed TXID_SNAPSHOT;
   digests UUID[] := '{}';
   one_digest UUID;
+  lanes sm.lane[];
   one sm.delta;
   lane sm.lane;
   needs sm.lane;
@@ -28,24 +30,29 @@ DECLARE
   given_back BIGINT;
   was_used BIGINT;
   earliest BIGINT;
-  own BIGINT;
+  own_xid BIGINT;
 BEGIN
   -- As in fold.sql: the recorded snapshot is useless if it is from another server, and a partial fold may have
   -- left lanes empty. If lanes are filed, each changed lane must be refiled.
-  SELECT no, due, early, many, CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot())
-    AND (xmin::text::bigint - txid_snapshot_xmax(seen)) & 4294967295 < 2147483648 THEN seen
-    ELSE '1:1:'::txid_snapshot END AS seen, EXISTS (SELECT FROM sm.lane_use WHERE tasks = 0 AND ready = 0) AS has_empty
-  INTO last FROM sm.tick ORDER BY no DESC LIMIT 1;
+  -- Each statement of a function has its own snapshot. The snapshot of the first one is recorded as seen. The
+  -- second may find more deltas, which the next fold then no longer finds.
+  SELECT was.*, found.deltas, found.places, txid_current_snapshot() AS noticed INTO last
+  FROM (
+    SELECT no, due, early, many, CASE WHEN txid_snapshot_xmax(seen) <= txid_snapshot_xmax(txid_current_snapshot())
+      AND (xmin::text::bigint - txid_snapshot_xmax(seen)) & 4294967295 < 2147483648 THEN seen
+      ELSE '1:1:'::txid_snapshot END AS seen, EXISTS (SELECT FROM sm.lane_use WHERE tasks = 0 AND ready = 0) AS has_empty
+    FROM sm.tick ORDER BY no DESC LIMIT 1
+  ) was CROSS JOIN LATERAL (
+    SELECT array_agg(delta) AS deltas, array_agg(at) AS places FROM (
+      SELECT delta, ctid AS at FROM sm.delta WHERE xid >= txid_snapshot_xmax(was.seen)
+      ORDER BY xid, id LIMIT most + 1) first
+  ) found;
   IF last.has_empty IS NOT FALSE OR last.many THEN
     RETURN;
   END IF;
-  -- Each statement of a function has its own snapshot. The snapshot of the first one is recorded as seen. The
-  -- second may find more deltas, which the next fold then no longer finds.
-  SELECT array_agg(found.delta), array_agg(found.at), txid_current_snapshot() INTO deltas, places, noticed
-  FROM (
-    SELECT delta, ctid AS at FROM sm.delta WHERE xid >= txid_snapshot_xmax(last.seen)
-    ORDER BY xid, id LIMIT most + 1
-  ) found;
+  deltas := last.deltas;
+  places := last.places;
+  noticed := last.noticed;
   IF split_part(last.seen::text, ':', 3) <> '' THEN
     SELECT deltas || array_agg(found.delta), places || array_agg(found.at) INTO deltas, places
     FROM (
@@ -54,17 +61,19 @@ BEGIN
       LIMIT most + 1
     ) found;
   END IF;
-  count := coalesce(cardinality(deltas), 0);
-  IF count > most THEN
+  IF cardinality(deltas) > most THEN
     RETURN;
+  END IF;
+  IF own.lane IS NOT NULL THEN
+    deltas := deltas || own;
   END IF;
   whole := true;
   damage := '{}';
   is_sure := last.early = '{}';
   earliest := last.due;
-  IF count = 0 AND last.seen::text <> '1:1:' THEN
+  IF deltas IS NULL AND last.seen::text <> '1:1:' THEN
+    count := 0;
     SELECT due INTO next_due FROM sm.idle WHERE due >= earliest ORDER BY due LIMIT 1;
-    RETURN NEXT;
     RETURN;
   END IF;
   deltas := coalesce(deltas, '{}');
@@ -75,12 +84,22 @@ BEGIN
       digests := digests || one.lane;
     END IF;
   END LOOP;
-  IF EXISTS (SELECT FROM sm.lane WHERE digest = ANY (digests) AND limits <> '[]') THEN
-    RETURN;
+  lanes := ARRAY(SELECT lane FROM sm.lane WHERE digest = ANY (digests));
+  FOREACH lane IN ARRAY lanes LOOP
+    IF lane.limits <> '[]' THEN
+      RETURN;
+    END IF;
+  END LOOP;
+  IF places IS NOT NULL THEN
+    DELETE FROM sm.delta WHERE ctid = ANY (places);
   END IF;
-  DELETE FROM sm.delta WHERE ctid = ANY (places);
   FOREACH one_digest IN ARRAY digests LOOP
-    SELECT * INTO lane FROM sm.lane WHERE digest = one_digest;
+    lane := NULL;
+    FOREACH needs IN ARRAY lanes LOOP
+      IF needs.digest = one_digest THEN
+        lane := needs;
+      END IF;
+    END LOOP;
     DELETE FROM sm.lane_use WHERE ctid = (
       SELECT ctid FROM sm.lane_use WHERE digest = one_digest ORDER BY version DESC LIMIT 1)
     RETURNING * INTO use;
@@ -126,6 +145,7 @@ BEGIN
       bound := coalesce(bound, ARRAY[-9223372036854775808, -9223372036854775808, -9223372036854775808, -9223372036854775808]);
       IF leaves AND cardinality(digests) = 1 THEN
         left_lane := one_digest;
+        left_needs := CASE WHEN lane.digest IS NULL THEN needs ELSE lane END;
         left_ready := use.ready;
         left_tasks := use.tasks;
         left_bound := bound;
@@ -152,14 +172,14 @@ BEGIN
     END IF;
   END LOOP;
   -- As in fold.sql: the recorded snapshot ends at this transaction's number.
-  own := txid_current();
-  IF own < txid_snapshot_xmax(noticed) THEN
-    noticed := concat(least(own, txid_snapshot_xmin(noticed)), ':', own, ':', (
+  own_xid := txid_current();
+  IF own_xid < txid_snapshot_xmax(noticed) THEN
+    noticed := concat(least(own_xid, txid_snapshot_xmin(noticed)), ':', own_xid, ':', (
       SELECT string_agg(open.xid::text, ',' ORDER BY open.xid)
-      FROM txid_snapshot_xip(noticed) open (xid) WHERE open.xid < own))::txid_snapshot;
+      FROM txid_snapshot_xip(noticed) open (xid) WHERE open.xid < own_xid))::txid_snapshot;
   END IF;
-  DELETE FROM sm.tick WHERE no = last.no;
-  INSERT INTO sm.tick (no, seen, due, early) VALUES (last.no + 1, noticed, earliest, last.early);
+  -- The key changes, so this leaves what a deletion and an insertion leave.
+  UPDATE sm.tick SET no = no + 1, seen = noticed, due = earliest WHERE no = last.no;
+  count := cardinality(deltas);
   SELECT due INTO next_due FROM sm.idle WHERE due >= earliest ORDER BY due LIMIT 1;
-  RETURN NEXT;
 END $$;
