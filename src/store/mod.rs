@@ -140,8 +140,8 @@ macro_rules! transactions {
             ///
             /// Runs `body` again, up to [`CONFLICT_RETRIES`](crate::store::CONFLICT_RETRIES) times, if another writer
             /// came between its decision and its commit. The same holds if the database aborted it in favour of
-            /// another transaction (PostgreSQL's serialization failures and deadlocks). `body` must have no other
-            /// effects. Before each further run the thread sleeps, first for 0.2 ms, then longer, up to 10 ms.
+            /// another transaction (PostgreSQL's serialization failures and deadlocks), and if the PostgreSQL store
+            /// returned the result of a verb before the server did, and was wrong. `body` must have no other effects. Before each further run the thread sleeps, first for 0.2 ms, then longer, up to 10 ms.
             ///
             /// # Errors
             ///

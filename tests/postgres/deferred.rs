@@ -3,13 +3,17 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use stationmaster::canonical::PokeContext;
 use stationmaster::error::Invalid;
+use stationmaster::id::SensorKind;
 
 use stationmaster::ops::{AdmitRequest, Finish, Finished};
+use stationmaster::sensor::{NewSensor, Settings};
 use stationmaster::store::PostgresStore;
+use stationmaster::store::postgres::Wake;
 use stationmaster::task::Feed;
 use stationmaster::testing::watch_round_trips;
-use stationmaster::{LeaseRef, NewTask, Result, TaskRecord, TaskState, Timestamp};
+use stationmaster::{Error, LeaseRef, NewTask, Result, TaskRecord, TaskState, Timestamp};
 
 use crate::scratch::{ScratchStore, rows};
 use crate::task;
@@ -80,7 +84,13 @@ fn an_end_is_sent_with_the_next_verb_or_the_commit() {
 #[test]
 fn an_end_that_finds_no_lease_is_found_out() {
     let ScratchStore { store, scratch: _scratch } = ScratchStore::open(|options| options);
-    for (round, follows) in ["nothing", "an enqueue", "a last enqueue", "a read"].iter().enumerate() {
+    let order = |name: &str| {
+        AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 1, Duration::from_secs(60))
+    };
+    store.write(|tx| tx.admit(at(1), &order("first"))).unwrap();
+    let ahead = order("ahead").answered("first".try_into().unwrap());
+    let cases = ["nothing", "an enqueue", "a last enqueue", "a read", "a last tick", "an error"];
+    for (round, follows) in cases.iter().enumerate() {
         let (name, next) = (format!("task {round}"), format!("next {round}"));
         // The store's next 64 transactions defer nothing.
         (0..64).for_each(|_| store.write(|tx| tx.finish(at(2), &[]).map(drop)).unwrap());
@@ -94,6 +104,8 @@ fn an_end_that_finds_no_lease_is_found_out() {
                 "an enqueue" => drop(tx.enqueue(at(3), std::slice::from_ref(&next))?),
                 "a last enqueue" => drop(tx.last(|tx| tx.enqueue(at(3), std::slice::from_ref(&next)))?),
                 "a read" => drop(tx.all_pools()?),
+                "a last tick" => drop(tx.last(|tx| tx.admit(at(3), &ahead))?),
+                "an error" if ended == [ENDED] => return Err(Invalid::Zero { what: "an end" }.into()),
                 _ => {}
             }
             Ok(ended)
@@ -116,9 +128,47 @@ fn an_end_whose_transaction_fails_is_not_made() {
             Result::<()>::Err(Invalid::Zero { what: "on purpose" }.into())
         })
     });
-    assert!(failed.is_err());
-    assert_eq!(trips, [], "nothing is sent");
+    assert!(matches!(failed, Err(Error::Invalid(_))), "{failed:?}");
+    assert_eq!(trips.len(), 1, "it is looked whether the body was told the truth");
     assert_eq!(state(&store, "a"), Some(TaskState::Running));
+}
+
+/// What a transaction does before it commits comes behind its ends.
+#[test]
+fn an_end_is_made_however_the_transaction_concludes() {
+    for wake in [Wake::Beside, Wake::InTransaction] {
+        let ScratchStore { store, scratch: _scratch } = ScratchStore::open(|options| options.wake(wake));
+        let leases = leases(&store, &["a", "b", "c", "sensor"].map(task));
+        let settings = Settings::new(Duration::from_secs(10), Duration::from_secs(60)).unwrap();
+        let context = PokeContext::from_json("{}").unwrap();
+        let sensor = NewSensor::new(leases[3], SensorKind::new("k").unwrap(), context, settings);
+        let registered = store.write(|tx| {
+            tx.register(at(2), std::slice::from_ref(&sensor))?;
+            tx.finish(at(2), &ends(&leases[..1]))
+        });
+        assert_eq!(registered.unwrap(), [ENDED], "a change is numbered");
+        let repeated = store.write(|tx| {
+            tx.enqueue(at(2), &[task("a")])?;
+            tx.finish(at(2), &ends(&leases[1..2]))
+        });
+        assert_eq!(repeated.unwrap(), [ENDED], "what others did is flushed");
+        let ticked = store.write(|tx| {
+            let ended = tx.finish(at(2), &ends(&leases[2..3]))?;
+            let order = AdmitRequest::new(
+                "h".try_into().unwrap(),
+                "tick".try_into().unwrap(),
+                1,
+                Duration::from_secs(60),
+            );
+            tx.admit(at(2), &order)?;
+            Ok(ended)
+        });
+        assert_eq!(ticked.unwrap(), [ENDED]);
+        for name in ["a", "b", "c"] {
+            assert_eq!(state(&store, name), Some(TaskState::Success), "{name}, {wake:?}");
+        }
+        assert_eq!(store.read(|tx| tx.audit()).unwrap(), []);
+    }
 }
 
 /// An attempt that is recorded as a run needs more than one statement.
@@ -136,10 +186,17 @@ fn an_end_that_has_to_do_more_does_it() {
 /// Readers of the feed are woken for it.
 #[test]
 fn an_end_that_the_feed_reports_is_news() {
-    let ScratchStore { store, scratch: _scratch } = ScratchStore::open(|options| options);
+    for wake in [Wake::Beside, Wake::InTransaction] {
+        news_of_an_end(wake);
+    }
+}
+
+fn news_of_an_end(wake: Wake) {
+    let ScratchStore { store, scratch } = ScratchStore::open(|options| options.wake(wake));
+    let other = scratch.open(|options| options);
     let leases = leases(&store, &["a", "b"].map(|name| task(name).feed(Feed::Ends)));
     let (heard, hears) = std::sync::mpsc::channel();
-    let _listening = store.on_change(move |change| heard.send(change.events()).unwrap_or(())).unwrap();
+    let _listening = other.on_change(move |change| heard.send(change.events()).unwrap_or(())).unwrap();
     let order = |name: &str| {
         AdmitRequest::new("h".try_into().unwrap(), name.try_into().unwrap(), 1, Duration::from_secs(60))
     };

@@ -51,7 +51,8 @@ pub(super) struct Habits {
 }
 
 impl Habits {
-    /// Returns true if the commit may be sent along with the last statement of a transaction.
+    /// Returns true if the commit may be sent along with the last statement of a transaction, and ends with the
+    /// statements after them.
     ///
     /// If a verb has to continue after its commit was sent along, it is rolled back and runs again. If that happens
     /// once, for example when tasks end whose attempts are recorded as runs, it will happen to the next ones.

@@ -26,8 +26,8 @@
 //!   [`StoreErrorKind::Conflict`](crate::error::StoreErrorKind::Conflict).
 //! * Each call of the store except [`ReadTx::audit`](crate::store::ReadTx::audit) takes as many round trips for many
 //!   tasks as for one (an enqueue takes another for each 10,000): `docs/postgresql.md` §5 counts them. A transaction
-//!   begins with its first call. A write transaction has one more round trip to commit, unless the commit is
-//!   sent along with [the last verb](crate::store::Tx::last).
+//!   begins with its first call, but for plain ends, which go along with the next one. A write transaction has one more
+//!   round trip to commit, unless the commit is sent along with [the last verb](crate::store::Tx::last).
 //! * The cost of a call does not depend on how many tasks wait: every statement except those of
 //!   [`ReadTx::audit`](crate::store::ReadTx::audit) reads through an index and sorts no table.
 //! * Foreign tables are refused and left untouched, and so are those of a newer version of the crate that this one
@@ -319,11 +319,12 @@ impl Store for PostgresStore {
             if commits_along {
                 tx = tx.commits_along();
             }
-            let ran = Tx::run(&mut tx, |tx| body(tx)).and_then(|()| {
-                tx.check_whole().map_err(Error::Store)?;
-                tx.conclude()?;
-                Ok(PostgresBackend::flushes_after(&tx))
-            });
+            let ran = match Tx::run(&mut tx, |tx| body(tx)) {
+                Ok(()) => tx.check_whole().and_then(|()| tx.conclude()).map_err(Error::Store),
+                Err(Error::Store(error)) => Err(Error::Store(error)),
+                // The body may have failed because of what an end returned, so that must be true.
+                Err(error) => tx.make_deferred().map_err(Error::Store).and(Err(error)),
+            };
             news.set(tx.news());
             is_over = tx.is_over();
             if tx.was_too_soon() {
@@ -332,7 +333,7 @@ impl Store for PostgresStore {
             if tx.was_not_ahead() {
                 self.habits.had_to_decide();
             }
-            ran
+            ran.map(|()| PostgresBackend::flushes_after(&tx))
         };
         let done = sessions::transact_then(&self.pool, &self.options, mode, body, announce);
         // A commit with an unknown outcome may have taken effect.

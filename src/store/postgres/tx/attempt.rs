@@ -78,6 +78,10 @@ impl Ends {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
     /// Returns the statement. It must end `all` attempts, or fails, unless that is 0.
     fn statement(self, all: usize) -> Statement {
         let Self { ids, epochs, states, at, messages, values } = self;
@@ -93,7 +97,7 @@ impl Ends {
 
     /// Returns the statement, which must end all of them.
     pub(super) fn whole(self) -> Statement {
-        let all = self.ids.len();
+        let all = self.len();
         self.statement(all)
     }
 

@@ -5,7 +5,7 @@
 //! commit.
 
 use tokio_postgres::Error as PgError;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 
 use super::super::error::{Fault, Outcome};
 use super::super::wire::{Answer, Flush, Statement};
@@ -18,13 +18,14 @@ use crate::error::StoreError;
 pub(super) enum Last {
     /// No commit is sent along.
     Never,
-    /// A commit may be sent along, if the caller says that a verb is the last.
+    /// A commit may be sent along, if the caller says that a verb is the last. Ends may be deferred.
     Allowed,
     /// A commit may be sent along with the next statement that changes something.
     Next,
     /// A commit was sent along, and the transaction is committed.
     Done,
-    /// A commit was sent along, but the transaction was rolled back, because the verb had to continue.
+    /// A commit was sent along or an end was deferred, but the transaction was rolled back, because the verb had to
+    /// continue.
     TooSoon,
     /// A whole tick was sent ahead, but was rolled back, because there was something to decide.
     NotAhead,
@@ -42,8 +43,8 @@ impl PostgresBackend<'_> {
         self.db.last == Last::Done
     }
 
-    /// Returns true if a commit was sent along, but the transaction was rolled back because its verb had to
-    /// continue.
+    /// Returns true if a commit was sent along or an end was deferred, but the transaction was rolled back because
+    /// the verb had to continue.
     pub(in crate::store::postgres) fn was_too_soon(&self) -> bool {
         self.db.last == Last::TooSoon
     }
@@ -82,29 +83,24 @@ impl Db<'_> {
     /// Runs a whole tick, commits it, and then runs `flush`, whose result it does not return. The tick itself makes
     /// the ends that were deferred.
     pub(super) fn one_ahead(&mut self, mut tick: Statement, flush: Statement) -> Outcome<Answer> {
-        let Deferred { ends, announces } = self.deferred.take().unwrap_or_default();
+        let ends_some = self.deferred.is_some();
+        let Deferred { ends, announces } = *self.deferred.take().unwrap_or_default();
         ends.add_to(&mut tick.params);
         let before = usize::from(announces.is_some());
         let batch = announces.into_iter().chain([tick, flush]).collect();
         // Once the ends are made, it waits only for the lock of ticks.
         let sent = self.wire.send_last(batch, self.touch, Flush::LastStatement);
         let sent = sent.map(|answers| answers.into_iter().nth(before).unwrap_or_default());
-        self.ended(sent.map_err(Fault::from), Last::NotAhead)
-    }
-
-    /// Interprets the failure of statements behind what was deferred.
-    pub(super) fn deferred_in_time<T>(&mut self, sent: Outcome<T>) -> Outcome<T> {
-        if let Err(Fault::Server(error)) = &sent
-            && is_refused(error)
-        {
-            return self.ended(sent, Last::TooSoon);
+        let sent = sent.map_err(Fault::from);
+        match &sent {
+            Err(Fault::Server(error)) if ends_some && !is_of_tick(error) => self.sent_deferred(sent),
+            _ => self.ended(sent, Last::NotAhead),
         }
-        sent
     }
 
     /// Notes how a transaction ended with its last statements. `refused` is the state to set if a statement
     /// refused to be the last.
-    fn ended<T>(&mut self, sent: Outcome<T>, refused: Last) -> Outcome<T> {
+    pub(super) fn ended<T>(&mut self, sent: Outcome<T>, refused: Last) -> Outcome<T> {
         // What was deferred had to go on.
         if self.last == Last::TooSoon {
             return sent;
@@ -114,7 +110,7 @@ impl Db<'_> {
         sent.map_err(|fault| match fault {
             Fault::Server(error) if is_refused(&error) => {
                 self.last = refused;
-                let text = "a verb that was to be the last of its transaction has to go on: call again";
+                let text = "what was sent along with other statements has to go on: call again";
                 Fault::Server(StoreError::again(text).with_source(error))
             }
             fault => fault,
@@ -133,7 +129,17 @@ impl Db<'_> {
 
 /// Returns true if a statement failed because its verb has to continue. All statements divide by zero in that
 /// case.
-fn is_refused(error: &StoreError) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<PgError>());
-    source.and_then(PgError::code) == Some(&SqlState::DIVISION_BY_ZERO)
+pub(super) fn is_refused(error: &StoreError) -> bool {
+    of_server(error).and_then(PgError::code) == Some(&SqlState::DIVISION_BY_ZERO)
+}
+
+/// Returns true if a tick ahead refused to be one. It may also have refused because of an end that it was to make.
+fn is_of_tick(error: &StoreError) -> bool {
+    let context =
+        of_server(error).and_then(PgError::as_db_error).and_then(DbError::where_).unwrap_or_default();
+    is_refused(error) && !["_end_one(", "_end_many("].iter().any(|end| context.contains(end))
+}
+
+fn of_server(error: &StoreError) -> Option<&PgError> {
+    std::error::Error::source(error).and_then(|source| source.downcast_ref())
 }

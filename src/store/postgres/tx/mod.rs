@@ -83,7 +83,7 @@ struct Db<'w> {
     habits: Arc<Habits>,
     last: last::Last,
     /// What is sent with the next statements.
-    deferred: Option<deferred::Deferred>,
+    deferred: Option<Box<deferred::Deferred>>,
     /// The needs that a digest identifies never change.
     lanes: HashMap<Digest, Arc<LaneKey>>,
     names: row::Names,
@@ -151,6 +151,14 @@ impl<'w> PostgresBackend<'w> {
         // A commit of a transaction that wrote nothing does not wait for a flush. With the record it does.
         if self.db.repeats && !self.db.reaches.holds_lock {
             self.run(Touch::Writes, |db| db.one(ask!(tick_lock::FLUSH)))?;
+        }
+        self.make_deferred()
+    }
+
+    /// Makes ends that were deferred, if there are any left. Fails if they cannot be made as was returned.
+    pub(super) fn make_deferred(&mut self) -> StoreResult<()> {
+        if self.db.deferred.is_some() {
+            self.run(Touch::Writes, |db| db.all([]).map(drop))?;
         }
         Ok(())
     }
@@ -271,7 +279,10 @@ impl Db<'_> {
         let deferred = self.with_deferred(&mut batch);
         let touch = if deferred > 0 { Touch::Writes } else { self.touch };
         let sent = send(&mut *self.wire, batch, touch).map_err(|failure| self.hurried(failure));
-        let mut answers = if deferred > 0 { self.deferred_in_time(sent)? } else { sent? };
+        if deferred == 0 {
+            return sent;
+        }
+        let mut answers = self.sent_deferred(sent)?;
         self.take_deferred(deferred, &mut answers)?;
         Ok(answers)
     }

@@ -33,7 +33,8 @@ impl Db<'_> {
         else {
             return Ok(None);
         };
-        let may = self.is_last() && !self.reaches.holds_lock && query.budget <= MOST;
+        let ends = self.deferred.as_ref().map_or(0, |deferred| deferred.ends.len());
+        let may = self.is_last() && !self.reaches.holds_lock && query.budget.max(ends) <= MOST;
         if !may || !self.habits.ticks_ahead() {
             return Ok(None);
         }
