@@ -83,8 +83,8 @@ fn the_defaults_are_those_of_the_code() {
         ("`shard_code_upper_limit`", format!("({})", with_comma(codes.into()))),
         ("`shards`", format!("({}) |", airflow.shards)),
         ("`shards`", format!("| {} by default", config.shards)),
-        ("infra failures", format!("{} minutes", of_poker("retry_window") / 60)),
-        ("`poke_timeout`", format!("{} s", of_poker("poke_timeout"))),
+        ("infra failures", format!("{} minutes", of_poker(" window") / 60)),
+        ("`poke_timeout`", format!("{} s", of_poker("usual_timeout"))),
         ("`[core] max_task_retry_delay`", format!("({} s", with_comma(DEFAULT_CAP.as_secs()))),
     ] {
         assert!(row(airflow).contains(&part), "{part}: {}", row(airflow));
