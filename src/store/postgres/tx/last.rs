@@ -91,11 +91,13 @@ impl Db<'_> {
         // Once the ends are made, it waits only for the lock of ticks.
         let sent = self.wire.send_last(batch, self.touch, Flush::LastStatement);
         let sent = sent.map(|answers| answers.into_iter().nth(before).unwrap_or_default());
-        let sent = sent.map_err(Fault::from);
-        match &sent {
-            Err(Fault::Server(error)) if ends_some && !is_of_tick(error) => self.sent_deferred(sent),
-            _ => self.ended(sent, Last::NotAhead),
-        }
+        let sent = match sent.map_err(Fault::from) {
+            Err(Fault::Server(error)) if ends_some && !is_of_tick(&error) => {
+                self.sent_deferred(Err(Fault::Server(error)))
+            }
+            sent => sent,
+        };
+        self.ended(sent, Last::NotAhead)
     }
 
     /// Notes how a transaction ended with its last statements. `refused` is the state to set if a statement
