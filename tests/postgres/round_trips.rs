@@ -78,14 +78,14 @@ where
     })
 }
 
-struct Counted {
+pub(crate) struct Counted {
     count: Arc<AtomicUsize>,
-    store: PostgresStore,
-    _scratch: Scratch,
+    pub(crate) store: PostgresStore,
+    pub(crate) scratch: Scratch,
 }
 
 impl Counted {
-    fn open() -> Self {
+    pub(crate) fn open() -> Self {
         Self::by(|stream| stream)
     }
 
@@ -94,10 +94,10 @@ impl Counted {
         let store =
             PostgresStore::open(counting(&count, to_client), scratch.options().wake(Wake::InTransaction))
                 .unwrap();
-        Self { count, store, _scratch: scratch }
+        Self { count, store, scratch }
     }
 
-    fn of<T>(&self, work: impl FnOnce(&PostgresStore) -> T) -> (usize, T) {
+    pub(crate) fn of<T>(&self, work: impl FnOnce(&PostgresStore) -> T) -> (usize, T) {
         let before = self.count.load(Ordering::SeqCst);
         let done = work(&self.store);
         (self.count.load(Ordering::SeqCst) - before, done)

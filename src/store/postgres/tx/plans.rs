@@ -10,8 +10,8 @@ use super::super::options::PostgresOptions;
 use super::super::tick_lock;
 use super::super::upgrade::migrate;
 use super::{
-    attempt, cap, change, feed, fold, insert, pool, promote, queue, retention, rules, run, sensor, tick,
-    worker,
+    attempt, audit, cap, change, feed, fold, insert, pool, promote, queue, retention, rules, run, sensor,
+    tick, worker,
 };
 
 const HOT: &[(&str, &str)] = &[
@@ -69,6 +69,9 @@ const HOT: &[(&str, &str)] = &[
     ("lock expired", attempt::LOCK_EXPIRED),
     ("still expired", attempt::STILL_EXPIRED),
     ("leases_of", attempt::LEASES_OF),
+    ("audit of a page", audit::BROKEN),
+    ("strays of a page", audit::STRAYS),
+    ("page of tasks", audit::TASK_PAGE),
     ("next_expiry", attempt::NEXT_EXPIRY),
     ("forget_ended", retention::FORGET_ENDED),
     ("delete pools", pool::DELETE_POOLS),

@@ -20,9 +20,9 @@ const PAGE: i64 = 5_000;
 
 const COUNTERS: &str = statement!("counters.sql");
 const PASSED_OVER: &str = statement!("passed_over.sql");
-const STRAYS: &str = statement!("strays.sql");
-const TASK_PAGE: &str = statement!("task_page.sql");
-const BROKEN: &str = statement!("broken.sql");
+pub(super) const STRAYS: &str = statement!("strays.sql");
+pub(super) const TASK_PAGE: &str = statement!("task_page.sql");
+pub(super) const BROKEN: &str = statement!("broken.sql");
 
 /// Describes a counter that [`COUNTERS`] returned.
 fn counter(row: &Row) -> Outcome<Discrepancy> {
