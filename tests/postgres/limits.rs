@@ -195,3 +195,16 @@ fn an_audit_reads_tasks_that_ended_a_page_at_a_time() {
     assert!(described.len() == parts.len() && described.iter().zip(parts).all(names), "{described:#?}");
     assert!(trips > 131_072 / 10_000, "{trips} round trips");
 }
+
+#[test]
+#[ignore = "takes 3 GiB of memory"]
+fn a_call_that_is_too_large_to_be_sent_is_refused_and_is_to_be_split() {
+    let scratch = Scratch::new();
+    let store = scratch.open(|options| options);
+    let large = pool("p", 1).described("x".repeat(1 << 30));
+    let refused = store.write(|tx| tx.define([&large], IfExists::Replace)).unwrap_err();
+    assert_eq!(kind(&refused).as_str(), "too_much", "{refused}");
+    assert!(!refused.is_retryable() && refused.to_string().contains("split"), "{refused}");
+    assert_eq!(pools(&store), 0);
+    put(&store, "q").unwrap();
+}
