@@ -22,6 +22,50 @@ impl Lines {
     }
 }
 
+/// The tick of the worker that joins reads the leases seconds after it began, because the store is slow. Meanwhile the other
+/// worker poked targets, and then released their shard. They are not poked again for the same due time.
+#[test]
+fn what_was_poked_before_a_release_is_not_poked_again_by_a_tick_that_began_earlier() {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+    for kind in kinds() {
+        for (slow_by, joins) in (1..=9)
+            .step_by(kind.stride(4))
+            .flat_map(|by| (95..=105).step_by(kind.stride(2)).map(move |at| (by, at)))
+        {
+            let store = kind.shared();
+            sense(&store, 0, &names, waits(20, 86_400));
+            let poked = Arc::new(Mutex::new(BTreeMap::<String, Vec<Timestamp>>::new()));
+            let worker = |name: &str| {
+                let poked = poked.clone();
+                let poke = move |request: &PokeRequest| {
+                    poked.lock().unwrap().entry(request.context.to_string()).or_default().push(request.now);
+                    PokeOutcome::NotYet
+                };
+                let poker = unkinded(&store, name).refresh_every(secs(3600));
+                poker.kind("kind".try_into().unwrap(), poke)
+            };
+            let mut workers = [(secs(0), at(0), worker("old")), (secs(slow_by), at(joins), worker("new"))];
+            loop {
+                let next = workers.iter_mut().min_by_key(|(slow_by, due, _)| *due + *slow_by);
+                let (_, due, poker) = next.unwrap();
+                if *due > at(200) {
+                    break;
+                }
+                *due = poker.tick(*due).unwrap().next_due.unwrap();
+            }
+            let case = format!("{}: joins at {joins}, {slow_by} s late", kind.name);
+            assert_eq!(workers[1].2.tick(at(201)).unwrap().shards, 2, "{case}");
+            for (target, times) in poked.lock().unwrap().iter() {
+                assert_eq!(
+                    times.len(),
+                    11,
+                    "{case}: {target} at the registration and in each interval: {times:?}"
+                );
+            }
+        }
+    }
+}
+
 /// A worker left, or its lease ended. What registered before was its own, and what registered later no one's, however
 /// soon the next worker came, and whatever its name.
 #[test]

@@ -93,7 +93,7 @@ fn child() {
     let Orders { name, place, fleet, flag } = serde_json::from_str(&argument).unwrap();
     let poke = move |request: &PokeRequest| {
         let (group, began) = (request.context.as_str(), instant());
-        say(&format!("began {began} {group}"));
+        say(&format!("began {began} {} {group}", request.now.as_micros()));
         let target: Target = request.context.decode().unwrap();
         let landed = flag.exists() || target.lands_at.is_some_and(|at| at <= began);
         say(&format!("returned {} {} {group}", instant(), if landed { "landed" } else { "waits" }));
@@ -113,7 +113,8 @@ fn child() {
     }
 }
 
-/// What one worker did, by its own words.
+/// Returns what one worker did, as it said itself. The due time of each poke is the instant of the tick that asked for
+/// it.
 fn pokes(worker: &str, lines: &[String]) -> Vec<Poke> {
     let mut pokes: Vec<Poke> = Vec::new();
     let mut open: HashMap<&str, usize> = HashMap::new();
@@ -122,9 +123,11 @@ fn pokes(worker: &str, lines: &[String]) -> Vec<Poke> {
         let at = |text: &str| text.parse::<u64>().unwrap();
         match word {
             "began" => {
-                let (began, group) = rest.split_once(' ').unwrap();
+                let mut words = rest.splitn(3, ' ');
+                let (began, tick, group) =
+                    (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
                 open.insert(group, pokes.len());
-                pokes.push(Poke::new(worker, group, at(began)));
+                pokes.push(Poke::new(worker, group, at(began)).due(at(tick)));
             }
             "returned" => {
                 let mut words = rest.splitn(3, ' ');
@@ -254,8 +257,9 @@ fn random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Gives each poke the grid point that it was made for, except where somebody of the group registered shortly before: those are
-/// looked at at once.
+/// Replaces the tick of each poke by the grid point that it was made for, the last one before the tick. A poke may begin
+/// after the next grid point, if the machine is busy. Pokes soon after a registration of their group have no due time,
+/// because a new sensor's target is poked at once.
 fn give_due_times(fleet: Fleet, pokes: &mut [Poke], records: &[Record]) {
     let mut registered: HashMap<&str, Vec<(u64, u64)>> = HashMap::new();
     for record in records {
@@ -268,11 +272,12 @@ fn give_due_times(fleet: Fleet, pokes: &mut [Poke], records: &[Record]) {
     for poke in pokes {
         let at_once =
             |(invoked, returned): &(u64, u64)| *invoked <= poke.began && poke.began <= returned + young;
-        if registered.get(poke.group.as_str()).is_some_and(|all| !all.iter().any(at_once)) {
+        let is_at_grid = registered.get(poke.group.as_str()).is_some_and(|all| !all.iter().any(at_once));
+        poke.due = poke.due.filter(|_| is_at_grid).map(|tick| {
             let context = PokeContext::from_json(&poke.group).unwrap();
             let phase = Fingerprint::new(&KIND.try_into().unwrap(), &context).0 % interval;
-            poke.due = Some((poke.began - phase) / interval);
-        }
+            (tick - phase) / interval
+        });
     }
 }
 

@@ -86,7 +86,7 @@ pub struct ShardLease {
     pub holder: Option<Holder>,
     /// The number of times that its holder changed.
     pub epoch: i64,
-    /// When the lease expires.
+    /// When the lease expires. Without a holder: since when no worker has served the shard.
     pub expires_at: Timestamp,
     /// The kind, if it is a loan; `None` if it is the lease of the shard, for all kinds that are not lent.
     #[serde(default)]
@@ -118,6 +118,18 @@ impl ShardLease {
     /// Returns true if this worker is its holder, even if it has expired.
     pub(crate) fn is_of(&self, worker: &Holder) -> bool {
         self.holder.as_ref() == Some(worker)
+    }
+
+    /// Returns since when no worker has served it, for the worker that takes it at `now`. It may have been released
+    /// after that instant, by a tick that began later but was done sooner. A wrong clock of the former holder must
+    /// not delay the sensors by more than the length of a lease, `ttl`.
+    pub(crate) fn left_at(&self, now: Timestamp, ttl: Duration) -> Timestamp {
+        self.expires_at.min(now + ttl)
+    }
+
+    /// Returns the write that releases it. If it has ended, no worker has served it since its end.
+    pub(crate) fn released(&self, now: Timestamp) -> ShardWrite {
+        self.moved(None, self.expires_at.min(now))
     }
 
     /// Returns the write that changes its holder.
@@ -295,7 +307,7 @@ impl Claim<'_> {
         for lease in leases.iter().filter(|lease| lease.is_of(name)) {
             match lease.shard < self.me.shards.get() && held.len() < most(self.me) {
                 true => drop(held.insert(lease.shard, lease)),
-                false => writes.push(lease.moved(None, now)),
+                false => writes.push(lease.released(now)),
             }
         }
         let (plan, known) = (self.plan(leases, live, &held), by_shard(leases));
@@ -309,7 +321,7 @@ impl Claim<'_> {
             let lease = known.get(&shard).copied();
             if let Some(lease) = held.get(&shard) {
                 if !is_mine {
-                    writes.push(lease.moved(None, now));
+                    writes.push(lease.released(now));
                     held.remove(&shard);
                 }
             } else if lease.is_none_or(|lease| lease.is_free(now)) {

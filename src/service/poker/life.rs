@@ -167,7 +167,7 @@ impl Poker {
             tx.raw().put_outages(rows, now - RECORDS_ARE_KEPT)?;
         }
         mine.retain(|lease| lease.kind.is_none() && now < lease.expires_at);
-        let mut left: Vec<ShardWrite> = mine.iter().map(|lease| lease.moved(None, now)).collect();
+        let mut left: Vec<ShardWrite> = mine.iter().map(|lease| lease.released(now)).collect();
         self.leave_unread_as_found(&mut left);
         if !left.is_empty() {
             tx.raw().put_shards_if_unchanged(&left)?;

@@ -173,7 +173,9 @@ impl Poker {
                     let lease = leases.iter().find(|lease| lease.shard == *shard);
                     // A shard without a lease was never held, unless the codes were divided differently
                     // before.
-                    lease.map(|lease| lease.expires_at.min(now)).or((!leases.is_empty()).then_some(now))
+                    lease
+                        .map(|lease| lease.left_at(now, self.plan.rules.lease))
+                        .or((!leases.is_empty()).then_some(now))
                 }
                 // A kind that was lent or returned changed hands after the last renewal.
                 _ => Some(
@@ -227,7 +229,7 @@ fn lend(tx: &mut Tx<'_>, lending: Lending<'_>) -> Result<(Scopes, Vec<ShardWrite
         let shard = |lease: &&ShardLease| lease.shard == write.lease.shard && lease.is_free(now);
         // It was lent before, or its shard was taken just now.
         let left = lending.loans.iter().find(kind).or_else(|| lending.leases.iter().find(shard));
-        let left_at = left.map_or(now, |lease| lease.expires_at.min(now));
+        let left_at = left.map_or(now, |lease| lease.left_at(now, lending.ttl));
         Some(ShardTake::new(&write.lease, to, now).left_at(left_at))
     });
     let takes: Vec<ShardTake> = takes.collect();

@@ -84,6 +84,20 @@ fn alone_a_worker_takes_all_and_releases_what_is_beyond_the_number_of_shards() {
 }
 
 #[test]
+fn a_lease_that_ended_before_its_release_says_since_when_no_worker_served_it() {
+    let mut world = World::new(2);
+    world.renew(0, None, &Loads::new());
+    let ends = world.now + TTL;
+    world.now = ends + TTL;
+    world.live.insert(1, row("w1", 2, world.now + TTL));
+    world.renew(0, None, &Loads::new());
+    let released: Vec<&ShardLease> = world.state.values().filter(|lease| lease.holder.is_none()).collect();
+    assert_eq!(released.len(), 1);
+    // Another worker's clock may be behind.
+    assert_eq!((released[0].expires_at, released[0].left_at(ends - TTL / 2, TTL)), (ends, ends));
+}
+
+#[test]
 fn what_a_worker_does_not_take_goes_to_any_other() {
     let mut world = World::new(4);
     world.renew(0, None, &Loads::new());

@@ -669,6 +669,9 @@ impl World {
         self.workers[taker].plan.hold(held);
         let longest = [20, 20, 20, 500][self.dice.index(4)];
         let since = self.now(taker) - SECOND * self.dice.roll(longest) as u32;
+        // The store is slow: the shard was released after the taker's tick had begun.
+        let since =
+            if self.dice.roll(8) == 0 { self.now(taker) + SECOND * self.dice.roll(20) as u32 } else { since };
         self.learn_outages(taker, |target| shard_of(target) == shard);
         for sensor in
             self.store.values().filter(|sensor| shard_of(sensor.target) == shard).cloned().collect::<Vec<_>>()
