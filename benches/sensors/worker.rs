@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stationmaster::Timestamp;
 use stationmaster::sensor::PokeOutcome;
-use stationmaster::service::{PokeRequest, Poker, Service};
+use stationmaster::service::{PokeReport, PokeRequest, Poker, Service};
 use stationmaster::store::Durability;
 use stationmaster::store::Store;
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
@@ -45,13 +45,19 @@ pub(crate) fn poker(store: &Arc<dyn Store>, name: &str, lease: Duration) -> Poke
     Poker::new(Arc::clone(store), name.try_into().expect("a name")).lease(lease).threads(2)
 }
 
-/// Ticks until all these targets were poked once more.
+/// Returns true if no poke runs or waits, and the tick found no outcome, so that none is left.
+fn is_done(report: &PokeReport) -> bool {
+    report.in_flight + report.waiting + report.poked == 0
+}
+
+/// Ticks until all these targets were poked once more, and all outcomes were processed. The due time after an outcome counts
+/// from the tick that processes it.
 pub(crate) fn cycle(poker: &mut Poker, at: Timestamp, poked: &AtomicUsize, targets: usize) {
     let before = poked.load(Ordering::Relaxed);
     for tick in 0.. {
         let report = poker.tick(at).expect("a tick");
         let reached = poked.load(Ordering::Relaxed) - before;
-        if reached >= targets {
+        if reached >= targets && is_done(&report) {
             assert_eq!((reached, report.loaded), (targets, 0), "only what is due, and nothing read anew");
             return;
         }
@@ -79,9 +85,13 @@ pub(crate) fn work(path: &Path, sensors: usize, targets: usize) -> Figures {
     let mut at = now() + Duration::from_secs(3600);
 
     let (began, before) = (Instant::now(), cpu());
-    let loaded = poker.tick(at).expect("a tick").loaded;
+    let mut report = poker.tick(at).expect("a tick");
     let (load_s, load_cpu_s) = (began.elapsed().as_secs_f64(), (cpu() - before).as_secs_f64());
-    assert_eq!(loaded, sensors);
+    assert_eq!(report.loaded, sensors);
+    // It may have ended before all targets were poked.
+    while !is_done(&report) {
+        report = poker.tick(at).expect("a tick");
+    }
 
     let (mut walls, mut cpus) = (Vec::new(), Vec::new());
     for _ in 0..CYCLES {

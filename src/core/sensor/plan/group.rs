@@ -70,8 +70,8 @@ pub(super) struct Group {
     pub(super) cost: u32,
     /// When the group was last due, as far as that concerns its present members.
     pub(super) looked_at: Option<Timestamp>,
-    /// When the last poke began.
-    pub(super) asked_at: Option<Timestamp>,
+    /// When the last poke began; `Timestamp::MIN` before the first one.
+    pub(super) asked_at: Timestamp,
     /// While the group is being poked: an instant no later than the one since which a member waits only for
     /// its last poke. `Timestamp::MAX` if it is not being poked, or once all such members are set to end.
     pub(super) overdue: Timestamp,
@@ -103,7 +103,7 @@ impl Group {
             incarnation,
             cost: 0,
             looked_at: None,
-            asked_at: None,
+            asked_at: Timestamp::MIN,
             overdue: Timestamp::MAX,
         }
     }

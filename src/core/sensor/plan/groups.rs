@@ -19,8 +19,10 @@ use crate::time::Timestamp;
 pub(super) struct Groups {
     pub(super) slab: Slab<Group>,
     pub(super) members: Members,
-    /// The groups of each fingerprint. Different targets may share one.
-    by_print: BTreeSet<(Fingerprint, u32)>,
+    /// A group of each fingerprint.
+    by_print: BTreeMap<Fingerprint, u32>,
+    /// The groups of other targets with the fingerprint of another one.
+    twins: BTreeSet<(Fingerprint, u32)>,
     due: BTreeSet<(Timestamp, u32)>,
     /// Groups that are being poked, by [`Group::overdue`].
     overdue: BTreeSet<(Timestamp, u32)>,
@@ -105,8 +107,8 @@ impl Groups {
             .looked_at
             .map_or(terms.times_out_at, |looked| terms.times_out_at.max(looked + rules.min_interval));
         let due = poke.max(now).min(last_look).min(group.due);
-        if let (Phase::Asked, Some(asked)) = (group.phase, group.asked_at) {
-            let overdue = asked.max(terms.times_out_at).min(group.overdue);
+        if group.phase == Phase::Asked {
+            let overdue = group.asked_at.max(terms.times_out_at).min(group.overdue);
             self.set_overdue(at, overdue);
         }
         self.set_due(at, due);
@@ -141,8 +143,9 @@ impl Groups {
 
     /// Returns the groups with this fingerprint.
     fn with_print(&self, fingerprint: Fingerprint) -> impl Iterator<Item = (u32, &Group)> {
-        let all = self.by_print.range((fingerprint, 0)..=(fingerprint, u32::MAX));
-        all.filter_map(|(_, at)| Some((*at, self.slab.get(*at)?)))
+        let twins = self.twins.range((fingerprint, 0)..=(fingerprint, u32::MAX)).map(|(_, at)| at);
+        let all = self.by_print.get(&fingerprint).into_iter().chain(twins);
+        all.filter_map(|at| Some((*at, self.slab.get(*at)?)))
     }
 
     /// Returns true if there is a group with this fingerprint.
@@ -163,7 +166,9 @@ impl Groups {
         let kind = self.by_kind.get_key_value(&sensor.kind).map_or(&sensor.kind, |(kind, _)| kind).clone();
         let group = Group::new(sensor.fingerprint, kind, sensor.context.clone(), self.incarnations);
         let at = self.slab.insert(group)?;
-        self.by_print.insert((sensor.fingerprint, at));
+        if *self.by_print.entry(sensor.fingerprint).or_insert(at) != at {
+            self.twins.insert((sensor.fingerprint, at));
+        }
         Some(at)
     }
 
@@ -225,7 +230,9 @@ impl Groups {
 
     fn forget(&mut self, at: u32) {
         let Some(group) = self.slab.remove(at) else { return };
-        self.by_print.remove(&(group.fingerprint, at));
+        if !self.twins.remove(&(group.fingerprint, at)) {
+            self.by_print.remove(&group.fingerprint);
+        }
     }
 
     /// Returns the sensors of these targets.
@@ -282,7 +289,7 @@ impl Groups {
             // each of its due times counts as one more failed poke.
             (group.due, group.looked_at, group.joined) = (Timestamp::MAX, Some(now), false);
             if group.phase == Phase::Resting {
-                (group.phase, group.asked_at) = (Phase::Asked, Some(now));
+                (group.phase, group.asked_at) = (Phase::Asked, now);
                 let overdue = group.timeout.max(now);
                 self.set_overdue(at, overdue);
             }

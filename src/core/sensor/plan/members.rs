@@ -1,8 +1,8 @@
 //! The sensors of a worker's shards in memory, by task and by group.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::slab::{Slab, shrink};
+use super::slab::Slab;
 use crate::lease::{LeaseRef, TaskId};
 use crate::sensor::{SensorRecord, Terms};
 
@@ -24,35 +24,35 @@ pub(super) struct Member {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     slab: Slab<Member>,
-    by_no: HashMap<TaskId, u32>,
+    /// Ordered, because a store returns sensors about in the order of their tasks.
+    by_task: BTreeMap<TaskId, u32>,
     by_group: BTreeSet<(u32, u32)>,
 }
 
 impl Members {
     pub(super) fn len(&self) -> usize {
-        self.by_no.len()
+        self.by_task.len()
     }
 
     pub(super) fn get(&self, id: TaskId) -> Option<&Member> {
-        self.slab.get(*self.by_no.get(&id)?)
+        self.slab.get(*self.by_task.get(&id)?)
     }
 
     pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Member> {
-        self.slab.get_mut(*self.by_no.get(&id)?)
+        self.slab.get_mut(*self.by_task.get(&id)?)
     }
 
     /// Adds a member. Returns `None` if no number is free.
     pub(super) fn insert(&mut self, member: Member) -> Option<()> {
         let (id, group) = (member.lease.id, member.group);
         let at = self.slab.insert(member)?;
-        self.by_no.insert(id, at);
+        self.by_task.insert(id, at);
         self.by_group.insert((group, at));
         Some(())
     }
 
     pub(super) fn remove(&mut self, id: TaskId) -> Option<Member> {
-        let at = self.by_no.remove(&id)?;
-        shrink(&mut self.by_no);
+        let at = self.by_task.remove(&id)?;
         let member = self.slab.remove(at)?;
         self.by_group.remove(&(member.group, at));
         Some(member)
@@ -60,7 +60,8 @@ impl Members {
 
     /// Returns the members of a group.
     pub(super) fn of(&self, group: u32) -> impl Iterator<Item = &Member> {
-        self.by_group.range((group, 0)..=(group, u32::MAX)).filter_map(|(_, at)| self.slab.get(*at))
+        let all = self.by_group.range((group, 0)..).take_while(move |(of, _)| *of == group);
+        all.filter_map(|(_, at)| self.slab.get(*at))
     }
 }
 
@@ -70,7 +71,6 @@ mod tests {
     use crate::sensor::Settings;
     use crate::time::Timestamp;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
     use std::time::Duration;
 
     proptest! {
