@@ -11,7 +11,7 @@ use stationmaster::store::Store;
 use crate::bars::Bars;
 use crate::fleet::{INTERVAL, now};
 use crate::watched::{Traffic, Watched};
-use crate::worker::{counting, cycle, poker};
+use crate::worker::{counting, cycle, poker, settle};
 
 /// Long: intervals pass before it is renewed.
 const LEASE: Duration = Duration::from_secs(4 * 3600);
@@ -28,6 +28,7 @@ pub(crate) fn steady(path: &Path, sensors: usize, targets: usize, bars: &mut Bar
     let mut at = now() + Duration::from_secs(2 * 3600);
     let loaded = poker.tick(at).expect("a tick").loaded;
     assert_eq!(loaded, sensors);
+    settle(&mut poker, at);
     at += INTERVAL;
     let ((), between) = watched.during(|| cycle(&mut poker, at, &poked, targets));
     at += LEASE / 3;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stationmaster::Timestamp;
 use stationmaster::sensor::PokeOutcome;
-use stationmaster::service::{PokeReport, PokeRequest, Poker, Service};
+use stationmaster::service::{PokeRequest, Poker, Service};
 use stationmaster::store::Durability;
 use stationmaster::store::Store;
 use stationmaster::store::sqlite::{SqliteOptions, SqliteStore};
@@ -45,21 +45,25 @@ pub(crate) fn poker(store: &Arc<dyn Store>, name: &str, lease: Duration) -> Poke
     Poker::new(Arc::clone(store), name.try_into().expect("a name")).lease(lease).threads(2)
 }
 
-/// Returns true if no poke runs or waits, and the tick found no outcome, so that none is left.
-fn is_done(report: &PokeReport) -> bool {
-    report.in_flight + report.waiting + report.poked == 0
+/// Ticks until no poke runs and all outcomes were processed: due times count from the tick that processes an outcome. A poke may
+/// return after the tick has looked for outcomes, so two ticks must find nothing.
+pub(crate) fn settle(poker: &mut Poker, at: Timestamp) {
+    let mut idle = 0;
+    while idle < 2 {
+        let report = poker.tick(at).expect("a tick");
+        idle = if report.in_flight + report.waiting + report.poked == 0 { idle + 1 } else { 0 };
+    }
 }
 
-/// Ticks until all these targets were poked once more, and all outcomes were processed. The due time after an outcome counts
-/// from the tick that processes it.
+/// Ticks until all these targets were poked once more.
 pub(crate) fn cycle(poker: &mut Poker, at: Timestamp, poked: &AtomicUsize, targets: usize) {
     let before = poked.load(Ordering::Relaxed);
     for tick in 0.. {
         let report = poker.tick(at).expect("a tick");
         let reached = poked.load(Ordering::Relaxed) - before;
-        if reached >= targets && is_done(&report) {
+        if reached >= targets {
             assert_eq!((reached, report.loaded), (targets, 0), "only what is due, and nothing read anew");
-            return;
+            return settle(poker, at);
         }
         assert!(tick < 10_000, "{reached} of {targets} targets were poked");
     }
@@ -85,13 +89,10 @@ pub(crate) fn work(path: &Path, sensors: usize, targets: usize) -> Figures {
     let mut at = now() + Duration::from_secs(3600);
 
     let (began, before) = (Instant::now(), cpu());
-    let mut report = poker.tick(at).expect("a tick");
+    let loaded = poker.tick(at).expect("a tick").loaded;
     let (load_s, load_cpu_s) = (began.elapsed().as_secs_f64(), (cpu() - before).as_secs_f64());
-    assert_eq!(report.loaded, sensors);
-    // It may have ended before all targets were poked.
-    while !is_done(&report) {
-        report = poker.tick(at).expect("a tick");
-    }
+    assert_eq!(loaded, sensors);
+    settle(&mut poker, at);
 
     let (mut walls, mut cpus) = (Vec::new(), Vec::new());
     for _ in 0..CYCLES {

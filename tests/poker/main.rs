@@ -244,6 +244,21 @@ fn a_restart_pokes_no_more_than_usual_but_looks_at_young_sensors_at_once() {
     }
 }
 
+/// The store says that the worker's leases last for another half minute. It pokes its sensors meanwhile.
+#[test]
+fn a_clock_that_is_set_back_a_little_costs_no_due_time() {
+    for store in stores() {
+        sense(&store, 0, &["t"], waits(10, 1_000_000));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let mut poker = poker(&store, "p", &asked, PokeOutcome::NotYet);
+        (0..=100).for_each(|now| drop(poker.tick(at(now)).unwrap()));
+        asked.store(0, Ordering::SeqCst);
+        (99..=149).for_each(|now| drop(poker.tick(at(now)).unwrap()));
+        let asked = asked.load(Ordering::SeqCst);
+        assert!((5..=6).contains(&asked), "{asked}");
+    }
+}
+
 #[test]
 fn a_clock_that_is_set_back_does_not_stop_the_pokes() {
     for store in stores() {

@@ -22,45 +22,71 @@ impl Lines {
     }
 }
 
-/// The tick of the worker that joins reads the leases seconds after it began, because the store is slow. Meanwhile the other
-/// worker poked targets, and then released their shard. They are not poked again for the same due time.
+/// Runs a worker, and one that joins at `joins`, for 210 seconds. Each works this late: the first value is how much later
+/// than it began a tick reads the store, because the store is slow; the second is how long after it was due a tick begins.
+/// Returns when the targets were poked.
+fn hand_over(
+    store: &Arc<dyn Store>,
+    joins: i64,
+    late: [(Duration, Duration); 2],
+) -> BTreeMap<String, Vec<Timestamp>> {
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+    sense(store, 0, &names, waits(20, 86_400));
+    let poked = Arc::new(Mutex::new(BTreeMap::<String, Vec<Timestamp>>::new()));
+    let worker = |name: &str| {
+        let poked = poked.clone();
+        let poke = move |request: &PokeRequest| {
+            poked.lock().unwrap().entry(request.context.to_string()).or_default().push(request.now);
+            PokeOutcome::NotYet
+        };
+        let poker = unkinded(store, name).refresh_every(secs(3600));
+        poker.kind("kind".try_into().unwrap(), poke)
+    };
+    let mut workers = [(at(0), worker("old"), late[0]), (at(joins), worker("new"), late[1])];
+    loop {
+        let next = workers.iter_mut().min_by_key(|(due, _, (slow_by, _))| *due + *slow_by);
+        let (due, poker, (slow_by, late_by)) = next.unwrap();
+        if *due + *slow_by > at(210) {
+            break;
+        }
+        *due = poker.tick(*due).unwrap().next_due.unwrap() + *late_by;
+    }
+    assert_eq!(workers[1].1.tick(at(220)).unwrap().shards, 2);
+    let poked = poked.lock().unwrap();
+    assert_eq!(poked.len(), names.len());
+    poked.clone()
+}
+
+/// Meanwhile the other worker poked targets, and then released their shard. They are not poked again for the same due time.
 #[test]
 fn what_was_poked_before_a_release_is_not_poked_again_by_a_tick_that_began_earlier() {
-    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
     for kind in kinds() {
-        for (slow_by, joins) in (1..=9)
-            .step_by(kind.stride(4))
-            .flat_map(|by| (95..=105).step_by(kind.stride(2)).map(move |at| (by, at)))
-        {
-            let store = kind.shared();
-            sense(&store, 0, &names, waits(20, 86_400));
-            let poked = Arc::new(Mutex::new(BTreeMap::<String, Vec<Timestamp>>::new()));
-            let worker = |name: &str| {
-                let poked = poked.clone();
-                let poke = move |request: &PokeRequest| {
-                    poked.lock().unwrap().entry(request.context.to_string()).or_default().push(request.now);
-                    PokeOutcome::NotYet
-                };
-                let poker = unkinded(&store, name).refresh_every(secs(3600));
-                poker.kind("kind".try_into().unwrap(), poke)
-            };
-            let mut workers = [(secs(0), at(0), worker("old")), (secs(slow_by), at(joins), worker("new"))];
-            loop {
-                let next = workers.iter_mut().min_by_key(|(slow_by, due, _)| *due + *slow_by);
-                let (_, due, poker) = next.unwrap();
-                if *due > at(200) {
-                    break;
+        for slow_by in (1..=9).step_by(kind.stride(4)) {
+            for joins in (95..=105).step_by(kind.stride(2)) {
+                let poked = hand_over(&kind.shared(), joins, [(secs(0), secs(0)), (secs(slow_by), secs(0))]);
+                for (target, times) in poked {
+                    // One at the registration, one in each interval.
+                    let in_time = times.iter().filter(|time| **time <= at(200)).count();
+                    assert_eq!(in_time, 11, "{}, {joins}, {slow_by}: {target} {times:?}", kind.name);
                 }
-                *due = poker.tick(*due).unwrap().next_due.unwrap();
             }
-            let case = format!("{}: joins at {joins}, {slow_by} s late", kind.name);
-            assert_eq!(workers[1].2.tick(at(201)).unwrap().shards, 2, "{case}");
-            for (target, times) in poked.lock().unwrap().iter() {
-                assert_eq!(
-                    times.len(),
-                    11,
-                    "{case}: {target} at the registration and in each interval: {times:?}"
-                );
+        }
+    }
+}
+
+/// The tick that releases a shard comes late, after targets in it became due. The next worker pokes them.
+#[test]
+fn what_became_due_since_the_last_tick_before_a_release_is_poked_by_the_next_worker() {
+    for kind in kinds() {
+        for joins in (95..=115).step_by(kind.stride(4)) {
+            let poked = hand_over(&kind.shared(), joins, [(secs(0), secs(3)), (secs(0), secs(0))]);
+            for (target, times) in poked {
+                for pair in times[1..].windows(2) {
+                    let gap = pair[1].saturating_duration_since(pair[0]);
+                    // A third of a lease until the next worker takes the shard, and two late ticks.
+                    let longest = secs(20 + 10 + 3 + 3);
+                    assert!(gap <= longest, "{}, {joins}: {target} {times:?}", kind.name);
+                }
             }
         }
     }

@@ -257,7 +257,7 @@ fn random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Replaces the tick of each poke by the grid point that it was made for, the last one before the tick. A poke may begin
+/// Replaces the tick of each poke by the grid point that it was made for, the last one at or before the tick. A poke may begin
 /// after the next grid point, if the machine is busy. Pokes soon after a registration of their group have no due time,
 /// because a new sensor's target is poked at once.
 fn give_due_times(fleet: Fleet, pokes: &mut [Poke], records: &[Record]) {
@@ -270,8 +270,8 @@ fn give_due_times(fleet: Fleet, pokes: &mut [Poke], records: &[Record]) {
     let young = (fleet.lease * 2).as_micros() as u64;
     let interval = fleet.interval.as_micros() as u64;
     for poke in pokes {
-        let at_once =
-            |(invoked, returned): &(u64, u64)| *invoked <= poke.began && poke.began <= returned + young;
+        let tick = poke.due.unwrap_or(poke.began);
+        let at_once = |(invoked, returned): &(u64, u64)| *invoked <= poke.began && tick <= returned + young;
         let is_at_grid = registered.get(poke.group.as_str()).is_some_and(|all| !all.iter().any(at_once));
         poke.due = poke.due.filter(|_| is_at_grid).map(|tick| {
             let context = PokeContext::from_json(&poke.group).unwrap();

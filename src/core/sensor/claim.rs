@@ -121,10 +121,12 @@ impl ShardLease {
     }
 
     /// Returns since when no worker has served it, for the worker that takes it at `now`. It may have been released
-    /// after that instant, by a tick that began later but was done sooner. A wrong clock of the former holder must
-    /// not delay the sensors by more than the length of a lease, `ttl`.
+    /// after that instant, by a tick that began later but was done sooner. If the former holder's clock was wrong,
+    /// at most the due times of one lease, `ttl`, count as served.
     pub(crate) fn left_at(&self, now: Timestamp, ttl: Duration) -> Timestamp {
-        self.expires_at.min(now + ttl)
+        // What its holder lost only from memory is served until now.
+        let latest = if self.holder.is_none() { now + ttl } else { now };
+        self.expires_at.min(latest)
     }
 
     /// Returns the write that releases it. If it has ended, no worker has served it since its end.

@@ -161,12 +161,12 @@ impl Poker {
         if self.plan.rules.shards > MOST_SHARDS {
             return Err(Invalid::Duration { what: "the number of shards", expected: "at most 65536" }.into());
         }
-        let began = Instant::now();
+        let (began, last_tick) = (Instant::now(), self.plan.now());
         if !self.plan.begin(now) {
             self.forget_renewal();
             self.withdraw();
         }
-        report.gained = self.hold_shards(now)?;
+        report.gained = self.hold_shards(now, last_tick)?;
         report.loaded = self.follow(now)?;
         self.withdraw();
         self.take_due(now, report);

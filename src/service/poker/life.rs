@@ -56,7 +56,7 @@ impl Poker {
         } else {
             let of = |kind: Option<&SensorKind>| self.former_holders.get(&(shard, kind.cloned()));
             // A sensor that registered after the former worker had gone had no worker.
-            let former = left_at.filter(|left_at| sensor.registered_at < *left_at);
+            let former = left_at.filter(|left_at| sensor.registered_at < now.min(*left_at));
             let former = former.and_then(|_| of(Some(&sensor.kind)).or_else(|| of(None)));
             lines.push(match former {
                 Some(_) => (now, life::taken(&self.name, former)),
@@ -168,7 +168,7 @@ impl Poker {
         }
         mine.retain(|lease| lease.kind.is_none() && now < lease.expires_at);
         let mut left: Vec<ShardWrite> = mine.iter().map(|lease| lease.released(now)).collect();
-        self.leave_unread_as_found(&mut left);
+        self.date_releases(&mut left, now);
         if !left.is_empty() {
             tx.raw().put_shards_if_unchanged(&left)?;
         }

@@ -61,9 +61,9 @@ struct Holding {
 }
 
 impl Poker {
-    /// Renews its heartbeat and its shards when that is due, and forgets the sensors of shards that it lost.
-    /// Returns how many shards it gained.
-    pub(super) fn hold_shards(&mut self, now: Timestamp) -> Result<usize> {
+    /// Renews its heartbeat and its shards when that is due, and forgets the sensors of shards that it lost. Also takes
+    /// the instant of the tick before. Returns how many shards it gained.
+    pub(super) fn hold_shards(&mut self, now: Timestamp, last_tick: Option<Timestamp>) -> Result<usize> {
         if self.renewal.alive_until.is_some_and(|until| until <= now) && !self.plan.held().is_empty() {
             // Its leases have ended. Other workers may hold the shards now, whether or not the store accepts
             // the renewal.
@@ -72,7 +72,7 @@ impl Poker {
             // A worker whose name is taken asks each time, because its predecessor may have left.
             return Ok(0);
         }
-        let holding = match self.renew(now)? {
+        let holding = match self.renew(now, last_tick)? {
             Ok(holding) => holding,
             Err(until) => {
                 self.hold(Scopes::new());
@@ -98,7 +98,11 @@ impl Poker {
 
     /// Records its heartbeat, and which shards it holds. If another poker with this name counts as alive,
     /// returns `Err` with the instant until which it does.
-    fn renew(&self, now: Timestamp) -> Result<std::result::Result<Holding, Timestamp>> {
+    fn renew(
+        &self,
+        now: Timestamp,
+        last_tick: Option<Timestamp>,
+    ) -> Result<std::result::Result<Holding, Timestamp>> {
         let (name, rules) = (&self.name, self.plan.rules);
         let Rules { codes, shards, lease: ttl, .. } = rules;
         let me = PokerRow::new(name.clone(), codes, shards, now + ttl);
@@ -124,7 +128,7 @@ impl Poker {
             let (loans, leases): (Vec<_>, Vec<_>) =
                 tx.raw().shard_leases()?.into_iter().partition(|lease| lease.kind.is_some());
             let (mut writes, left) = claim.writes(&leases, &live);
-            self.leave_unread_as_found(&mut writes);
+            self.date_releases(&mut writes, last_tick.unwrap_or(now));
             let written = tx.raw().put_shards_if_unchanged(&writes)?;
             let mut writes = those_written(writes, &written);
             let mine = writes.iter().filter(|write| write.lease.is_of(name));
@@ -150,13 +154,12 @@ impl Poker {
         })
     }
 
-    /// Stores in each shard that is released unread since when no worker has served it, for the worker that takes it
-    /// next.
-    pub(super) fn leave_unread_as_found(&self, writes: &mut [ShardWrite]) {
+    /// Stores in each shard that is released since when no worker has served it, for the worker that takes it next:
+    /// since this worker's last tick or, if it has not read the shard, since before it took it.
+    pub(super) fn date_releases(&self, writes: &mut [ShardWrite], last_tick: Timestamp) {
         for ShardWrite { lease, .. } in writes.iter_mut().filter(|write| write.lease.holder.is_none()) {
-            if let Some(left_at) = self.unread.get(&lease.shard).and_then(|reading| reading.left_at) {
-                lease.expires_at = left_at;
-            }
+            let left_at = self.unread.get(&lease.shard).and_then(|reading| reading.left_at);
+            lease.expires_at = left_at.unwrap_or(lease.expires_at.min(last_tick));
         }
     }
 
@@ -169,7 +172,7 @@ impl Poker {
                 continue;
             }
             let left_at = match (before, scope) {
-                (None, Scope::Except(_)) => {
+                (None | Some(Scope::Only(_)), Scope::Except(_)) => {
                     let lease = leases.iter().find(|lease| lease.shard == *shard);
                     // A shard without a lease was never held, unless the codes were divided differently
                     // before.

@@ -21,7 +21,7 @@ pub(super) struct Groups {
     pub(super) members: Members,
     /// A group of each fingerprint.
     by_print: BTreeMap<Fingerprint, u32>,
-    /// The groups of other targets with the fingerprint of another one.
+    /// Further groups, whose targets share the fingerprint of one in `by_print`.
     twins: BTreeSet<(Fingerprint, u32)>,
     due: BTreeSet<(Timestamp, u32)>,
     /// Groups that are being poked, by [`Group::overdue`].
