@@ -134,50 +134,6 @@ fn what_a_dead_worker_held_is_poked_again_within_its_lease_and_one_interval() {
     }
 }
 
-/// A due time that comes while a shard is between two workers is late. It is not skipped, and no one pokes
-/// twice.
-#[test]
-fn a_worker_that_joins_takes_over_what_came_due_meanwhile() {
-    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
-    let mut late = 0;
-    let kinds = kinds();
-    let each =
-        kinds.iter().flat_map(|kind| (100..=110).step_by(kind.stride(5)).map(|joins| (joins, kind.shared())));
-    for (joins, store) in each {
-        sense(&store, 0, &names, waits(20, 86_400));
-        let poked = Arc::new(Mutex::new(BTreeMap::<String, Vec<Timestamp>>::new()));
-        let worker = |name: &str| {
-            let poked = poked.clone();
-            let poke = move |request: &PokeRequest| {
-                poked.lock().unwrap().entry(request.context.to_string()).or_default().push(request.now);
-                PokeOutcome::NotYet
-            };
-            let poker = unkinded(&store, name).refresh_every(secs(3600));
-            poker.kind("kind".try_into().unwrap(), poke)
-        };
-        let mut workers = [(at(0), worker("old")), (at(joins), worker("new"))];
-        loop {
-            let (due, poker) = workers.iter_mut().min_by_key(|(due, _)| *due).unwrap();
-            if *due > at(200) {
-                break;
-            }
-            *due = poker.tick(*due).unwrap().next_due.unwrap();
-        }
-        assert_eq!(workers[1].1.tick(at(201)).unwrap().shards, 2);
-        let poked = poked.lock().unwrap();
-        assert_eq!(poked.len(), names.len());
-        for times in poked.values() {
-            for pair in times[1..].windows(2) {
-                let gap = pair[1].saturating_duration_since(pair[0]);
-                assert!(gap <= secs(20 + 10), "joins at {joins}: {times:?}");
-                late += usize::from(gap > secs(20));
-            }
-            assert_eq!(times.len(), 11, "one at the registration, one in each interval: {times:?}");
-        }
-    }
-    assert!(late > 0, "no due time came between two workers");
-}
-
 #[test]
 fn a_sensor_is_looked_at_once_more_when_it_times_out() {
     for store in stores() {

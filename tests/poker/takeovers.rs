@@ -57,6 +57,32 @@ fn hand_over(
     poked.clone()
 }
 
+/// Returns how many of these pokes came within 200 seconds: one at the registration, and one in each interval.
+fn in_time(times: &[Timestamp]) -> usize {
+    times.iter().filter(|time| **time <= at(200)).count()
+}
+
+/// A due time that comes while a shard is between two workers is late. It is not skipped, and no one pokes
+/// twice.
+#[test]
+fn a_worker_that_joins_takes_over_what_came_due_meanwhile() {
+    let mut late = 0;
+    for kind in kinds() {
+        for joins in (100..=110).step_by(kind.stride(5)) {
+            let poked = hand_over(&kind.shared(), joins, [(secs(0), secs(0)); 2]);
+            for (target, times) in poked {
+                for pair in times[1..].windows(2) {
+                    let gap = pair[1].saturating_duration_since(pair[0]);
+                    assert!(gap <= secs(20 + 10), "{}, {joins}: {target} {times:?}", kind.name);
+                    late += usize::from(gap > secs(20));
+                }
+                assert_eq!(in_time(&times), 11, "{}, {joins}: {target} {times:?}", kind.name);
+            }
+        }
+    }
+    assert!(late > 0, "no due time came between two workers");
+}
+
 /// Meanwhile the other worker poked targets, and then released their shard. They are not poked again for the same due time.
 #[test]
 fn what_was_poked_before_a_release_is_not_poked_again_by_a_tick_that_began_earlier() {
@@ -65,9 +91,7 @@ fn what_was_poked_before_a_release_is_not_poked_again_by_a_tick_that_began_earli
             for joins in (95..=105).step_by(kind.stride(2)) {
                 let poked = hand_over(&kind.shared(), joins, [(secs(0), secs(0)), (secs(slow_by), secs(0))]);
                 for (target, times) in poked {
-                    // One at the registration, one in each interval.
-                    let in_time = times.iter().filter(|time| **time <= at(200)).count();
-                    assert_eq!(in_time, 11, "{}, {joins}, {slow_by}: {target} {times:?}", kind.name);
+                    assert_eq!(in_time(&times), 11, "{}, {joins}, {slow_by}: {target} {times:?}", kind.name);
                 }
             }
         }
