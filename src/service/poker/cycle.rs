@@ -42,9 +42,9 @@ impl Poker {
     /// Sorts overdue groups into those to poke, those that hang, and those that this worker does not serve.
     fn take_due(&mut self, now: Timestamp, report: &mut PokeReport) {
         let mut passed_over: Vec<(GroupRef, Outcome)> = Vec::new();
-        while let Some(Due { group, kind, hangs }) = self.plan.due(now) {
+        while let Some(Due { group, hangs }) = self.plan.due(now) {
             report.due += 1;
-            match self.kinds.get_mut(&kind) {
+            match self.plan.target(group).and_then(|(kind, _)| self.kinds.get_mut(kind)) {
                 _ if hangs => passed_over.push((group, Outcome::StillHangs)),
                 Some(kind) => kind.due.push_back(group),
                 None => passed_over.push((group, Outcome::NotServed)),
@@ -133,7 +133,7 @@ impl Poker {
             return;
         }
         for group in self.engine.withdraw(|_| false).into_iter().rev() {
-            if let Some(kind) = self.plan.kind(group).and_then(|kind| self.kinds.get_mut(kind)) {
+            if let Some(kind) = self.plan.target(group).and_then(|(kind, _)| self.kinds.get_mut(kind)) {
                 kind.due.push_front(group);
             }
         }

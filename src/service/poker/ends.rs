@@ -29,20 +29,23 @@ impl Poker {
         for answer in collected.answers.drain(..) {
             report.poked += 1;
             report.overran += usize::from(matches!(answer.outcome, Outcome::Overran { .. }));
-            let (took, word) = (answer.took, word(&answer.outcome));
-            let kind = self.plan.kind(answer.group).cloned();
-            if let (Some(kind), Some(took)) = (&kind, took) {
-                self.emitter.seconds(&POKE_SECONDS, &[("kind", kind.as_str())], took);
+            if let Some((kind, sensors)) = self.plan.target(answer.group) {
+                if let Some(took) = answer.took {
+                    self.emitter.seconds(&POKE_SECONDS, &[("kind", kind.as_str())], took);
+                }
+                report.saved += sensors.saturating_sub(1);
+                // The threads of the engine share the name's count of references, so a clone per outcome is slow.
+                if !report.by_kind.contains_key(kind) {
+                    report.by_kind.insert(kind.clone(), PokeReport::default());
+                }
+                if let Some(own) = report.by_kind.get_mut(kind) {
+                    own.poked += 1;
+                    own.saved += sensors.saturating_sub(1);
+                    own.duration += answer.took.unwrap_or_default();
+                    *own.outcomes.entry(word(&answer.outcome)).or_default() += 1;
+                }
             }
-            let saved = self.apply(answer, now, report).saturating_sub(1);
-            report.saved += saved;
-            if let Some(kind) = kind {
-                let own = report.by_kind.entry(kind).or_default();
-                own.poked += 1;
-                own.saved += saved;
-                own.duration += took.unwrap_or_default();
-                *own.outcomes.entry(word).or_default() += 1;
-            }
+            self.apply(answer, now, report);
         }
         report.late += collected.returned.len();
         collected.returned.drain(..).for_each(|group| self.plan.returned(group));
@@ -68,13 +71,14 @@ impl Poker {
         report: &mut PokeReport,
     ) {
         report.held_back += usize::from(matches!(why, Outcome::KindHangs));
-        let not_served = matches!(why, Outcome::NotServed);
-        let sensors = self.apply(Answer::without_poke(group, why), now, report);
-        report.unknown_kind += if not_served { sensors } else { 0 };
+        if matches!(why, Outcome::NotServed) {
+            report.unknown_kind += self.plan.target(group).map_or(0, |(_, sensors)| sensors);
+        }
+        self.apply(Answer::without_poke(group, why), now, report);
     }
 
-    /// Applies one outcome, and logs it for each sensor that it reaches. Returns how many sensors share its group.
-    fn apply(&mut self, answer: Answer, now: Timestamp, report: &mut PokeReport) -> usize {
+    /// Applies one outcome, and logs it for each sensor that it reaches.
+    fn apply(&mut self, answer: Answer, now: Timestamp, report: &mut PokeReport) {
         let panicked = &mut report.log_panics;
         let mut log = self.log.as_deref().map(|log| {
             move |sensor: &SensorRecord, poked: &PokeOutcome, turn: Option<&str>| {
@@ -83,9 +87,7 @@ impl Poker {
             }
         });
         let log = log.as_mut().map(|log| log as &mut Log<'_>);
-        let applied = self.plan.answered(answer, now, log);
-        report.unreachable += usize::from(applied.unreachable);
-        applied.sensors
+        report.unreachable += usize::from(self.plan.answered(answer, now, log));
     }
 
     /// Records the ends in the store, for sensors that still belong to this worker. The next tick retries ends that

@@ -59,15 +59,6 @@ pub(crate) enum Outcome {
     NotServed,
 }
 
-/// The effect of an outcome.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Applied {
-    /// The number of sensors in the group.
-    pub(crate) sensors: usize,
-    /// True if the target could not be checked.
-    pub(crate) unreachable: bool,
-}
-
 /// Receives a sensor, the outcome for it, and in words whether an outage began or ended with it.
 pub(crate) type Log<'a> = dyn FnMut(&SensorRecord, &PokeOutcome, Option<&str>) + 'a;
 
@@ -98,16 +89,14 @@ impl Outcome {
 impl Plan {
     /// Applies one outcome, and sets the group's next due time. The outcome concerns only members that were
     /// known when the poke began. If the target was poked, the log receives each of these members whose whole
-    /// record is kept.
-    pub(crate) fn answered(&mut self, answer: Answer, now: Timestamp, log: Option<&mut Log<'_>>) -> Applied {
+    /// record is kept. Returns true if the target could not be checked.
+    pub(crate) fn answered(&mut self, answer: Answer, now: Timestamp, log: Option<&mut Log<'_>>) -> bool {
         let Answer { group, knew, outcome, .. } = answer;
         let served = !matches!(outcome, Outcome::NotServed);
         let hangs = matches!(outcome, Outcome::Overran { hangs: true, .. });
         let poked = outcome.poke_outcome();
         let unreachable = matches!(poked, PokeOutcome::Unreachable(_));
-        let mut applied = Applied { sensors: 0, unreachable };
         if let Some(found) = self.groups.get(group) {
-            applied.sensors = found.members as usize;
             if served {
                 let outage = Outage::after(found.outage, &poked, now);
                 if let Some(log) = log {
@@ -116,7 +105,7 @@ impl Plan {
                         (Some(outage), None) => Some(life::outage_ended(outage.since, now)),
                         _ => None,
                     };
-                    let reached = self.groups.members.of(group.at).filter(|member| member.since <= knew);
+                    let reached = self.groups.members.of(found.ring).filter(|member| member.since <= knew);
                     for sensor in reached.filter_map(|member| member.record.as_deref()) {
                         log(sensor, &poked, turn.as_deref());
                     }
@@ -132,7 +121,7 @@ impl Plan {
             true => self.groups.hangs(group, now, self.rules),
             false => self.groups.rest(group, now, self.rules),
         }
-        applied
+        unreachable
     }
 
     fn end_members(&mut self, group: GroupRef, poked: &PokeOutcome, knew: u64, now: Timestamp) {
@@ -145,7 +134,7 @@ impl Plan {
             return;
         }
         let mut last: Option<Arc<Ending>> = None;
-        for member in self.groups.members.of(group.at).filter(|member| member.since <= knew) {
+        for member in self.groups.members.of(found.ring).filter(|member| member.since <= knew) {
             let mut ending = settle(&member.terms, poked, now);
             if let (None, PokeOutcome::Unreachable(message), Some(outage)) = (&ending, poked, &found.outage) {
                 ending = give_up(&member.terms, outage, message, self.rules.window, now);

@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
+use super::slab::NONE;
 use crate::canonical::PokeContext;
 use crate::fingerprint::Fingerprint;
 use crate::id::SensorKind;
 use crate::sensor::{Outage, Terms};
 use crate::time::Timestamp;
 
-/// A reference to a group. The incarnation tells groups apart that have used the same index.
+/// A reference to a group. The incarnation tells groups apart that have used the same index. It repeats after
+/// 2^32 groups, far more than begin while a poke runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct GroupRef {
     pub(super) at: u32,
-    pub(super) incarnation: u64,
+    pub(super) incarnation: u32,
 }
 
 #[cfg(test)]
@@ -46,6 +48,8 @@ pub(super) struct Group {
     pub(super) phase: Phase,
     /// The number of sensors. It is 0 while the group only waits for its poke to return.
     pub(super) members: u32,
+    /// One of its members, or [`NONE`]: see [`Members`](super::members::Members).
+    pub(super) ring: u32,
     pub(super) outage: Option<Outage>,
     /// An instant no later than the members' earliest timeout.
     pub(super) timeout: Timestamp,
@@ -65,11 +69,11 @@ pub(super) struct Group {
     /// True if a sensor has registered since the last poke began and waits for its first poke.
     pub(super) joined: bool,
     pub(super) fingerprint: Fingerprint,
-    pub(super) incarnation: u64,
+    pub(super) incarnation: u32,
     /// The cost of a poke, in microseconds; 0 if the group has not been poked yet.
     pub(super) cost: u32,
-    /// When the group was last due, as far as that concerns its present members.
-    pub(super) looked_at: Option<Timestamp>,
+    /// When the group was last due, as far as that concerns its present members; `Timestamp::MIN` if it was not.
+    looked: Timestamp,
     /// When the last poke began; `Timestamp::MIN` before the first one.
     pub(super) asked_at: Timestamp,
     /// While the group is being poked: an instant no later than the one since which a member waits only for
@@ -83,13 +87,14 @@ impl Group {
         fingerprint: Fingerprint,
         kind: SensorKind,
         context: PokeContext,
-        incarnation: u64,
+        incarnation: u32,
     ) -> Self {
         Self {
             kind,
             context,
             phase: Phase::Resting,
             members: 0,
+            ring: NONE,
             outage: None,
             timeout: Timestamp::MAX,
             last_timeout: Timestamp::MIN,
@@ -102,10 +107,18 @@ impl Group {
             fingerprint,
             incarnation,
             cost: 0,
-            looked_at: None,
+            looked: Timestamp::MIN,
             asked_at: Timestamp::MIN,
             overdue: Timestamp::MAX,
         }
+    }
+
+    pub(super) fn looked_at(&self) -> Option<Timestamp> {
+        (self.looked > Timestamp::MIN).then_some(self.looked)
+    }
+
+    pub(super) fn set_looked_at(&mut self, looked: Option<Timestamp>) {
+        self.looked = looked.unwrap_or(Timestamp::MIN);
     }
 
     pub(super) fn add(&mut self, terms: &Terms) {
@@ -123,7 +136,7 @@ impl Group {
         (self.interval, self.grows) = (Duration::MAX, false);
         (self.poke_timeout, self.stale) = (None, false);
         if self.members == 0 {
-            (self.due, self.looked_at, self.joined) = (Timestamp::MAX, None, false);
+            (self.due, self.looked, self.joined) = (Timestamp::MAX, Timestamp::MIN, false);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::group::{Group, GroupRef, Phase};
 use super::members::{Member, Members};
 use super::outages::Outages;
-use super::slab::{Slab, shrink};
+use super::slab::{NONE, Slab, shrink};
 use super::{Arrival, Rules};
 use crate::fingerprint::Fingerprint;
 use crate::id::SensorKind;
@@ -20,15 +20,17 @@ pub(super) struct Groups {
     pub(super) slab: Slab<Group>,
     pub(super) members: Members,
     /// A group of each fingerprint.
-    by_print: BTreeMap<Fingerprint, u32>,
+    by_print: HashMap<Fingerprint, u32>,
     /// Further groups, whose targets share the fingerprint of one in `by_print`.
     twins: BTreeSet<(Fingerprint, u32)>,
     due: BTreeSet<(Timestamp, u32)>,
-    /// Groups that are being poked, by [`Group::overdue`].
+    /// Groups that were due since [`Self::file_asked`] was last called. Most of their pokes return before it is.
+    asked: Vec<u32>,
+    /// The other groups that are being poked, by [`Group::overdue`].
     overdue: BTreeSet<(Timestamp, u32)>,
     /// When targets were last poked whose sensors have all left. A new sensor waits as if they had stayed.
     pub(super) looks: HashMap<Fingerprint, Timestamp>,
-    incarnations: u64,
+    incarnations: u32,
     /// The number of groups whose target was unreachable at the last poke.
     pub(super) outages: usize,
     pub(super) stored: Outages,
@@ -68,11 +70,14 @@ impl Groups {
         // A registration may be read twice, as a change and with its shard. It keeps the turn that read it
         // first, because a poke that began since then counts for it.
         let waits = sensor.state == SensorState::Waiting;
-        if let Some(known) = self.members.get_mut(lease.id).filter(|known| waits && known.lease == lease) {
-            known.doubted = false;
-            return;
+        match self.members.get_mut(lease.id) {
+            Some(known) if waits && known.lease == lease => {
+                known.doubted = false;
+                return;
+            }
+            Some(_) => self.remove(lease.id),
+            None => {}
         }
-        self.remove(sensor.id);
         if !waits {
             return;
         }
@@ -85,11 +90,11 @@ impl Groups {
         let is_old =
             |left: &Timestamp| terms.registered_at < *left && now >= terms.registered_at + rules.lease;
         let looked_at = left_at.filter(is_old);
+        let mut member = Member::new(lease, terms, turn, at);
         let Some(group) = self.slab.get_mut(at) else { return };
         // All members share one copy of the text.
-        let record = whole.then(|| Box::new(SensorRecord { context: group.context.clone(), ..sensor }));
-        let member = Member { lease, terms, since: turn, group: at, doubted: false, record };
-        let Some(()) = self.members.insert(member) else { return };
+        member.record = whole.then(|| Box::new(SensorRecord { context: group.context.clone(), ..sensor }));
+        let Some(()) = self.members.insert(member, &mut group.ring) else { return };
         if group.members == 0 {
             self.join_first(at, left_at, served, now, rules);
         }
@@ -97,14 +102,14 @@ impl Groups {
         let of_kind = self.by_kind.entry(group.kind.clone()).or_default();
         *of_kind = (of_kind.0 + 1, of_kind.1 + usize::from(group.members == 0));
         group.members += 1;
-        group.looked_at = group.looked_at.max(looked_at);
+        group.set_looked_at(group.looked_at().max(looked_at));
         group.joined |= looked_at.is_none();
         let poke = first_look(group, &terms, looked_at.is_some(), now, rules);
         group.add(&terms);
         // A due time only becomes earlier here, since other members may need the earlier one. A timeout makes
         // the group due as well: a sensor that times out is poked once more first.
         let last_look = group
-            .looked_at
+            .looked_at()
             .map_or(terms.times_out_at, |looked| terms.times_out_at.max(looked + rules.min_interval));
         let due = poke.max(now).min(last_look).min(group.due);
         if group.phase == Phase::Asked {
@@ -127,7 +132,7 @@ impl Groups {
         let target = group.fingerprint;
         self.unwanted -= usize::from(group.phase == Phase::Asked);
         let looked = self.looks.get(&target).copied();
-        group.looked_at = looked.filter(|looked| now < *looked + rules.min_interval);
+        group.set_looked_at(looked.filter(|looked| now < *looked + rules.min_interval));
         self.stored.is_matched(target);
         if !served {
             // The state of a target that no worker pokes is unknown. The next worker must not find an outage in
@@ -161,7 +166,7 @@ impl Groups {
 
     /// Creates a group that has no members yet.
     fn found(&mut self, sensor: &SensorRecord) -> Option<u32> {
-        self.incarnations += 1;
+        self.incarnations = self.incarnations.wrapping_add(1);
         // All groups of a kind share one copy of its name.
         let kind = self.by_kind.get_key_value(&sensor.kind).map_or(&sensor.kind, |(kind, _)| kind).clone();
         let group = Group::new(sensor.fingerprint, kind, sensor.context.clone(), self.incarnations);
@@ -193,8 +198,10 @@ impl Groups {
 
     /// Removes one sensor.
     pub(super) fn remove(&mut self, id: TaskId) {
-        let Some(Member { group: at, .. }) = self.members.remove(id) else { return };
+        let Some(Member { group: at, .. }) = self.members.get(id) else { return };
+        let at = *at;
         let Some(group) = self.slab.get_mut(at) else { return };
+        self.members.remove(id, &mut group.ring);
         group.members -= 1;
         group.stale = true;
         if let Some((sensors, groups)) = self.by_kind.get_mut(&group.kind) {
@@ -218,7 +225,7 @@ impl Groups {
             Phase::Asked => self.unwanted += 1,
             _ => drop(self.due.remove(&(group.due, at))),
         }
-        if let Some(looked) = group.looked_at {
+        if let Some(looked) = group.looked_at() {
             let known = self.looks.entry(group.fingerprint).or_insert(looked);
             *known = looked.max(*known);
         }
@@ -232,20 +239,21 @@ impl Groups {
         let Some(group) = self.slab.remove(at) else { return };
         if !self.twins.remove(&(group.fingerprint, at)) {
             self.by_print.remove(&group.fingerprint);
+            shrink(&mut self.by_print);
         }
     }
 
     /// Returns the sensors of these targets.
     pub(super) fn of(&self, mine: impl Fn(Fingerprint) -> bool) -> impl Iterator<Item = &Member> {
         let groups = self.slab.iter().filter(move |(_, group)| mine(group.fingerprint));
-        groups.flat_map(|(at, _)| self.members.of(at))
+        groups.flat_map(|(_, group)| self.members.of(group.ring))
     }
 
     /// Removes the sensors whose fingerprint and kind no longer belong to the worker.
     pub(super) fn retain(&mut self, mine: impl Fn(Fingerprint, &SensorKind) -> bool) {
         let lost = self.slab.iter().filter(|(_, group)| !mine(group.fingerprint, &group.kind));
         let lost: Vec<TaskId> =
-            lost.flat_map(|(at, _)| self.members.of(at)).map(|member| member.lease.id).collect();
+            lost.flat_map(|(_, group)| self.members.of(group.ring)).map(|member| member.lease.id).collect();
         for id in lost {
             self.remove(id);
         }
@@ -258,7 +266,7 @@ impl Groups {
         let all: Vec<(u32, u32)> = self.slab.iter().map(|(at, group)| (at, group.members)).collect();
         for (at, members) in all {
             if let Some(group) = self.slab.get_mut(at).filter(|_| members > 0) {
-                group.members = 0;
+                (group.members, group.ring) = (0, NONE);
                 self.retire(at);
             }
         }
@@ -277,8 +285,8 @@ impl Groups {
                 self.refresh(at);
                 // The group may have been due for a member that has left.
                 let group = self.slab.get(at)?;
-                let since = group.looked_at.unwrap_or(now);
-                let next = self.wanted(at, group, since, due, now, rules).max(due);
+                let since = group.looked_at().unwrap_or(now);
+                let next = self.wanted(group, since, due, now, rules).max(due);
                 self.set_due(at, next);
                 continue;
             }
@@ -287,11 +295,12 @@ impl Groups {
             self.due.pop_first();
             // A group that is being poked is in no order. A group that hangs is returned too, but stays hung:
             // each of its due times counts as one more failed poke.
-            (group.due, group.looked_at, group.joined) = (Timestamp::MAX, Some(now), false);
+            (group.due, group.joined) = (Timestamp::MAX, false);
+            group.set_looked_at(Some(now));
             if group.phase == Phase::Resting {
                 (group.phase, group.asked_at) = (Phase::Asked, now);
-                let overdue = group.timeout.max(now);
-                self.set_overdue(at, overdue);
+                group.overdue = group.timeout.max(now);
+                self.asked.push(at);
             }
             return Some(found);
         }
@@ -301,17 +310,17 @@ impl Groups {
     fn refresh(&mut self, at: u32) {
         let Some(group) = self.slab.get_mut(at) else { return };
         group.clear();
-        for member in self.members.of(at) {
+        for member in self.members.of(group.ring) {
             group.add(&member.terms);
         }
     }
 
-    pub(super) fn interval(&self, at: u32, group: &Group, now: Timestamp, rules: Rules) -> Duration {
+    pub(super) fn interval(&self, group: &Group, now: Timestamp, rules: Rules) -> Duration {
         let current = |member: &Member| {
             interval_at(&member.terms.settings, now.saturating_duration_since(member.terms.registered_at))
         };
         let interval = match group.grows {
-            true => self.members.of(at).map(current).min().unwrap_or(group.interval),
+            true => self.members.of(group.ring).map(current).min().unwrap_or(group.interval),
             false => group.interval,
         };
         let interval = interval.max(rules.min_interval);
@@ -346,7 +355,7 @@ impl Groups {
         // No poke comes sooner, not even a last one. If an end lies in the past, the store has not accepted
         // it yet, and the group must not be due in every tick while the store fails.
         let soonest = now + rules.min_interval;
-        let due = self.wanted(group.at, found, now, soonest, now, rules);
+        let due = self.wanted(found, now, soonest, now, rules);
         self.set_due(group.at, due);
     }
 
@@ -359,16 +368,15 @@ impl Groups {
     ///   before `soonest`. Nothing else would end that member in time.
     fn wanted(
         &self,
-        at: u32,
         group: &Group,
         since: Timestamp,
         soonest: Timestamp,
         now: Timestamp,
         rules: Rules,
     ) -> Timestamp {
-        let mut due = next_poke(group.fingerprint, self.interval(at, group, now, rules), since);
+        let mut due = next_poke(group.fingerprint, self.interval(group, now, rules), since);
         if group.outage.is_none() {
-            due = match group.looked_at {
+            due = match group.looked_at() {
                 None => due.min(now),
                 Some(looked) if group.joined => due.min(looked + rules.min_interval),
                 Some(_) => due,
@@ -376,7 +384,7 @@ impl Groups {
         }
         let ends = group.outage.and_then(|outage| {
             let borne = |member: &Member| outage.borne_until(member.terms.registered_at, rules.window);
-            self.members.of(at).map(borne).min()
+            self.members.of(group.ring).map(borne).min()
         });
         ends.into_iter().chain([group.timeout]).fold(due, |due, end| due.min(end.max(soonest)))
     }
@@ -428,14 +436,25 @@ impl Groups {
         self.with_print(fingerprint).filter_map(|(_, group)| group.outage).map(|outage| outage.since).min()
     }
 
+    /// Lists the groups whose pokes have not returned, so that [`Self::next_overdue`] finds them.
+    pub(super) fn file_asked(&mut self) {
+        for at in std::mem::take(&mut self.asked) {
+            if let Some(group) = self.slab.get(at).filter(|group| group.overdue != Timestamp::MAX) {
+                self.overdue.insert((group.overdue, at));
+            }
+        }
+    }
+
     /// Returns the next group that is being poked and may have a member that has waited only for its last
     /// poke since `at` or earlier. The group is returned again later for members with later timeouts.
     pub(super) fn next_overdue(&mut self, at: Timestamp) -> Option<GroupRef> {
         let (_, index) = self.overdue.first().copied().filter(|(since, _)| *since <= at)?;
-        let timeouts = self.members.of(index).map(|member| member.terms.times_out_at);
+        let group = self.slab.get(index)?;
+        let found = GroupRef { at: index, incarnation: group.incarnation };
+        let timeouts = self.members.of(group.ring).map(|member| member.terms.times_out_at);
         let later = timeouts.filter(|timeout| *timeout > at).min();
         self.set_overdue(index, later.unwrap_or(Timestamp::MAX));
-        self.slab.get(index).map(|group| GroupRef { at: index, incarnation: group.incarnation })
+        Some(found)
     }
 
     /// Returns the earliest instant since which a member of a group that is being poked waits only for its
@@ -467,7 +486,7 @@ impl Groups {
 fn first_look(group: &Group, terms: &Terms, taken_over: bool, now: Timestamp, rules: Rules) -> Timestamp {
     let age = now.saturating_duration_since(terms.registered_at);
     let interval = interval_at(&terms.settings, age).max(rules.min_interval);
-    match (group.looked_at, group.outage) {
+    match (group.looked_at(), group.outage) {
         (None, _) => now,
         (Some(looked), Some(outage)) => {
             let pause = backed_off(interval, outage.age(now), rules.max_pause);

@@ -26,12 +26,12 @@ impl Plan {
     pub(crate) fn loads(&self, now: Timestamp, serves: impl Fn(&SensorKind) -> bool) -> Loads {
         let own = self.held.iter().filter(|(_, scope)| matches!(scope, Scope::Except(_)));
         let mut loads: Loads = own.map(|(shard, _)| (*shard, Load::default())).collect();
-        for (at, group) in
+        for (_, group) in
             self.groups.slab.iter().filter(|(_, group)| group.members > 0 && serves(&group.kind))
         {
             let Some(load) = loads.get_mut(&self.rules.shard(group.fingerprint)) else { continue };
-            let interval = u64::try_from(self.groups.interval(at, group, now, self.rules).as_micros())
-                .unwrap_or(u64::MAX);
+            let interval =
+                u64::try_from(self.groups.interval(group, now, self.rules).as_micros()).unwrap_or(u64::MAX);
             // A target is not poked again before its poke has returned.
             let pokes = 1_000_000_000_000 / interval.max(u64::from(group.cost)).max(1);
             if group.cost == 0 {

@@ -27,6 +27,7 @@ pub(crate) use group::GroupRef;
 use group::Phase;
 use groups::Groups;
 use outages::Outages;
+use slab::NONE;
 
 use super::{Ending, PokeOutcome, Scope, Scopes, SensorRecord, settle};
 use crate::fingerprint::Fingerprint;
@@ -89,10 +90,9 @@ pub(crate) struct Arrival {
 }
 
 /// A group that is due.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Due {
     pub(crate) group: GroupRef,
-    pub(crate) kind: SensorKind,
     /// True if its last poke has not returned. It must not be poked again yet.
     pub(crate) hangs: bool,
 }
@@ -156,9 +156,9 @@ impl Plan {
         &self.groups.by_kind
     }
 
-    /// Returns the kind of a group.
-    pub(crate) fn kind(&self, group: GroupRef) -> Option<&SensorKind> {
-        self.groups.get(group).map(|found| &found.kind)
+    /// Returns the kind of a group and the number of its sensors.
+    pub(crate) fn target(&self, group: GroupRef) -> Option<(&SensorKind, usize)> {
+        self.groups.get(group).map(|found| (&found.kind, found.members as usize))
     }
 
     /// Returns true if a group without sensors is being poked.
@@ -240,7 +240,7 @@ impl Plan {
     pub(crate) fn due(&mut self, now: Timestamp) -> Option<Due> {
         let group = self.groups.next_due(now, self.rules)?;
         let found = self.groups.get(group)?;
-        Some(Due { group, kind: found.kind.clone(), hangs: found.phase == Phase::Hung })
+        Some(Due { group, hangs: found.phase == Phase::Hung })
     }
 
     /// Returns the poke to make for a group that was due. If no sensor waits for the group any more, it is
@@ -280,9 +280,11 @@ impl Plan {
     /// other sensors of its group.
     pub(crate) fn end_overdue(&mut self, now: Timestamp) {
         self.groups.forget_looks(now, self.rules);
+        self.groups.file_asked();
         let before = now - self.rules.usual_timeout;
         while let Some(group) = self.groups.next_overdue(before) {
-            let members = self.groups.members.of(group.at);
+            let ring = self.groups.get(group).map_or(NONE, |found| found.ring);
+            let members = self.groups.members.of(ring);
             for member in members.filter(|member| member.terms.times_out_at <= before) {
                 if let Some(ending) = settle(&member.terms, &PokeOutcome::NotYet, now) {
                     self.endings.entry(member.lease).or_insert_with(|| Arc::new(ending));

@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
+/// No value's number.
+pub(super) const NONE: u32 = u32::MAX;
+
 /// Memory for this few values is not worth releasing.
 const FEW: usize = 1_024;
 
@@ -29,7 +32,7 @@ impl<T> Slab<T> {
             *self.places.get_mut(at as usize)? = Some(value);
             return Some(at);
         }
-        let at = u32::try_from(self.places.len()).ok().filter(|at| *at != u32::MAX)?;
+        let at = u32::try_from(self.places.len()).ok().filter(|at| *at != NONE)?;
         self.places.push(Some(value));
         Some(at)
     }
