@@ -34,16 +34,11 @@ impl Poker {
                     self.emitter.seconds(&POKE_SECONDS, &[("kind", kind.as_str())], took);
                 }
                 report.saved += sensors.saturating_sub(1);
-                // The threads of the engine share the name's count of references, so a clone per outcome is slow.
-                if !report.by_kind.contains_key(kind) {
-                    report.by_kind.insert(kind.clone(), PokeReport::default());
-                }
-                if let Some(own) = report.by_kind.get_mut(kind) {
-                    own.poked += 1;
-                    own.saved += sensors.saturating_sub(1);
-                    own.duration += answer.took.unwrap_or_default();
-                    *own.outcomes.entry(word(&answer.outcome)).or_default() += 1;
-                }
+                let own = report.by_kind.entry(kind.clone()).or_default();
+                own.poked += 1;
+                own.saved += sensors.saturating_sub(1);
+                own.duration += answer.took.unwrap_or_default();
+                *own.outcomes.entry(word(&answer.outcome)).or_default() += 1;
             }
             self.apply(answer, now, report);
         }
