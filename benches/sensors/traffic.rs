@@ -16,8 +16,8 @@ use crate::worker::{counting, cycle, poker, settle};
 /// Long: intervals pass before it is renewed.
 const LEASE: Duration = Duration::from_secs(4 * 3600);
 
-/// Shards by default, each a row that is renewed, and the worker's own.
-const RENEWED: u64 = 16 + 1;
+/// Each of the shards, the worker, and what the one kind's pokes of the hour saved.
+const RENEWED: u64 = 16 + 1 + 1;
 
 pub(crate) fn steady(path: &Path, sensors: usize, targets: usize, bars: &mut Bars) {
     let watched = Arc::new(Watched::open(path));
