@@ -1,4 +1,4 @@
-//! What is noted of the workers of a sensor, by their logs and by the store.
+//! Shards that pass from one worker to another: when their targets are poked, and what is noted of the workers.
 
 use super::kinds_served::{poker_of, sense_kinds, tick};
 use super::*;
@@ -57,7 +57,8 @@ fn hand_over(
     poked.clone()
 }
 
-/// Returns how many of these pokes came within 200 seconds: one at the registration, and one in each interval.
+/// Returns how many of these pokes came within 200 seconds. There should be 11: one at the registration, and one in each
+/// interval.
 fn in_time(times: &[Timestamp]) -> usize {
     times.iter().filter(|time| **time <= at(200)).count()
 }

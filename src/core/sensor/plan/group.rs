@@ -9,8 +9,8 @@ use crate::id::SensorKind;
 use crate::sensor::{Outage, Terms};
 use crate::time::Timestamp;
 
-/// A reference to a group. The incarnation tells groups apart that have used the same index. It repeats after
-/// 2^32 groups, far more than begin while a poke runs.
+/// A reference to a group. The incarnation tells groups apart that have used the same index. It may repeat, because a
+/// group keeps its index until its poke returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct GroupRef {
     pub(super) at: u32,

@@ -24,9 +24,10 @@ pub(super) struct Groups {
     /// Further groups, whose targets share the fingerprint of one in `by_print`.
     twins: BTreeSet<(Fingerprint, u32)>,
     due: BTreeSet<(Timestamp, u32)>,
-    /// Groups that were due since [`Self::file_asked`] was last called. Most of their pokes return before it is.
+    /// Groups that were due since the last [`Self::file_asked`]. Most of their pokes return before the next one.
     asked: Vec<u32>,
-    /// The other groups that are being poked, by [`Group::overdue`].
+    /// Groups that are being poked, by [`Group::overdue`] unless that is `Timestamp::MAX`. Those in `asked` may be
+    /// missing.
     overdue: BTreeSet<(Timestamp, u32)>,
     /// When targets were last poked whose sensors have all left. A new sensor waits as if they had stayed.
     pub(super) looks: HashMap<Fingerprint, Timestamp>,
@@ -90,10 +91,10 @@ impl Groups {
         let is_old =
             |left: &Timestamp| terms.registered_at < *left && now >= terms.registered_at + rules.lease;
         let looked_at = left_at.filter(is_old);
-        let mut member = Member::new(lease, terms, turn, at);
         let Some(group) = self.slab.get_mut(at) else { return };
         // All members share one copy of the text.
-        member.record = whole.then(|| Box::new(SensorRecord { context: group.context.clone(), ..sensor }));
+        let record = whole.then(|| Box::new(SensorRecord { context: group.context.clone(), ..sensor }));
+        let member = Member::new(lease, terms, turn, at, record);
         let Some(()) = self.members.insert(member, &mut group.ring) else { return };
         if group.members == 0 {
             self.join_first(at, left_at, served, now, rules);
@@ -198,8 +199,7 @@ impl Groups {
 
     /// Removes one sensor.
     pub(super) fn remove(&mut self, id: TaskId) {
-        let Some(Member { group: at, .. }) = self.members.get(id) else { return };
-        let at = *at;
+        let Some(at) = self.members.get(id).map(|member| member.group) else { return };
         let Some(group) = self.slab.get_mut(at) else { return };
         self.members.remove(id, &mut group.ring);
         group.members -= 1;
@@ -436,7 +436,7 @@ impl Groups {
         self.with_print(fingerprint).filter_map(|(_, group)| group.outage).map(|outage| outage.since).min()
     }
 
-    /// Lists the groups whose pokes have not returned, so that [`Self::next_overdue`] finds them.
+    /// Files the groups whose pokes have not returned, so that [`Self::next_overdue`] finds them.
     pub(super) fn file_asked(&mut self) {
         for at in std::mem::take(&mut self.asked) {
             if let Some(group) = self.slab.get(at).filter(|group| group.overdue != Timestamp::MAX) {
@@ -445,20 +445,19 @@ impl Groups {
         }
     }
 
-    /// Returns the next group that is being poked and may have a member that has waited only for its last
-    /// poke since `at` or earlier. The group is returned again later for members with later timeouts.
-    pub(super) fn next_overdue(&mut self, at: Timestamp) -> Option<GroupRef> {
-        let (_, index) = self.overdue.first().copied().filter(|(since, _)| *since <= at)?;
-        let group = self.slab.get(index)?;
-        let found = GroupRef { at: index, incarnation: group.incarnation };
-        let timeouts = self.members.of(group.ring).map(|member| member.terms.times_out_at);
-        let later = timeouts.filter(|timeout| *timeout > at).min();
-        self.set_overdue(index, later.unwrap_or(Timestamp::MAX));
-        Some(found)
+    /// Returns the ring of the next filed group that may have a member that has waited only for its last poke since
+    /// `until` or earlier. The group is returned again later for members with later timeouts.
+    pub(super) fn next_overdue(&mut self, until: Timestamp) -> Option<u32> {
+        let (_, at) = self.overdue.first().copied().filter(|(since, _)| *since <= until)?;
+        let ring = self.slab.get(at)?.ring;
+        let timeouts = self.members.of(ring).map(|member| member.terms.times_out_at);
+        let later = timeouts.filter(|timeout| *timeout > until).min();
+        self.set_overdue(at, later.unwrap_or(Timestamp::MAX));
+        Some(ring)
     }
 
-    /// Returns the earliest instant since which a member of a group that is being poked waits only for its
-    /// last poke. The instant may lie in the future.
+    /// Returns the earliest instant since which a member of a filed group waits only for its last poke. The
+    /// instant may lie in the future.
     pub(super) fn first_overdue(&self) -> Option<Timestamp> {
         self.overdue.first().map(|(since, _)| *since)
     }

@@ -24,8 +24,14 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(lease: LeaseRef, terms: Terms, since: u64, group: u32) -> Self {
-        Self { lease, terms, since, group, doubted: false, record: None, next: NONE, previous: NONE }
+    pub(super) fn new(
+        lease: LeaseRef,
+        terms: Terms,
+        since: u64,
+        group: u32,
+        record: Option<Box<SensorRecord>>,
+    ) -> Self {
+        Self { lease, terms, since, group, doubted: false, record, next: NONE, previous: NONE }
     }
 }
 
@@ -55,13 +61,10 @@ impl Members {
         let id = member.lease.id;
         let at = self.slab.insert(member)?;
         self.by_task.insert(id, at);
-        if *ring == NONE {
-            *ring = at;
-        }
-        let first = *ring;
-        let last = if first == at { at } else { self.slab.get(first)?.previous };
+        let (last, first) = self.slab.get(*ring).map_or((at, at), |first| (first.previous, *ring));
         self.link(last, at);
         self.link(at, first);
+        *ring = first;
         Some(())
     }
 
@@ -113,7 +116,7 @@ mod tests {
                 if let Some(group) = known {
                     members.remove(id, &mut rings[group as usize]);
                 } else {
-                    let member = Member::new(LeaseRef::new(id, 1), terms, 0, group);
+                    let member = Member::new(LeaseRef::new(id, 1), terms, 0, group, None);
                     members.insert(member, &mut rings[group as usize]).unwrap();
                     model.insert(id, group);
                 }

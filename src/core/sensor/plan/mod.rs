@@ -27,7 +27,6 @@ pub(crate) use group::GroupRef;
 use group::Phase;
 use groups::Groups;
 use outages::Outages;
-use slab::NONE;
 
 use super::{Ending, PokeOutcome, Scope, Scopes, SensorRecord, settle};
 use crate::fingerprint::Fingerprint;
@@ -277,13 +276,12 @@ impl Plan {
 
     /// Ends the sensors that have timed out and whose last poke has not returned within the usual time.
     /// Either no thread was free for it, or it takes longer than they can wait. The poke goes on for the
-    /// other sensors of its group.
+    /// other sensors of its group. Each turn calls it after its last [`Self::due`].
     pub(crate) fn end_overdue(&mut self, now: Timestamp) {
         self.groups.forget_looks(now, self.rules);
         self.groups.file_asked();
         let before = now - self.rules.usual_timeout;
-        while let Some(group) = self.groups.next_overdue(before) {
-            let ring = self.groups.get(group).map_or(NONE, |found| found.ring);
+        while let Some(ring) = self.groups.next_overdue(before) {
             let members = self.groups.members.of(ring);
             for member in members.filter(|member| member.terms.times_out_at <= before) {
                 if let Some(ending) = settle(&member.terms, &PokeOutcome::NotYet, now) {
@@ -322,7 +320,7 @@ impl Plan {
         *self = Self { rules: self.rules, turn: self.turn, now: self.now, ..Self::default() };
     }
 
-    /// Returns when the plan next has something to do.
+    /// Returns when the plan next has something to do, after [`Self::end_overdue`].
     pub(crate) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let overdue = self.groups.first_overdue().map(|since| since + self.rules.usual_timeout);
         let ends = (!self.endings.is_empty()).then(|| now + ENDS_AGAIN);

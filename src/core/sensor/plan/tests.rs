@@ -469,10 +469,8 @@ impl World {
         }
     }
 
-    /// Runs one cycle of a worker: it reads the changes and requests what is due.
-    fn turn(&mut self, at: usize) {
-        let now = self.now(at);
-        assert!(self.workers[at].plan.begin(now));
+    /// Lets a worker read the changes.
+    fn follow(&mut self, at: usize) {
         let news = self.changes[self.workers[at].cursor..].to_vec();
         self.workers[at].cursor = self.changes.len();
         for sensor in news {
@@ -482,11 +480,18 @@ impl World {
                 None => self.learn(at, &sensor, false, None),
             }
         }
+    }
+
+    /// Runs one cycle of a worker: it reads the changes and requests what is due.
+    fn turn(&mut self, at: usize) {
+        let now = self.now(at);
+        assert!(self.workers[at].plan.begin(now));
+        self.follow(at);
         let worker = &mut self.workers[at];
         let expected = worker.naive.due(now);
         let mut found = BTreeMap::new();
         let mut hung = Vec::new();
-        while let Some(Due { group, hangs, .. }) = worker.plan.due(now) {
+        while let Some(Due { group, hangs }) = worker.plan.due(now) {
             let context = worker.plan.groups.get(group).unwrap().context.clone();
             let target =
                 (0..TARGETS).find(|target| context.as_str() == format!(r#"{{"target":{target}}}"#)).unwrap();
@@ -510,6 +515,20 @@ impl World {
             self.seen.insert("due while it hangs");
             let answer = Answer::without_poke(group, Outcome::StillHangs);
             self.workers[at].apply(answer, target, now);
+        }
+        // Most pokes return within their tick.
+        for _ in 0..self.dice.roll(12) {
+            self.begin(at);
+            match self.dice.roll(8) {
+                0..=3 => self.answer(at),
+                4 => self.overrun(at),
+                5 => self.come_back(at),
+                6 => self.settle(at),
+                _ => {
+                    self.register();
+                    self.follow(at);
+                }
+            }
         }
         let worker = &mut self.workers[at];
         worker.plan.end_overdue(now);
