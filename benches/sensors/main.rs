@@ -96,7 +96,7 @@ fn size(sensors: usize, bars: &mut Bars) {
     row("takeover", ms(figures.takeover_s), "ms", Some(ms(read.as_secs_f64())));
     row("cycle with a poke of every target", ms(figures.cycle_s), "ms", None);
     row("the same, CPU", ms(figures.cycle_cpu_s), "ms", None);
-    row("tick with nothing due, CPU", ms(figures.idle_cpu_s), "ms", None);
+    row("tick with nothing due, CPU", figures.idle_cpu_s * 1e6, "µs", None);
     row("resident memory after seven cycles", figures.resident_mib, "MiB", None);
     row("the most it ever was", figures.most_mib, "MiB", None);
 

@@ -33,10 +33,11 @@ impl Poker {
                 if let Some(took) = answer.took {
                     self.emitter.seconds(&POKE_SECONDS, &[("kind", kind.as_str())], took);
                 }
-                report.saved += sensors.saturating_sub(1);
+                let saved = sensors.saturating_sub(1);
+                report.saved += saved;
                 let own = report.by_kind.entry(kind.clone()).or_default();
                 own.poked += 1;
-                own.saved += sensors.saturating_sub(1);
+                own.saved += saved;
                 own.duration += answer.took.unwrap_or_default();
                 *own.outcomes.entry(word(&answer.outcome)).or_default() += 1;
             }
