@@ -117,7 +117,8 @@ impl Poker {
                 continue;
             }
             let standing = self.engine.standing();
-            if standing.running == 0 && (!standing.setting.may_begin(time) || standing.threads == 0) {
+            let may_begin = standing.setting.may_begin(time) && standing.threads > 0;
+            if standing.running == 0 && !standing.news && !may_begin {
                 return;
             }
             // An outcome ends the sleep, but the time to check a call does not. For a call that has not begun, that

@@ -34,6 +34,8 @@ pub(in crate::service::poker) struct Standing {
     pub(in crate::service::poker) hung: usize,
     /// How many threads there may be.
     pub(in crate::service::poker) threads: usize,
+    /// Whether there may be outcomes to collect.
+    pub(in crate::service::poker) news: bool,
     /// When the next call must be checked.
     pub(in crate::service::poker) check_at: Option<Instant>,
     pub(in crate::service::poker) setting: Setting,
@@ -111,6 +113,7 @@ impl State {
             running: lines().map(|line| line.taken).sum(),
             hung: lines().map(|line| line.hung).sum::<usize>() + self.former,
             threads: self.setting.threads.max(1).saturating_sub(hung.saturating_sub(max_hung)),
+            news: self.news,
             check_at: self.checks.first().map(|(at, _)| *at),
             setting: self.setting,
         }

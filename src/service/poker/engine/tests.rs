@@ -500,6 +500,8 @@ impl World {
         assert!(self.work(false).is_empty(), "a future is not launched");
         let busy = self.runners.iter().any(|it| it.call.is_some() && !it.given_up);
         assert!(busy || standing.running == 0, "places are not given back: {}", standing.running);
+        let has_said = self.asked.values().any(|asked| matches!(asked.fate, Fate::Said(_)));
+        assert!(standing.running > 0 || standing.news || !has_said, "a tick would end without an outcome");
     }
 }
 
