@@ -14,6 +14,7 @@ mod exact;
 mod failover;
 mod folding;
 mod frozen;
+mod grouped;
 mod holder;
 mod host;
 mod inbox;

@@ -103,6 +103,12 @@ impl Counted {
         (self.count.load(Ordering::SeqCst) - before, done)
     }
 
+    /// Returns when the transaction before has ended on the server: its end is a trip of its own, which the next one may
+    /// otherwise be waiting for.
+    fn settle(&self) {
+        self.store.write(|tx| tx.all_pools().map(drop)).unwrap();
+    }
+
     /// Fills as many pools with as many tasks.
     fn fill(&self, pools: usize, round: usize) {
         let specs: Vec<_> = (0..pools).map(|n| pool(&format!("p{n}"), 1_000)).collect();
@@ -343,8 +349,7 @@ fn a_read_takes_one_round_trip() {
     // Connects and prepares.
     trips().unwrap();
     for _ in 0..3 {
-        // The end of the one before is a trip of its own, which this one may be waiting for.
-        std::thread::sleep(Duration::from_millis(50));
+        counted.settle();
         assert_eq!(trips().unwrap(), 1);
     }
 }
@@ -369,10 +374,10 @@ fn looking_ahead_takes_three_round_trips_and_more_where_tasks_are_overdue() {
         };
         let later = task(&format!("later {round}")).not_before(Timestamp::from_micros(9)).pool_slots(7);
         counted.store.write(|tx| tx.enqueue(Timestamp::UNIX_EPOCH, std::slice::from_ref(&later))).unwrap();
-        // The first of each prepares its statements, and the end of a transaction is a trip of its own.
+        // The first of each prepares its statements.
         for (now, ahead) in [(1, 3), (9, 6)] {
             trips(now).unwrap();
-            std::thread::sleep(Duration::from_millis(50));
+            counted.settle();
             assert_eq!(trips(now).unwrap(), (ahead, 3), "{pools} pools at {now}");
         }
         counted.tick(&format!("ahead {round}"), 1_000);

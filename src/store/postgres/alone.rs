@@ -28,6 +28,11 @@ impl Alone {
         is_one && self.in_a_row >= BEFORE
     }
 
+    /// Notes that a group is sent now, which lets the session write outside transactions.
+    pub(super) fn may_write(&mut self) {
+        (self.in_a_row, self.writes) = (BEFORE, true);
+    }
+
     /// Notes that a transaction is sent now. Returns the setting to send first.
     pub(super) fn sends(&mut self, is_one: bool) -> Option<&'static str> {
         let is_alone = self.may(is_one);

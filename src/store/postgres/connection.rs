@@ -1,9 +1,10 @@
 //! One connection: sends batches of statements, each in one round trip.
 
+mod grouped;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::host::{execute_script, execute_text};
 use super::liveness::Liveness;
 use super::options::{Beginnings, PostgresOptions};
 use super::part::Part;
-use super::pipeline::join_all;
+use super::pipeline::{Pending, pipeline};
 use super::request::{Opening, Reply, Then, Unannounced};
 use super::route::Route;
 use super::seat::look;
@@ -26,6 +27,8 @@ use super::tick_lock::{COMMIT, FLUSH, enter};
 use super::time::Timekeeper;
 use super::wire::{Answer, Statement, Touch};
 use crate::store::sql::renamed::Identity;
+
+pub(super) use self::grouped::Member;
 
 pub(super) struct Connection {
     pub(super) client: Arc<Client>,
@@ -35,6 +38,8 @@ pub(super) struct Connection {
     /// By statement, and by whether it is the form that is sent alone.
     prepared: HashMap<(Identity, bool), Prepared>,
     alone: Alone,
+    /// Whether it can commit groups, once the server was asked.
+    may_group: Option<bool>,
     pub(super) driving: Driving,
     /// When it was made, if the server was a standby then.
     pub(super) standby_since: Option<Instant>,
@@ -82,7 +87,7 @@ pub(super) struct Begin<'t> {
 }
 
 /// A request that is sent when first polled.
-type Sent<'a, T> = Pin<Box<dyn Future<Output = Result<T, PgError>> + Send + 'a>>;
+type Sent<'a, T> = Pending<'a, Result<T, PgError>>;
 
 type Message<'a> = (Part, Sent<'a, Option<Answer>>);
 
@@ -100,6 +105,7 @@ impl Connection {
             beginnings,
             prepared: HashMap::new(),
             alone: Alone::default(),
+            may_group: None,
             driving,
             standby_since,
             ending: None,
@@ -235,14 +241,7 @@ impl Connection {
             sent.push((Part::Flush, self.executes(options, statement, false)));
         }
         let (parts, sent): (Vec<Part>, Vec<_>) = sent.into_iter().unzip();
-        let sent = sent.into_iter().map(|sent| {
-            Box::pin(async {
-                let answer = sent.await;
-                liveness.heard();
-                answer
-            }) as Sent<'_, Option<Answer>>
-        });
-        let answers = join_all(sent.collect()).await;
+        let answers = pipeline(heard(liveness, sent)).await;
         let (took, limit) = (asked.elapsed(), options.statement_timeout);
         // The first error is the cause of the later ones.
         let answers = parts.into_iter().zip(answers);
@@ -262,16 +261,7 @@ impl Connection {
         is_alone: bool,
     ) {
         let client = &*self.client;
-        if let Some(time) = begin.stale {
-            let clock = async {
-                match time.measure(client).await {
-                    // The transaction does without, and the next one asks again.
-                    Err(error) if !is_fatal(&error) => Ok(None),
-                    measured => measured.map(|()| None),
-                }
-            };
-            sent.push((Part::Opening, Box::pin(clock)));
-        }
+        sent.extend(begin.stale.map(|time| (Part::Opening, self.reads_clock(time))));
         if is_alone {
             return;
         }
@@ -285,6 +275,16 @@ impl Connection {
             Part::Opening,
             Box::pin(async move { client.batch_execute(&text).await.map(|()| Some(Answer::new())) }),
         ));
+    }
+
+    /// Reads the server's clock. If the server refuses, the transaction does without, and the next one asks again.
+    fn reads_clock<'a>(&'a self, time: &'a Timekeeper) -> Sent<'a, Option<Answer>> {
+        Box::pin(async {
+            match time.measure(&self.client).await {
+                Err(error) if !is_fatal(&error) => Ok(None),
+                measured => measured.map(|()| None),
+            }
+        })
     }
 
     /// Runs a statement by its prepared form, if there is one.
@@ -349,7 +349,7 @@ impl Connection {
                 client.prepare_typed(&text, &types).await
             }));
         }
-        for ((form, _), prepared) in missing.into_iter().zip(join_all(sent).await) {
+        for ((form, _), prepared) in missing.into_iter().zip(pipeline(sent).await) {
             self.prepared.insert(form, prepared?);
         }
         Ok(())
@@ -359,6 +359,16 @@ impl Connection {
 /// Returns true if a transaction begins with a tick.
 fn enters(begin: Option<Begin<'_>>, batch: &[Statement]) -> bool {
     begin.is_some() && batch.first().is_some_and(Statement::is_script)
+}
+
+/// Adds that each response shows that the server is there.
+fn heard<'a>(liveness: &'a Liveness, sent: Vec<Sent<'a, Option<Answer>>>) -> Vec<Sent<'a, Option<Answer>>> {
+    let heard = async |sent: Sent<'a, Option<Answer>>| {
+        let answer = sent.await;
+        liveness.heard();
+        answer
+    };
+    sent.into_iter().map(|sent| Box::pin(heard(sent)) as Sent<'_, _>).collect()
 }
 
 /// Runs commands without values and results.

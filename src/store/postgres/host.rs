@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
@@ -15,7 +14,7 @@ use super::error::Failure;
 use super::migrate;
 use super::name::Schema;
 use super::news::Channel;
-use super::pipeline::join_all;
+use super::pipeline::{Pending, pipeline};
 use super::request::Reply;
 use super::tx::PostgresBackend;
 use super::wire::{Answer, Statement, Touch, Wire, fits};
@@ -235,16 +234,15 @@ async fn serve<C: GenericClient + Sync + ?Sized>(
     }
 }
 
-type Sent<'a, T> = Pin<Box<dyn Future<Output = Result<T, PgError>> + Send + 'a>>;
-
 async fn run<C: GenericClient + Sync + ?Sized>(client: &C, schema: &Schema, batch: &[Statement]) -> Reply {
     let sent = batch
         .iter()
         .map(|statement| {
-            Box::pin(execute_text(client, schema.statement(statement.sql), statement)) as Sent<'_, _>
+            Box::pin(execute_text(client, schema.statement(statement.sql), statement))
+                as Pending<'_, Result<_, PgError>>
         })
         .collect();
-    let answers = join_all(sent).await.into_iter().zip(batch).map(|(answer, statement)| {
+    let answers = pipeline(sent).await.into_iter().zip(batch).map(|(answer, statement)| {
         answer.map_err(|error| match statement.only_waits() {
             true => Failure::of_waiting(error),
             false => Failure::of(error),

@@ -55,6 +55,7 @@ mod digest;
 mod driver;
 mod error;
 mod folding;
+mod group;
 mod habits;
 mod holder;
 mod host;

@@ -158,7 +158,7 @@ impl PostgresOptions {
         let mut settings = String::new();
         for (name, value) in [
             ("statement_timeout", millis(self.statement_timeout)),
-            ("lock_timeout", millis(self.lock_timeout)),
+            ("lock_timeout", self.lock_timeout_in_millis()),
             ("idle_in_transaction_session_timeout", millis(self.idle_in_transaction_timeout)),
         ] {
             settings.push_str(&format!("{set} {name} = {value};"));
@@ -170,6 +170,11 @@ impl PostgresOptions {
             settings.push_str(&format!("{set} synchronous_commit = off;"));
         }
         settings
+    }
+
+    /// Returns the lock timeout in the server's form.
+    pub(super) fn lock_timeout_in_millis(&self) -> i32 {
+        millis(self.lock_timeout)
     }
 
     /// Turns `synchronous_commit` on if the server has it off, and keeps any stricter value.

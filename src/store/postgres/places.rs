@@ -68,6 +68,11 @@ impl Places {
         }
     }
 
+    /// Returns how many connections hosts' transactions may use at a time.
+    pub(super) fn ordinary(&self) -> usize {
+        if self.all < LEAST { self.all } else { self.all - 2 }
+    }
+
     /// Returns true if a connection can be used for something other than transactions, and some remain.
     pub(super) fn can_spare(&self) -> bool {
         self.all > 1

@@ -9,12 +9,15 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
+use super::group::Groups;
 use super::places::{Places, Purpose};
 use super::seat::SessionHandle;
 use crate::error::{StoreError, StoreErrorKind, StoreResult};
 use crate::store::{TxMode, nested};
 
 pub(super) struct Pool {
+    /// Those who commit one statement each.
+    pub(super) groups: Arc<Groups>,
     sessions: Vec<SessionHandle>,
     state: Mutex<State>,
     /// Signals that a connection is free, or that the queue is shorter.
@@ -126,7 +129,13 @@ impl Pool {
             open: Vec::new(),
             listens: false,
         };
-        Self { sessions, state: Mutex::new(state), changed: Condvar::new(), freed: Notify::new() }
+        Self {
+            groups: Arc::new(Groups::new(state.places.ordinary())),
+            sessions,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            freed: Notify::new(),
+        }
     }
 
     /// Begins a transaction on this thread, unless one of the same mode is open there.
@@ -143,6 +152,18 @@ impl Pool {
 
     /// Waits for a connection. Callers with the same purpose are served in order of arrival.
     pub(super) fn lease(self: &Arc<Self>, purpose: Purpose, timeout: Duration) -> StoreResult<Lease> {
+        let leased = self.lease_unless(purpose, timeout, || false)?;
+        leased.ok_or_else(|| busy(timeout))
+    }
+
+    /// Waits for a connection like [`Self::lease`], but returns `None` as soon as `is_over` is true. That is checked
+    /// whenever [`Self::look`] is called.
+    pub(super) fn lease_unless(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        timeout: Duration,
+        mut is_over: impl FnMut() -> bool,
+    ) -> StoreResult<Option<Lease>> {
         let deadline = match purpose {
             // Threads that could free one may be waiting in the same way.
             Purpose::Inner => Some(Instant::now()),
@@ -153,23 +174,25 @@ impl Pool {
         let me = state.last;
         state.waiting.push_back((me, purpose));
         let mut taken = None;
-        loop {
-            if state.is_next(me, purpose) {
+        let over = loop {
+            let over = is_over();
+            if !over && state.is_next(me, purpose) {
                 taken = state.take(purpose);
             }
-            if taken.is_some() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                break;
+            if over || taken.is_some() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                break over;
             }
             match deadline {
                 Some(deadline) => drop(self.changed.wait_until(&mut state, deadline)),
                 None => self.changed.wait(&mut state),
             }
-        }
+        };
         state.waiting.retain(|(waiting, _)| *waiting != me);
         drop(state);
         self.changed.notify_all();
         match taken {
-            Some(at) => self.of(at, Some(purpose)),
+            Some(at) => self.of(at, Some(purpose)).map(Some),
+            None if over => Ok(None),
             None if purpose == Purpose::Inner => {
                 let text = "every connection is in use, and a transaction inside another one does not wait: end the other \
                             one first, or give the store more connections";
@@ -177,6 +200,12 @@ impl Pool {
             }
             None => Err(busy(timeout)),
         }
+    }
+
+    /// Has those who wait look whether they still do.
+    pub(super) fn look(&self) {
+        drop(self.state.lock());
+        self.changed.notify_all();
     }
 
     /// Waits for a connection like [`Self::lease`], in a task.

@@ -12,9 +12,11 @@ use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
-use super::error::Failure;
+use super::error::{Failure, open_commit};
+use super::group::{Fate, Leader, Outcome};
 use super::request::{Reply, Request};
 use super::session::Session;
+use super::wire::Statement;
 
 /// A connection's session, and what moves its bytes.
 pub(super) struct Seat {
@@ -34,12 +36,26 @@ impl Drop for Seat {
 
 impl Seat {
     fn handle(&mut self, request: Request) -> Reply {
+        let (runtime, session) = self.parts()?;
+        runtime.block_on(session.handle(request))
+    }
+
+    fn commit_group(&mut self, statements: Vec<Statement>, leader: Leader) -> Outcome {
+        match self.parts() {
+            Ok((runtime, session)) => runtime.block_on(session.commit_group(statements, leader)),
+            // Each caller learns why from its own call.
+            Err(_) => Outcome::Ran(statements.into_iter().map(Fate::Apart).collect()),
+        }
+    }
+
+    /// Returns the session and the runtime that serves it.
+    fn parts(&mut self) -> Result<(&mut Runtime, &mut Session), Failure> {
         let runtime = match self.runtime.take() {
             Some(runtime) => runtime,
             None => runtime_of_one_thread()
                 .map_err(|error| Failure::lost(format!("no connection can be served: {error}")))?,
         };
-        self.runtime.insert(runtime).block_on(self.session.handle(request))
+        Ok((self.runtime.insert(runtime), &mut self.session))
     }
 }
 
@@ -99,15 +115,33 @@ impl SessionHandle {
 
     /// Makes a request, and waits for its reply.
     pub(super) fn call(&self, request: Request) -> Reply {
+        self.run(|seat| seat.handle(request))?
+    }
+
+    /// Commits a group.
+    pub(super) fn commit_group(&self, statements: Vec<Statement>, leader: Leader) -> Outcome {
+        let count = statements.len();
+        self.run(move |seat| seat.commit_group(statements, leader)).unwrap_or_else(|_| {
+            // The thread that ran it ended, perhaps in the middle.
+            let lost = || Failure::Lost(open_commit("the store's thread has ended"));
+            Outcome::Ran((0..count).map(|_| Fate::Done(Err(lost()))).collect())
+        })
+    }
+
+    /// Runs work on the connection, on a helper's thread if this one may not run a runtime.
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Seat) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
         let Some(seat) = &self.seat else { return Err(ended()) };
         if serves_here() {
-            return seat.lock().handle(request);
+            return Ok(work(&mut seat.lock()));
         }
         let (reply, answer) = sync_channel(1);
         let seat = Arc::clone(seat);
         let helpers = self.helpers.as_ref().ok_or_else(ended)?;
-        helpers.spawn_blocking(move || drop(reply.send(seat.lock().handle(request))));
-        answer.recv().map_err(|_| ended())?
+        helpers.spawn_blocking(move || drop(reply.send(work(&mut seat.lock()))));
+        answer.recv().map_err(|_| ended())
     }
 
     /// Makes a request like [`Self::call`], in a task.

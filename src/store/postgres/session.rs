@@ -1,24 +1,24 @@
 //! The transactions on one connection. The connection is opened when it is needed, kept between transactions, and
 //! replaced when it is lost.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::connection::{Begin, Connection, Driving};
+use super::connection::{Begin, Connection, Driving, Member as Sent};
 use super::dial::{Dialer, Role};
 use super::error::{Failure, commit_error, is_of_standby, open_commit};
+use super::group::{Fate, Leader, Outcome};
 use super::holder::end_stopped;
 use super::liveness::Liveness;
-use super::pipeline::join_all;
+use super::pipeline::{Pending, pipeline};
 use super::request::{Opening, Reply, Request, Then, Unannounced};
 use super::route::Route;
 use super::seat::look;
 use super::tick_lock::COMMIT;
 use super::wire::{Statement, Touch};
-use crate::error::StoreErrorKind;
+use crate::error::{StoreError, StoreErrorKind};
 
 /// How long reads stay at a standby before they connect again. By then the address may lead to the primary.
 const STANDBY: Duration = Duration::from_secs(10);
@@ -110,6 +110,20 @@ impl Session {
     /// that fell silent: it has already taken as long as a call may take.
     async fn begin(&mut self, opening: Opening, batch: &[Statement], touch: Touch, then: Then) -> Reply {
         let role = role(opening);
+        let was_used = self.ready(role).await?;
+        match self.try_begin(opening, batch, touch, then).await {
+            // If the commit was sent along, something may have been done.
+            Err(Failure::Lost(error)) if was_used && error.kind() != StoreErrorKind::Indeterminate => {
+                self.connection = None;
+                self.connect(role).await?;
+                self.try_begin(opening, batch, touch, then).await
+            }
+            done => done,
+        }
+    }
+
+    /// Makes sure that there is a connection that can begin a transaction. Returns true if it was used before.
+    async fn ready(&mut self, role: Role) -> Result<bool, Failure> {
         // Nothing has checked whether it was lost meanwhile.
         look().await;
         self.connection
@@ -122,14 +136,66 @@ impl Session {
         }
         let was_used = self.connection.as_ref().is_some_and(|connection| !connection.is_lost());
         self.connect(role).await?;
-        match self.try_begin(opening, batch, touch, then).await {
-            // If the commit was sent along, something may have been done.
-            Err(Failure::Lost(error)) if was_used && error.kind() != StoreErrorKind::Indeterminate => {
-                self.connection = None;
-                self.connect(role).await?;
-                self.try_begin(opening, batch, touch, then).await
+        Ok(was_used)
+    }
+
+    /// Commits a group, and lets the next caller lead while it is flushed. Drops a connection that turns out to be lost.
+    pub(super) async fn commit_group(&mut self, statements: Vec<Statement>, leader: Leader) -> Outcome {
+        let done = self.run_group(statements, leader).await;
+        if self.connection.is_none() {
+            look().await;
+        }
+        done
+    }
+
+    async fn run_group(&mut self, statements: Vec<Statement>, leader: Leader) -> Outcome {
+        // A read may have stayed at a standby.
+        self.connection.take_if(|connection| connection.standby_since.is_some());
+        if let Err(failure) = self.ready(Role::Primary).await {
+            return Outcome::Ran(failed(statements, failure));
+        }
+        // A panic must not leave a connection whose commits wait for no flush.
+        let Some(mut connection) = self.connection.take() else {
+            return Outcome::Ran(apart(statements));
+        };
+        let (options, time) = (&self.dialer.options, &*self.dialer.time);
+        let prepared = connection.prepare_group(options, &statements);
+        match self.liveness.limit(options.patience(), prepared).await {
+            Ok(true) => {}
+            Ok(false) => {
+                self.connection = Some(connection);
+                return Outcome::Unable(statements);
             }
-            done => done,
+            // The next transaction shows why.
+            Err(Failure::Refused(_)) => {
+                self.connection = Some(connection);
+                return Outcome::Ran(apart(statements));
+            }
+            Err(Failure::Lost(_)) => return Outcome::Ran(apart(statements)),
+            // It has already taken as long as a call may take.
+            Err(failure) => return Outcome::Ran(failed(statements, failure)),
+        }
+        let stale = time.is_stale().then_some(time);
+        let run = connection.run_group(options, &self.liveness, stale, &statements, leader);
+        match self.liveness.limit(options.patience(), run).await {
+            Ok((sent, lost)) => {
+                let lost = lost.map(Arc::new);
+                let fates = statements.into_iter().zip(sent).map(|(statement, sent)| match (sent, &lost) {
+                    (Sent::Refused, _) => Fate::Apart(statement),
+                    (Sent::Committed(answer), None) => Fate::Done(Ok(vec![answer])),
+                    (Sent::Failed(error), _) => Fate::Done(Err(Failure::Refused(error))),
+                    (Sent::Committed(_), Some(lost)) => Fate::Done(Err(Failure::Lost(copy(lost)))),
+                    (Sent::Unknown(error), _) => Fate::Done(Err(Failure::Lost(error))),
+                });
+                if lost.is_none() {
+                    self.connection = Some(connection);
+                }
+                Outcome::Ran(fates.collect())
+            }
+            Err(failure) => {
+                let error = open_commit(StoreError::from(failure));
+                Outcome::Ran(failed(statements, Failure::Lost(error)))
+            }
         }
     }
 
@@ -236,10 +302,7 @@ impl Session {
                 commit.await?;
                 return flush.await;
             }
-            join_all(vec![Box::pin(commit) as Pin<Box<dyn Future<Output = _> + Send + '_>>, Box::pin(flush)])
-                .await
-                .into_iter()
-                .collect()
+            pipeline(vec![Box::pin(commit) as Pending<'_, _>, Box::pin(flush)]).await.into_iter().collect()
         };
         match options.patience() {
             None => commit.await,
@@ -260,6 +323,22 @@ impl Session {
         }
         Ok(Vec::new())
     }
+}
+
+/// Lets each statement run without a group.
+fn apart(statements: Vec<Statement>) -> Vec<Fate> {
+    statements.into_iter().map(Fate::Apart).collect()
+}
+
+/// Returns the same failure for each statement.
+fn failed(statements: Vec<Statement>, failure: Failure) -> Vec<Fate> {
+    let error = Arc::new(StoreError::from(failure));
+    statements.iter().map(|_| Fate::Done(Err(Failure::Lost(copy(&error))))).collect()
+}
+
+/// Returns the same error for one more caller.
+fn copy(error: &Arc<StoreError>) -> StoreError {
+    StoreError::new(error.kind(), error.to_string()).with_source(Arc::clone(error))
 }
 
 /// Converts the failure of statements that a commit was sent along with.

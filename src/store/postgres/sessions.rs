@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::error::Failure;
+use super::error::{Failure, open_commit};
+use super::group::{Fate, Follower, Leader, Outcome, Turn};
 use super::options::PostgresOptions;
 use super::places::Purpose;
 use super::pool::{Lease, Pool};
@@ -88,14 +89,121 @@ impl Transaction<'_> {
         if self.stage == Stage::Over {
             self.stage = Stage::Before;
         }
-        let lease = match self.lease.take() {
-            Some(lease) => lease,
-            None => {
-                self.pool.lease(self.purpose(touch), self.options.lock_timeout).map_err(Failure::Refused)?
+        watch::batch(&self.options.schema, then.split(&batch).0, then != Then::More);
+        match self.statement_of_group(batch, touch, then) {
+            Ok(statement) => self.ask_in_group(statement, touch, then),
+            Err(batch) => self.ask_on_lease(batch, touch, then),
+        }
+    }
+
+    /// Returns the statement of a batch if it may be committed in a group. Returns the batch if not.
+    fn statement_of_group(
+        &self,
+        mut batch: Vec<Statement>,
+        touch: Touch,
+        then: Then,
+    ) -> Result<Statement, Vec<Statement>> {
+        let is_whole = self.stage == Stage::Before && self.lease.is_none() && then == Then::Commit;
+        let may_wait = self.purpose(touch) == Purpose::Ordinary && self.options.survives_power();
+        match batch.pop() {
+            Some(statement)
+                if batch.is_empty() && is_whole && may_wait && self.pool.groups.admits(&statement) =>
+            {
+                Ok(statement)
+            }
+            last => {
+                batch.extend(last);
+                Err(batch)
+            }
+        }
+    }
+
+    /// Commits one statement, with those of other callers if they wait.
+    fn ask_in_group(
+        &mut self,
+        statement: Statement,
+        touch: Touch,
+        then: Then,
+    ) -> Result<Vec<Answer>, Failure> {
+        let (groups, timeout) = (&self.pool.groups, self.options.lock_timeout);
+        let lead = match groups.enter(statement) {
+            Turn::Now(lead) => lead.map(|(leader, statement, ())| (leader, statement, Ok(None))),
+            Turn::Wait(queued) => {
+                queued.wait_with(|is_taken| self.pool.lease_unless(self.purpose(touch), timeout, is_taken))
             }
         };
+        let (leader, statement, leased) = match lead {
+            Ok(lead) => lead,
+            Err(fate) => return self.after_group(fate, touch, then),
+        };
+        let lease = match leased.map_err(Failure::Refused)? {
+            Some(lease) => lease,
+            None => self.lease(touch)?,
+        };
+        let followers = leader.take();
+        if groups.has_late() {
+            self.pool.look();
+        }
+        if followers.is_empty() {
+            self.lease = Some(lease);
+            // The next caller leads before this one's transaction is over.
+            return self.ask_on_lease(vec![statement], touch, then);
+        }
+        let fate = self.lead(leader, lease, statement, followers);
+        self.after_group(fate, touch, then)
+    }
+
+    fn after_group(&mut self, fate: Fate, touch: Touch, then: Then) -> Result<Vec<Answer>, Failure> {
+        match fate {
+            Fate::Done(reply) => {
+                self.stage = Stage::Over;
+                reply
+            }
+            Fate::Apart(statement) => self.ask_on_lease(vec![statement], touch, then),
+        }
+    }
+
+    /// Commits the leader's statement and its followers'. Returns what became of the leader's.
+    fn lead(&mut self, leader: Leader, lease: Lease, statement: Statement, followers: Vec<Follower>) -> Fate {
+        let mut statements = vec![statement];
+        let mut callers = Vec::with_capacity(followers.len());
+        for Follower { statement, caller } in followers {
+            statements.push(statement);
+            callers.push(caller);
+        }
+        let mut fates = match lease.session().commit_group(statements, leader) {
+            Outcome::Ran(fates) => {
+                drop(lease);
+                fates.into_iter()
+            }
+            Outcome::Unable(statements) => {
+                self.pool.groups.are_unable();
+                self.lease = Some(lease);
+                statements.into_iter().map(Fate::Apart).collect::<Vec<_>>().into_iter()
+            }
+        };
+        let own = fates.next();
+        for (caller, fate) in callers.into_iter().zip(fates) {
+            caller.learns(fate);
+        }
+        own.unwrap_or_else(|| Fate::Done(Err(Failure::Lost(open_commit("the server's response is missing")))))
+    }
+
+    fn lease(&self, touch: Touch) -> Result<Lease, Failure> {
+        self.pool.lease(self.purpose(touch), self.options.lock_timeout).map_err(Failure::Refused)
+    }
+
+    fn ask_on_lease(
+        &mut self,
+        batch: Vec<Statement>,
+        touch: Touch,
+        then: Then,
+    ) -> Result<Vec<Answer>, Failure> {
+        let lease = match self.lease.take() {
+            Some(lease) => lease,
+            None => self.lease(touch)?,
+        };
         let lease = self.lease.insert(lease);
-        watch::batch(&self.options.schema, then.split(&batch).0, then != Then::More);
         let request = match self.stage {
             Stage::Before => Request::Begin(opening(self.mode, touch), batch, touch, then),
             Stage::Open | Stage::Over => Request::Continue(batch, then),

@@ -6,7 +6,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::digest::Digest;
 use super::error::Failure;
 use super::tick_lock;
-use super::tx::TICK_AHEAD;
+use super::tx::{END_ONE, TICK_AHEAD};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// The most bytes of values sent with one statement. The server accepts a little less than 1 GiB in a message, and
@@ -95,9 +95,19 @@ pub(super) struct Statement {
 }
 
 impl Statement {
+    /// Returns how many bytes its values take.
+    pub(super) fn bytes(&self) -> usize {
+        self.params.iter().fold(0, |sum: usize, param| sum.saturating_add(param.bytes))
+    }
+
     /// Returns true if it can only take long by waiting for another transaction.
     pub(super) fn only_waits(&self) -> bool {
         self.sql.starts_with("LOCK TABLE ") || self.is_script() || self.is_tick_ahead()
+    }
+
+    /// Returns true if it ends one attempt.
+    pub(super) fn is_one_end(&self) -> bool {
+        self.sql == END_ONE
     }
 
     /// Returns true if it is a whole tick of a few tasks.
@@ -124,10 +134,7 @@ pub(super) use ask;
 
 /// Refuses what the server would not accept, before anything is sent.
 pub(super) fn fits(batch: &[Statement]) -> Result<(), Failure> {
-    let bytes = |statement: &Statement| {
-        statement.params.iter().fold(0, |sum: usize, param| sum.saturating_add(param.bytes))
-    };
-    match batch.iter().map(bytes).find(|bytes| *bytes > MOST_BYTES) {
+    match batch.iter().map(Statement::bytes).find(|bytes| *bytes > MOST_BYTES) {
         None => Ok(()),
         Some(bytes) => {
             let text = format!(

@@ -27,7 +27,7 @@ pub(super) const CANCEL: &str = statement!("cancel.sql");
 pub(super) const MOVE: &str = statement!("move.sql");
 pub(super) const END: &str = statement!("end.sql");
 /// [`END`] of one lease.
-pub(super) const END_ONE: &str = "SELECT place, is_recorded, is_fed FROM sm._end_one(\
+pub(in crate::store::postgres) const END_ONE: &str = "SELECT place, is_recorded, is_fed FROM sm._end_one(\
   $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, false) \
   WHERE place IS NOT NULL";
 pub(super) const LOCK_EXPIRED: &str = statement!("lock_expired.sql");

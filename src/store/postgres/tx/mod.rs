@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use tokio_postgres::Row;
 
+pub(super) use self::attempt::END_ONE;
 pub(super) use self::fold::{FOLD, Folded, MOST as MOST_FOLDED, is_whole};
 use self::notify::Announcements;
 use self::sensor::numbers;
@@ -353,6 +354,6 @@ fn clamp(count: impl TryInto<i64>) -> i64 {
 }
 
 #[cfg(test)]
-mod plans;
+pub(super) mod plans;
 #[cfg(test)]
 mod tests;

@@ -228,7 +228,7 @@ const SORT_WHAT_WAS_ASKED: &[&str] = &[
 /// page, the queues that a tick serves, and the capped queues.
 const COMPARE_WITH_FEW: &[&str] = &[", filtered", "bounds", "lanes", "hold caps"];
 
-pub(super) fn server() -> String {
+pub(in crate::store::postgres) fn server() -> String {
     std::env::var("STATIONMASTER_TEST_POSTGRES")
         .unwrap_or_else(|_| "postgres://postgres@127.0.0.1:5432/test".into())
 }
