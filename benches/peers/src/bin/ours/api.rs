@@ -181,7 +181,8 @@ impl Ours {
 
     /// Renews these leases. Those that were lost are counted.
     pub fn renew(&self, leases: &[LeaseRef]) {
-        let renew = |ours: &Self| ours.store.write(|tx| tx.last(|tx| tx.renew(ours.clock.now(), ours.lease, leases)));
+        let renew =
+            |ours: &Self| ours.store.write(|tx| tx.last(|tx| tx.renew(ours.clock.now(), ours.lease, leases)));
         let kept = self.insist(renew);
         LOST.fetch_add(kept.into_iter().filter(|kept| Renewal::is_lost(*kept)).count() as u64, Relaxed);
     }

@@ -294,9 +294,14 @@ async fn host(verb: &'static str, open: Duration, hosts: usize) {
             "start" => wait_for(&worker, || worker.grant_queued()),
             _ => grant(&worker, 1),
         });
-        own.push(granted.into_iter().next());
-        let (client, connection) = connect(&program::url(), NoTls).await.expect("a connection");
+        let one = granted.into_iter().next();
+        let (mut client, connection) = connect(&program::url(), NoTls).await.expect("a connection");
         tokio::spawn(connection);
+        // What counts is that its transaction stays open, not that its connection is new.
+        let undone = client.transaction().await.expect("begun");
+        api::as_host(&undone, verb, program::micros(), one.clone()).await;
+        undone.rollback().await.expect("rolled back");
+        own.push(one);
         clients.push(client);
     }
     tokio::task::block_in_place(program::gate);
