@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stationmaster::canonical::PokeContext;
 use stationmaster::clock::{Clock, SystemClock};
@@ -29,6 +29,17 @@ fn threads() -> usize {
         fewest = fewest.min(count());
     }
     fewest
+}
+
+/// There are as many threads as this, once those that ended are no longer listed.
+#[track_caller]
+fn are_threads(expected: usize, why: &str) {
+    let began = Instant::now();
+    let mut seen = threads();
+    while seen != expected && began.elapsed() < Duration::from_secs(30) {
+        seen = threads();
+    }
+    assert_eq!(seen, expected, "{why}");
 }
 
 fn at(seconds: i64) -> Timestamp {
@@ -111,7 +122,7 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_work_or_serve_a_postgres_sto
         upkeep.tick(at(0)).unwrap();
         reader.tick(at(0)).unwrap();
         idle.tick(at(0)).unwrap();
-        assert_eq!(threads(), before, "services and a poker with nothing to poke");
+        are_threads(before, "services and a poker with nothing to poke");
         idle.leave().unwrap();
 
         sense(&store, &mut admitter);
@@ -120,12 +131,12 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_work_or_serve_a_postgres_sto
         let poking = threads();
         assert!((before + 1..=before + 3).contains(&poking), "{poking} threads, {before} before");
         busy.leave().unwrap();
-        assert_eq!(threads(), before, "its threads ended when it left");
+        are_threads(before, "its threads ended when it left");
         let mut dropped = poker(&store);
         assert_eq!((60..140).map(|now| dropped.tick(at(now)).unwrap().poked).sum::<usize>(), 8);
         assert!(threads() > before);
         drop(dropped);
-        assert_eq!(threads(), before, "its threads ended with it");
+        are_threads(before, "its threads ended with it");
 
         assert!(ends_when_stopped(admitter));
         assert!(ends_when_stopped(keeper));
@@ -133,19 +144,19 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_work_or_serve_a_postgres_sto
         assert!(ends_when_stopped(reader));
         let sleeper = Poker::new(store.clone(), "s".try_into().unwrap()).refresh_every(HOUR).lease(HOUR * 24);
         assert!(ends_when_stopped(sleeper));
-        assert_eq!(threads(), before);
+        are_threads(before, "services that were stopped");
 
         let task = NewTask::new(TaskKey::new("ns", "w", "r", "works").unwrap());
         store.write(|tx| tx.enqueue(SystemClock.now(), std::slice::from_ref(&task))).unwrap();
         let (handle, worker) = (LoopHandle::new(), Worker::new(store.clone(), "w".try_into().unwrap()));
         let stop = handle.clone();
         let worker = worker.handler(move |attempt: &Attempt| {
-            assert_eq!(threads(), before + 4, "three of the worker, and this one");
+            are_threads(before + 4, "three of the worker, and this one");
             stop.stop();
             attempt.end((), |_| Ok(()))
         });
         worker.run(&handle).unwrap();
-        assert_eq!(threads(), before, "its threads ended with it");
+        are_threads(before, "its threads ended with it");
         let ended = store.read(|tx| tx.tasks(std::slice::from_ref(&task.key))).unwrap().remove(0).unwrap();
         assert_eq!(ended.state, TaskState::Success, "{:?}", ended.message);
     }
@@ -154,13 +165,13 @@ fn threads_are_the_hosts_but_for_those_that_poke_or_work_or_serve_a_postgres_sto
         let scratch = scratch::Scratch::new();
         let before = threads();
         let store = scratch.open(|options| options);
-        assert_eq!(threads(), before + 1, "one talks to the server");
+        are_threads(before + 1, "one talks to the server");
         let listening = store.on_change(|_| {}).unwrap();
-        assert_eq!(threads(), before + 2, "one calls back");
+        are_threads(before + 2, "one calls back");
         drop(listening);
-        assert_eq!(threads(), before + 1, "it ended with what it served");
+        are_threads(before + 1, "it ended with what it served");
         drop(store);
-        assert_eq!(threads(), before, "so did the other");
+        are_threads(before, "so did the other");
     }
     assert!(SystemClock.now() > at(0));
 }

@@ -214,9 +214,12 @@ fn name(n: usize) -> String {
     format!("t{n}")
 }
 
-/// Ends these tasks, fifty in a transaction.
-fn produce(store: &Arc<dyn Store>, tasks: &[usize]) {
-    for some in tasks.chunks(50) {
+/// Ends these tasks, fifty in a transaction. Calls `pause` after the first one.
+fn produce(store: &Arc<dyn Store>, tasks: &[usize], pause: impl Fn()) {
+    for (nth, some) in tasks.chunks(50).enumerate() {
+        if nth == 1 {
+            pause();
+        }
         let mark = |n: &usize, to| Mark::new(key(&name(*n)), to, "x");
         let twice: Vec<&usize> = some.iter().filter(|n| n.is_multiple_of(TWICE)).collect();
         let tasks: Vec<NewTask> =
@@ -234,6 +237,10 @@ fn produce(store: &Arc<dyn Store>, tasks: &[usize]) {
         };
         store.write(end).unwrap();
     }
+}
+
+fn consumers_of(store: &Arc<dyn Store>) -> usize {
+    store.read(|tx| tx.consumers()).unwrap().len()
 }
 
 fn number(variable: &str, default: usize) -> usize {
@@ -285,14 +292,20 @@ fn read_under_fire(place: &Place, host: Option<Arc<dyn Store>>) {
         let mut consumers =
             vec![Consumer::start(place, "one", dir.path()), Consumer::start(place, "two", dir.path())];
         // Both begin with the first event: upkeep deletes what all have accepted that are registered.
-        while store.read(|tx| tx.consumers()).unwrap().len() < 2 {
+        while consumers_of(store) < 2 {
             consumers.iter_mut().for_each(Consumer::listen);
             assert!(Instant::now() < deadline, "two readers register");
             std::thread::sleep(NAP);
         }
         for half in [0, 1] {
             let all: Vec<usize> = (0..tasks).filter(|n| n % 2 == half).collect();
-            scope.spawn(move || produce(store, &all));
+            // One of them goes on when the third consumer has registered, so that there are events left for it.
+            let pause = move || {
+                while half == 1 && !done.load(Ordering::SeqCst) && consumers_of(store) < 3 {
+                    std::thread::sleep(NAP);
+                }
+            };
+            scope.spawn(move || produce(store, &all, pause));
         }
         let upkeep = scope.spawn(move || {
             let mut upkeep = Upkeep::new(store.clone()).retain_ended_for(Duration::ZERO).limit(PIECE);
@@ -313,7 +326,12 @@ fn read_under_fire(place: &Place, host: Option<Arc<dyn Store>>) {
                 forgotten += now;
                 std::thread::sleep(NAP);
             }
-            (0..100).fold(forgotten, |sum, _| sum + upkeep.tick(SystemClock.now()).unwrap().feed_forgotten)
+            // A reader may not have stored yet what it accepted last.
+            while forgotten < usize::try_from(last).unwrap() && Instant::now() < deadline {
+                forgotten += upkeep.tick(SystemClock.now()).unwrap().feed_forgotten;
+                std::thread::sleep(NAP);
+            }
+            forgotten
         });
         while consumers.len() < 3
             || consumers.iter().any(|consumer| consumer.last() < last || consumer.stopped.is_some())

@@ -130,8 +130,9 @@ fn everything(kind: &Kind) -> Told {
     // Sensors: two that hang, one of a kind that no poker knows.
     let leases = running(&store, &mut admitter, 100, &["a", "b", "c", "d", "e"]);
     let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
-    let settings = settings.poke_timeout(Duration::from_millis(20)).unwrap();
+    let short = settings.poke_timeout(Duration::from_millis(20)).unwrap();
     let sensor = |lease: usize, kind: &str, target: &str| {
+        let settings = if kind == "stuck" { short } else { settings };
         let context = PokeContext::from_json(&format!(r#"{{"target":"{target}"}}"#)).unwrap();
         NewSensor::new(leases[lease], kind.try_into().unwrap(), context, settings)
     };
@@ -296,11 +297,12 @@ fn async_pokes_are_counted_and_measured() {
         let mut admitter = Admitter::new(store.clone(), "h".try_into().unwrap());
         let leases = running(&store, &mut admitter, 0, &["a", "b", "c"]);
         let settings = Settings::new(Duration::from_secs(1), Duration::from_secs(900)).unwrap();
-        let settings = settings.poke_timeout(Duration::from_millis(40)).unwrap();
+        let short = settings.poke_timeout(Duration::from_millis(40)).unwrap();
         let sensors: Vec<NewSensor> = leases
             .iter()
             .zip(["good", "good", "never"])
             .map(|(lease, target)| {
+                let settings = if target == "never" { short } else { settings };
                 let context = PokeContext::from_json(&format!(r#"{{"target":"{target}"}}"#)).unwrap();
                 NewSensor::new(*lease, "http".try_into().unwrap(), context, settings)
             })

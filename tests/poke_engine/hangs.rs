@@ -90,9 +90,9 @@ fn leaving_waits_for_pokes_no_longer_than_their_deadline() {
             forever.pass();
             PokeOutcome::NotYet
         };
-        let poker = patient(&store).wait_for_answers(millis(1)).poke_timeout(millis(700));
+        let poker = patient(&store).wait_for_answers(millis(1)).poke_timeout(secs(2));
         let mut poker = poker.kind("kind".try_into().unwrap(), poke);
-        tick_until(&mut poker, 0, |report| report.in_flight == 4);
+        tick_until(&mut poker, 0, |report| report.in_flight > 0);
         let began = Instant::now();
         poker.leave().unwrap();
         assert!(began.elapsed() < secs(20), "{:?}", began.elapsed());
@@ -118,7 +118,9 @@ fn what_pokes_answer_while_the_poker_leaves_counts() {
 #[test]
 fn beyond_the_cap_the_poker_has_fewer_threads_until_hung_pokes_return() {
     for store in stores() {
-        sense(&store, 0, "kind", &[("a", "hang-a"), ("b", "hang-b"), ("c", "hang-c")], waits(10, 100_000));
+        // All three begin before the first of them counts as hung.
+        let settings = waits(10, 100_000).poke_timeout(secs(3)).unwrap();
+        sense(&store, 0, "kind", &[("a", "hang-a"), ("b", "hang-b"), ("c", "hang-c")], settings);
         let (gate, good) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
         let (held, counted) = (gate.clone(), good.clone());
         let poke = move |request: &PokeRequest| {
@@ -247,7 +249,7 @@ fn pokes_that_return_right_at_their_deadline_all_come_back() {
 fn beside_kinds_that_hang(store: &Arc<dyn Store>, bad: &[&'static str], ticks: i64) -> usize {
     let (forever, good) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
     let counted = good.clone();
-    let poker = patient(store).threads(4).max_hung(8).poke_timeout(millis(30)).wait_for_answers(millis(300));
+    let poker = patient(store).threads(4).max_hung(8).poke_timeout(millis(30));
     let mut poker = poker.kind("good".try_into().unwrap(), move |_: &PokeRequest| {
         counted.fetch_add(1, Ordering::SeqCst);
         PokeOutcome::NotYet

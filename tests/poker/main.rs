@@ -267,7 +267,7 @@ fn no_poke_begins_when_the_lease_is_about_to_end() {
             let report = poker.tick(at(0)).unwrap();
             let begun = asked.load(Ordering::SeqCst) - before;
             assert!(begun <= 1, "{begun} pokes of {lease:?} in a lease as long");
-            assert_eq!((report.poked, report.next_due), (begun, Some(at(0))), "the rest is due");
+            assert_eq!((report.poked, report.next_due), (begun, Some(at(0))), "the rest is due: {report:?}");
             assert!(began.elapsed() < secs(120), "the rest is never poked");
         }
     }

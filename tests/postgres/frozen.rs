@@ -411,7 +411,7 @@ fn a_definition_is_open_for_5_s() {
     let ticking = with(&url(), &format!("application_name={name}"));
     let connections = ADMITTERS as u32 / 2 + 1;
     let stores = [(); 2].map(|()| {
-        let options = options(&world.scratch).connections(connections).lock_timeout(Duration::from_secs(20));
+        let options = options(&world.scratch).connections(connections).lock_timeout(Duration::from_secs(60));
         Arc::new(PostgresStore::connect(&ticking, options).unwrap())
     });
     let host = Plain::connect(&url());

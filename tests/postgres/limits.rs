@@ -24,6 +24,8 @@ fn doze(scratch: &Scratch) {
 #[test]
 fn a_statement_that_takes_too_long_is_given_up_and_not_to_be_called_again() {
     let scratch = Scratch::new();
+    // The limit is not for what creates the schema.
+    drop(scratch.open(|options| options));
     let store = scratch.open(|options| options.statement_timeout(Duration::from_millis(100)));
     doze(&scratch);
     let (began, mut runs) = (Instant::now(), 0);
@@ -71,18 +73,20 @@ fn a_statement_that_somebody_cancelled_may_be_called_again() {
 #[test]
 fn a_writer_whose_wait_ends_by_the_statement_s_limit_may_call_again() {
     let scratch = Scratch::new();
+    drop(scratch.open(|options| options));
     let store = scratch
         .open(|options| options.lock_timeout(Duration::ZERO).statement_timeout(Duration::from_millis(200)));
     let lock = format!("BEGIN; LOCK TABLE \"{}\".tick_lock IN EXCLUSIVE MODE", scratch.0);
     let held = store.info();
     let refused = with_client(move |client| async move {
         client.batch_execute(&lock).await.unwrap();
-        tokio::task::spawn_blocking(move || {
+        let both = tokio::task::spawn_blocking(move || {
             let refused = put(&store, "p").unwrap_err();
             (refused, store)
-        })
-        .await
-        .unwrap()
+        });
+        let both = both.await.unwrap();
+        client.batch_execute("ROLLBACK").await.unwrap();
+        both
     });
     let (refused, store) = refused;
     assert_eq!((kind(&refused), held.lock_timeout), (StoreErrorKind::Busy, None), "{refused}");

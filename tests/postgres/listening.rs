@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stationmaster::admission::{IfExists, Subject};
 use stationmaster::canonical::PokeContext;
@@ -361,6 +361,11 @@ fn what_could_not_be_reported_is_reported_with_the_next_commit() {
         interrupted_while(is_away, b"NOTIFY", move |_, _, _| goes_down.store(true, Ordering::SeqCst));
     let store = PostgresStore::open(connector, pair.scratch.options().connections(1)).unwrap();
     store.write(|tx| tx.enqueue(now(), &[task("t")])).unwrap();
+    let began = Instant::now();
+    while !down.load(Ordering::SeqCst) {
+        assert!(began.elapsed() < Duration::from_secs(60), "it asks the connection to notify");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     put(&store, "too early").unwrap_err();
     while refused.load(Ordering::SeqCst) == 0 {
         std::thread::sleep(Duration::from_millis(5));

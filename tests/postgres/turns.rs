@@ -151,8 +151,8 @@ fn a_reader_waits_for_the_connection_that_is_free_first() {
 #[test]
 fn a_host_that_stops_in_the_middle_does_not_hold_up_others_for_ever() {
     let scratch = Scratch::new();
-    let stuck = scratch.open(|options| options.idle_in_transaction_timeout(Duration::from_millis(200)));
     let other = scratch.open(|options| options);
+    let stuck = scratch.open(|options| options.idle_in_transaction_timeout(Duration::from_millis(200)));
     let lost = stuck.transact(TxMode::Write, &mut |tx| {
         tx.define([pool("stuck", 1)], IfExists::Replace)?;
         put(&other, "other")?;

@@ -378,6 +378,10 @@ fn kill_workers(fleet: Fleet, place: &Place, kills: u64) {
     give_due_times(fleet, &mut made, &host.records);
     let at_due_times = made.iter().filter(|poke| poke.due.is_some()).count();
     assert!(at_due_times * 4 > made.len(), "few pokes have a due time");
+    // A worker that stalls in a poke has its lease for no longer than is left for certain when a poke begins.
+    let left = fleet.lease.as_micros() as u64 / 6;
+    let stalled = |poke: &Poke| poke.returned.is_some_and(|returned| returned - poke.began > left);
+    made.iter_mut().filter(|poke| stalled(poke)).for_each(|poke| poke.held_until = Some(poke.began + left));
     made.iter().cloned().for_each(|poke| history.push(Record::PokeOutcome(poke)));
     let summary = history.check().unwrap();
     let found = store.read(|tx| tx.audit()).unwrap();
@@ -396,7 +400,7 @@ fn kill_workers(fleet: Fleet, place: &Place, kills: u64) {
         // One tick later at most. A shard that is handed on to a worker that joins meanwhile waits once more, and the next
         // kill can take that one; and a machine that is busy with other work may hold up a few. So a share is asked for, of
         // enough kills to have one.
-        let in_time = waits.iter().filter(|wait| **wait <= bound + NAP * 5).count();
+        let in_time = waits.iter().filter(|wait| **wait <= bound + fleet.lease / 3).count();
         if waits.len() >= 10 {
             assert!(in_time * 10 >= waits.len() * 9, "sensors were not poked again in time: {waits:?}");
         }

@@ -140,7 +140,7 @@ fn a_future_that_runs_too_long_is_notified_and_then_dropped() {
         let dropped = Arc::new(AtomicUsize::new(0));
         let counts = dropped.clone();
         let worker = worker(&store)
-            .patience(Duration::from_millis(30))
+            .patience(Duration::from_secs(1))
             .max_run(|_| Some(Duration::from_millis(1)))
             .handler_async(runtime.handle(), move |attempt| {
                 let counts = Counts(counts.clone());
@@ -245,9 +245,8 @@ fn a_future_that_ignores_the_stop_is_dropped_and_its_task_given_back() {
         enqueue(&store, &["heeds", "ignores"]);
         let (begun, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (begins, counts) = (begun.clone(), dropped.clone());
-        let worker = worker(&store).patience(Duration::from_millis(20)).handler_async(
-            runtime.handle(),
-            move |attempt| {
+        let worker =
+            worker(&store).patience(Duration::from_secs(1)).handler_async(runtime.handle(), move |attempt| {
                 let counts = Counts(counts.clone());
                 begins.fetch_add(1, Ordering::SeqCst);
                 async move {
@@ -258,8 +257,7 @@ fn a_future_that_ignores_the_stop_is_dropped_and_its_task_given_back() {
                     attempt.until_cancelled().await;
                     assert_eq!(attempt.cancelled(), Some(Cancelled::Stopping));
                 }
-            },
-        );
+            });
         let report = stopped_when(&runtime, &handle, worker, || count(&begun) == 2).unwrap();
         assert_eq!((report.stored, report.working.len(), count(&dropped)), (2, 0, 2));
         assert_eq!(states(&store, ["heeds", "ignores"]), [TaskState::Success, TaskState::Scheduled]);

@@ -111,7 +111,8 @@ fn a_handler_that_ignores_it_is_fenced_off_at_the_deadline() {
         until("the handler returns", || whys.lock().is_some());
         assert_eq!(*whys.lock(), Some(Cancelled::LeaseLost), "what matters most");
         let report = running.stop();
-        assert_eq!((report.stored, report.refused), (1, 1), "what it returned is refused");
+        // On a busy machine the first lease may end before the cancel, and the task begin twice.
+        assert!(report.stored == 1 && report.refused >= 1, "what it returned is refused: {report:?}");
         assert_eq!(record(&store, "ignores").message.as_deref(), Some("by hand"));
         reaps.stop();
         upkeep.join().unwrap();

@@ -23,7 +23,7 @@ fn what_runs_too_long_is_cancelled_and_then_given_up() {
         let (passes, told) = (gate.clone(), whys.clone());
         let limited = |task: &TaskRecord| (!task.payload.is_empty()).then_some(Duration::from_millis(1));
         let running = run(
-            worker(&store).patience(Duration::from_millis(50)).max_run(limited).handler(
+            worker(&store).patience(Duration::from_secs(1)).max_run(limited).handler(
                 move |attempt: &Attempt| {
                     let name = attempt.task().key.task.as_str();
                     assert_eq!(attempt.deadline().is_some(), name != "free");
@@ -129,7 +129,7 @@ fn a_handler_that_ignores_the_stop_is_left_behind_with_its_lease() {
         let (gate, begun) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
         let (passes, counts) = (gate.clone(), begun.clone());
         let running = run(
-            worker(&store).patience(Duration::from_millis(20)).handler(move |attempt: &Attempt| {
+            worker(&store).patience(Duration::from_secs(2)).handler(move |attempt: &Attempt| {
                 counts.fetch_add(1, Ordering::SeqCst);
                 match attempt.task().key.task.as_str() {
                     "hangs" => passes.pass(),

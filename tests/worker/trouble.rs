@@ -155,7 +155,7 @@ fn an_error_says_what_the_worker_was_doing() {
         let running = run(
             worker(&shared)
                 .places(1)
-                .lease(Duration::from_secs(1))
+                .lease(Duration::from_secs(3))
                 .on_error(move |error| told.lock().push(error.to_string()))
                 .handler(move |attempt: &Attempt| {
                     fails.refuse(TxMode::Write, 1);

@@ -1,6 +1,7 @@
 //! Changes of one sensor and events of one task get numbers in their order, and none is left out.
 
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use stationmaster::Error;
 use stationmaster::sensor::SensorRecord;
@@ -81,14 +82,18 @@ fn kill_a_numberer(scene: &Scene) {
             })
         });
         assert!(is_numbered.recv().unwrap() > 0, "there is something to number");
-        let killed = scene.numbers(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_locks
+        let holders =
+            "FROM pg_locks
              WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-               AND (classid::bigint << 32 | objid::bigint) = hashtextextended('sm.numbers', 0)",
-        );
-        assert_eq!(killed, [1]);
+               AND (classid::bigint << 32 | objid::bigint) = hashtextextended('sm.numbers', 0)";
+        assert_eq!(scene.numbers(&format!("SELECT count(pg_terminate_backend(pid)) {holders}")), [1]);
         go.send(()).unwrap();
         assert!(lost.join().unwrap().is_err());
+        // It says that it is terminated before it gives its locks back.
+        let (count, began) = (format!("SELECT count(*) {holders}"), Instant::now());
+        while scene.numbers(&count) != [0] {
+            assert!(began.elapsed() < Duration::from_secs(60), "its lock outlives it");
+        }
     });
 }
 
