@@ -228,6 +228,48 @@ fn beside_the_commit_the_same_is_reported() {
     assert_eq!(pair.told_until(|[.., events]| events)[1..], [true, false, true], "moves");
 }
 
+/// Others would look in vain.
+#[test]
+fn capacity_that_the_same_tick_takes_is_not_reported() {
+    let pair = Pair::new();
+    let narrow = pool("narrow", 2);
+    pair.actor.write(|tx| tx.define([&narrow], IfExists::Replace)).unwrap();
+    assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY);
+    let enqueue = |names: &[&str]| {
+        let tasks: Vec<NewTask> = names.iter().map(|name| task(name).pool(narrow.name.clone())).collect();
+        pair.actor.write(|tx| tx.enqueue(now(), &tasks)).unwrap();
+        pair.told_until(|[ready, ..]| ready)
+    };
+    let mut ticks = 0;
+    let mut step = |ends: &[LeaseRef], most: usize| -> Vec<LeaseRef> {
+        let name = |nth: i32| format!("tick {nth}").as_str().try_into().unwrap();
+        ticks += 1;
+        let order =
+            AdmitRequest::new("h".try_into().unwrap(), name(ticks), most, LEASE).answered(name(ticks - 1));
+        let ends: Vec<Finish> = ends.iter().copied().map(Finish::success).collect();
+        let admission = pair.actor.write(|tx| {
+            tx.finish(now(), &ends)?;
+            tx.last(|tx| tx.admit(now(), &order))
+        });
+        admission.unwrap().granted.iter().map(|task| task.lease_ref()).collect()
+    };
+    assert_eq!(enqueue(&["a", "b", "c", "d", "e", "f", "g"]), READY);
+    let held = step(&[], 9);
+    let held = step(&held[..1], 9).into_iter().chain(held[1..].iter().copied()).collect::<Vec<_>>();
+    let held = step(&held, 9);
+    assert_eq!((held.len(), enqueue(&["h"])), (2, READY), "the pool is as full as before");
+    let held = step(&held, 1);
+    assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY, "it took one slot of two");
+    assert_eq!(held.len(), 1);
+    let held = step(&held, 9);
+    assert_eq!((held.len(), enqueue(&["i"])), (2, READY), "it is full again");
+    let held = step(&held, 9);
+    assert_eq!(held.len(), 1);
+    assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY, "there was one task for two slots");
+    assert_eq!(step(&held, 9).len(), 0);
+    assert_eq!(pair.told_until(|[_, capacity, ..]| capacity), CAPACITY, "there was none");
+}
+
 #[test]
 fn what_was_rolled_back_is_not_reported() {
     for wake in [Wake::InTransaction, Wake::Beside] {

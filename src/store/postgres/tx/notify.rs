@@ -49,6 +49,12 @@ impl Announcements {
             self.brought = self.brought.and(News::Events);
         }
     }
+
+    /// Notes that the tick of this transaction took all capacity that the transaction had given back. So whoever waits
+    /// for capacity would look in vain.
+    pub(super) fn freed_nothing(&mut self) {
+        self.brought = self.brought.without(News::Capacity.into());
+    }
 }
 
 impl<'w> PostgresBackend<'w> {

@@ -20,10 +20,12 @@ pub(in super::super::super) const TICK_AHEAD: &str = "SELECT (survey).*, (grante
 /// For more than this, the plans of statements are a small part of a tick's cost.
 const MOST: usize = 64;
 
-/// The columns of the next due instant and of whether an end was fed, and the first one of a granted task.
+/// The columns of the next due instant, of whether an end was fed, and of whether nothing was freed, and the first one
+/// of a granted task.
 const DUE: usize = SERVING + 1;
 const FED: usize = DUE + 1;
-const TASK: usize = FED + 1;
+const FREES_NOTHING: usize = FED + 1;
+const TASK: usize = FREES_NOTHING + 1;
 
 impl Db<'_> {
     /// Surveys, grants and commits in one round trip, if that is allowed and the tick probably has nothing to decide.
@@ -61,6 +63,9 @@ impl Db<'_> {
             let all = first(&lanes)?;
             let is_fed: Option<bool> = row::value(all, FED)?;
             self.announcements.fed(is_fed == Some(true));
+            if row::value::<Option<bool>>(all, FREES_NOTHING)? == Some(true) {
+                self.announcements.freed_nothing();
+            }
             let serving = serving_of_texts(row::value(all, SERVING)?)?;
             let (due, is_ready) = (row::value(all, DUE)?, row::value::<Option<Digest>>(all, 0)?.is_some());
             let pools = if is_ready { vec![records::pool_at(all, POOL)?] } else { Vec::new() };

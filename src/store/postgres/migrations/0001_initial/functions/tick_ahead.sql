@@ -1,11 +1,12 @@
 -- What a tick ahead read: what survey_few returns, as of before the grant, the next instant that a task waits for,
--- and whether the feed reports one of the ends.
+-- whether the feed reports one of the ends, and whether what it gave back frees nothing. That is true if all of it was
+-- of the lane that has ready tasks, and the pool of that lane has no open slot afterwards, or is unlimited.
 CREATE TYPE sm.surveyed AS (
     lane_digest UUID, lane_no BIGINT, lane_pool TEXT, lane_slots BIGINT, lane_limits TEXT, lane_queue TEXT,
     lane_ready BIGINT, bound BIGINT[], lane_early BIGINT[], most BIGINT, ranks BIGINT[], dates BIGINT[],
     indices BIGINT[], numbers BIGINT[], instants BIGINT[], pool_name TEXT, pool_slots BIGINT, pool_used BIGINT,
     pool_keeps BIGINT, pool_description TEXT, was_granted BIGINT[], has_more BOOLEAN, told TEXT[], next_due BIGINT,
-    is_fed BOOLEAN
+    is_fed BOOLEAN, frees_nothing BOOLEAN
 );
 -- A task that a tick ahead granted, in the columns that every statement returns tasks in.
 CREATE TYPE sm.granted AS (
@@ -154,8 +155,10 @@ BEGIN
       >= (survey.bound[1], survey.bound[2], survey.bound[3], survey.bound[4])
     -- Tasks committed since the fold are not counted yet, so they are not planned with.
     ORDER BY rank, logical_date, map_index, no LIMIT least(survey.most, survey.lane_ready)) page;
-  RETURN NEXT;
   count := coalesce(cardinality(survey.numbers), 0);
+  survey.frees_nothing := lane_at IS NULL
+    AND (survey.pool_used + count * survey.lane_slots < survey.pool_slots) IS NOT TRUE;
+  RETURN NEXT;
   place := survey.bound;
   IF count > 0 THEN
     place := ARRAY[survey.ranks[count], survey.dates[count], survey.indices[count], survey.numbers[count] + 1];
