@@ -103,6 +103,7 @@ fn one_call_for_each_task_leaves_what_one_call_for_all_does() {
         assert_eq!(single, all, "step {step}");
     }
     assert_eq!(single, course(1, true), "whose commit is sent along");
+    assert_eq!(single, course(5, true), "first five that are ready, whose commit is sent along");
     assert_eq!(single[0], single[1], "a task that is there stays as it is");
     assert_eq!(single[2], single[3], "an end is stored once");
 }

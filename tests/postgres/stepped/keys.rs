@@ -1,9 +1,9 @@
 //! Two transactions that enqueue one task.
 
-use super::hand::{Hand, Step};
+use super::hand::{Hand, Step, until_one_waits};
 use super::scene::{LEVELS, Scene, Verb, now, task};
-use stationmaster::Result;
-use stationmaster::store::Tx;
+use stationmaster::store::{Inserted, Tx};
+use stationmaster::{NewTask, Result};
 
 /// Enqueues the task, and tells whether it is new.
 fn enqueue(tx: &mut Tx<'_>) -> Result<String> {
@@ -44,6 +44,37 @@ fn two_enqueues_of_one_key() {
     }
 }
 
+/// A statement whose commit is sent along expects that all of its tasks are new. If one was inserted after it had
+/// looked, it fails, and runs again as one that finds tasks, too.
+#[test]
+fn a_commit_goes_along_with_the_enqueue_of_a_key_that_is_inserted_meanwhile() {
+    for names in [&["t"][..], &["s", "t", "u"]] {
+        for commits in [true, false] {
+            let scene = Scene::new();
+            let tasks: Vec<NewTask> = names.iter().map(|name| task(name)).collect();
+            let host = Hand::begin(&scene.scratch.0, "READ COMMITTED");
+            assert_eq!(host.call(enqueue).done(), "New");
+            let told = std::thread::scope(|scope| {
+                let call =
+                    scope.spawn(|| scene.store.write(|tx| tx.last(|tx| tx.enqueue(now(), &tasks))).unwrap());
+                until_one_waits(&scene.scratch.0);
+                match commits {
+                    true => host.commit(),
+                    false => host.rollback(),
+                }
+                call.join().unwrap()
+            });
+            let exists = |told: &Inserted| matches!(told, Inserted::Exists(_));
+            let expected: Vec<bool> = names.iter().map(|name| commits && *name == "t").collect();
+            assert_eq!(told.iter().map(exists).collect::<Vec<_>>(), expected, "{names:?}, {commits}");
+            let mut granted = scene.granted(now(), 9);
+            granted.sort();
+            assert_eq!(granted, names);
+            scene.audit();
+        }
+    }
+}
+
 /// Enqueueing a task that exists never waits, whatever another transaction does with it.
 #[test]
 fn a_known_key_waits_for_no_one() {
@@ -55,6 +86,13 @@ fn a_known_key_waits_for_no_one() {
             let host = Hand::begin(&scene.scratch.0, level);
             host.call(move |tx| verb.call(tx, "t", Some(lease))).done();
             assert_eq!(scene.store.write(enqueue).unwrap(), "Exists", "{level} {verb:?}");
+            assert_eq!(scene.store.write(|tx| tx.last(enqueue)).unwrap(), "Exists", "{level} {verb:?}");
+            let both =
+                scene.store.write(|tx| tx.last(|tx| tx.enqueue(now(), &[task("t"), task("u")]))).unwrap();
+            assert!(
+                matches!(both[..], [Inserted::Exists(_), Inserted::New(_)]),
+                "{level} {verb:?}: {both:?}"
+            );
             host.commit();
             scene.audit();
         }

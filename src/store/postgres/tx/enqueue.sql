@@ -77,9 +77,11 @@ made AS MATERIALIZED (
   JOIN shapes ON shapes.at = fresh.shape_at
   WHERE (fresh.no IN (SELECT no FROM new_tasks)) IS TRUE
 ),
+-- In the order of its index, whose last page then takes most rows.
 new_ready AS (
   INSERT INTO sm.ready (lane, rank, logical_date, map_index, no, ready_at)
   SELECT digest, rank, logical_date, map_index, no, ready_at FROM made WHERE due IS NULL
+  ORDER BY digest, rank, logical_date, map_index, no
 ),
 -- State 5: scheduled and not yet due.
 new_idle AS (

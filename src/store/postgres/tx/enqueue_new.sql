@@ -1,8 +1,8 @@
 -- Does what enqueue_one.sql does, by the same parameters, for a task that is expected to be new and is ready at
--- once, with a plan half as long. Its commit is sent along, so it fails (22012) if the task is not new or may be
--- capped. Returns its place, its number, and that it is new. $1 is NULL, and $20 is 1.
+-- once, with a plan half as long. Its commit is sent along. So it fails if the task is not new or may be capped
+-- (22012), or if another transaction has inserted its key meanwhile (23505). Returns its place, its number, and
+-- that it is new. $1 is NULL, and $20 is 1.
 WITH
--- The key may belong to a task that was inserted after this statement began.
 made AS (
   INSERT INTO sm.task (
     no, lane, rank, logical_date, map_index, priority, slots, enqueued_at, lease_loss, attempt_runs,
@@ -18,7 +18,6 @@ made AS (
     )
     AND CASE WHEN $21::bigint = 1 AND EXISTS (SELECT FROM sm.cap)
       THEN NOT sm._is_capped(ARRAY[$19::text], ARRAY[$18::text]) ELSE TRUE END
-  ON CONFLICT (namespace, workflow, run, task, map_index) DO NOTHING
   RETURNING no, lane
 ),
 new_ready AS (

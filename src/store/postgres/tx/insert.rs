@@ -32,6 +32,8 @@ const PIECE_BYTES: usize = 16 << 20;
 const LOOKS: usize = 8;
 
 pub(super) const ENQUEUE: &str = statement!("enqueue.sql");
+/// Inserts tasks that are ready at once, and fails if one is not new.
+pub(super) const ENQUEUE_ALL_NEW: &str = statement!("enqueue_all_new.sql");
 /// Inserts one task. Most of a short statement's cost is setting up its plan.
 pub(super) const ENQUEUE_ONE: &str = statement!("enqueue_one.sql");
 /// Inserts one task that is ready at once, and fails if it is not new.
@@ -167,7 +169,7 @@ fn in_order_of_call(tasks: &[Fresh<'_>]) -> Vec<i64> {
 }
 
 /// Inserts tasks that are sorted by key.
-fn enqueue(tasks: &[Fresh<'_>], unless_capped: bool) -> Outcome<Statement> {
+fn enqueue(tasks: &[Fresh<'_>], are_new: bool, unless_capped: bool) -> Outcome<Statement> {
     let mut shapes = Shapes::default();
     let (mut shape_at, mut map_indices) = (Vec::new(), Vec::new());
     let (mut runs, mut names, mut payloads) = (Vec::new(), Vec::new(), Vec::new());
@@ -181,7 +183,7 @@ fn enqueue(tasks: &[Fresh<'_>], unless_capped: bool) -> Outcome<Statement> {
     let numbers: Option<Vec<i64>> = tasks.iter().map(|fresh| fresh.number).collect();
     let (shapes, lanes) = shapes.into_parts();
     Ok(ask!(
-        ENQUEUE,
+        if are_new { ENQUEUE_ALL_NEW } else { ENQUEUE },
         shape_at,
         map_indices,
         in_order_of_call(tasks),
@@ -292,10 +294,17 @@ impl Db<'_> {
         let mut left = tasks.to_vec();
         left.sort_unstable_by(|a, b| a.task.key.cmp(&b.task.key));
         for _ in 0..LOOKS {
-            let is_last = self.is_last() && found.len() == 1;
+            // All of them are sent at once.
+            let is_last = self.is_last() && left.len() == found.len();
             let (is_last, statement) = match &left[..] {
                 [Fresh { task, number: None, .. }] => (is_last, enqueue_one(task, is_last, unless_capped)?),
-                left => (false, enqueue(left, unless_capped)?),
+                left => {
+                    // Most tasks are new.
+                    let are_plain =
+                        || left.iter().all(|fresh| fresh.number.is_none() && fresh.task.due.is_none());
+                    let are_new = is_last && are_plain();
+                    (are_new, enqueue(left, are_new, unless_capped)?)
+                }
             };
             let mut is_capped = false;
             for row in self.one_or_last(is_last, statement)? {

@@ -129,10 +129,14 @@ impl Db<'_> {
     }
 }
 
-/// Returns true if a statement failed because its verb has to continue. All statements divide by zero in that
-/// case.
+/// Returns true if a statement failed because its verb has to continue. Statements divide by zero in that case. One
+/// that expects keys to be new may also find that another transaction inserted one of them after it had looked.
 pub(super) fn is_refused(error: &StoreError) -> bool {
-    of_server(error).and_then(PgError::code) == Some(&SqlState::DIVISION_BY_ZERO)
+    let error = of_server(error).and_then(PgError::as_db_error);
+    error.is_some_and(|error| match error.code() {
+        code if *code == SqlState::DIVISION_BY_ZERO => true,
+        code => *code == SqlState::UNIQUE_VIOLATION && error.constraint() == Some("task_key"),
+    })
 }
 
 /// Returns true if a tick ahead refused to be one. It may also have refused because of an end that it was to make.
