@@ -43,6 +43,12 @@ faults! {
     "an enqueue tells of no task", "tx/enqueue_one.sql":
         "SELECT lane, (due IS NULL)::int, 1, 0, 0," => "SELECT lane, (due IS NULL)::int, 0, 0, 0,",
         "stepped::ends::upkeep_passes_over_what_is_being_ended" says "LaneTasks";
+    "of new tasks, those that wait get the numbers of others", "tx/enqueue_all_new.sql":
+        "SELECT (SELECT numbers FROM drawn)[given.nth] AS no" => "SELECT (SELECT numbers FROM drawn)[given.place] AS no",
+        "one_or_many::one_call_for_each_task_leaves_what_one_call_for_all_does" says "and its row is of another lane";
+    "a tick that takes what was given back wakes others", "migrations/0001_initial/functions/tick_ahead.sql":
+        "survey.frees_nothing := lane_at IS NULL" => "survey.frees_nothing := FALSE",
+        "listening::capacity_that_the_same_tick_takes_is_not_reported" says "the pool is as full as before";
     "a fold applies a delta twice", "tx/fold.sql":
         "was.used - back.slots AS used" => "was.used - 2 * back.slots AS used",
         "stepped::fold::an_effect_is_folded_before_its_cause" says "Pool {";

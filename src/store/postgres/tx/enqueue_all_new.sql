@@ -1,7 +1,7 @@
 -- Does what enqueue.sql does, by the same parameters, for tasks that are expected to be new and are ready at once.
 -- It looks all keys up first and then only inserts, so it writes less. Its commit is sent along. So it fails if a
 -- task is not new or may be capped (22012), or if another transaction has inserted its key meanwhile (23505).
--- Returns the place of each task, its number, and that it is new. $4 and all of $9 are NULL.
+-- Returns the numbers of the tasks, in the caller's order, in one row. $4 and all of $9 are NULL.
 WITH
 lanes AS MATERIALIZED (
   SELECT lane.*, sm._lane_digest(lane.pool, lane.slots, lane.limits, lane.queue) AS digest
@@ -44,8 +44,8 @@ drawn AS MATERIALIZED (
   FROM checked WHERE passed = 1 AND $4::bigint[] IS NULL
 ),
 made AS MATERIALIZED (
-  SELECT given.place, (SELECT numbers FROM drawn)[given.nth] AS no, given.shape_at, given.map_index, shapes.digest,
-    shapes.lane_at, shapes.rank, shapes.logical_date, shapes.ready_at
+  SELECT (SELECT numbers FROM drawn)[given.nth] AS no, given.shape_at, given.map_index, shapes.digest, shapes.rank,
+    shapes.logical_date, shapes.ready_at
   FROM given JOIN shapes ON shapes.at = given.shape_at
 ),
 new_tasks AS (
@@ -70,11 +70,14 @@ appended AS (
   )
   SELECT digest, tasks, tasks, 0, 0, tasks, head[1], head[2], head[3], head[4], first, pool, slots, limits, queue
   FROM (
-    SELECT lane_at, count(*) AS tasks, min(no) AS first, min(ARRAY[rank, logical_date, map_index, no]) AS head
-    FROM made
+    SELECT lane_at, sum(tasks)::bigint AS tasks, min(first) AS first,
+      min(ARRAY[rank, logical_date, map_index, first]) AS head
+    -- Few, unless each task has an index of its own.
+    FROM (SELECT shape_at, map_index, count(*) AS tasks, min(no) AS first FROM made GROUP BY shape_at, map_index) likes
+    JOIN shapes ON shapes.at = likes.shape_at
     GROUP BY lane_at
   ) sums
   JOIN lanes ON lanes.at = sums.lane_at
   ORDER BY first
 )
-SELECT place, no, TRUE FROM made
+SELECT numbers FROM drawn

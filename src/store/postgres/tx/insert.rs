@@ -296,18 +296,22 @@ impl Db<'_> {
         for _ in 0..LOOKS {
             // All of them are sent at once.
             let is_last = self.is_last() && left.len() == found.len();
+            let are_plain = || left.iter().all(|fresh| fresh.number.is_none() && fresh.task.due.is_none());
+            // Most tasks are new.
+            let are_new = is_last && left.len() > 1 && are_plain();
             let (is_last, statement) = match &left[..] {
                 [Fresh { task, number: None, .. }] => (is_last, enqueue_one(task, is_last, unless_capped)?),
-                left => {
-                    // Most tasks are new.
-                    let are_plain =
-                        || left.iter().all(|fresh| fresh.number.is_none() && fresh.task.due.is_none());
-                    let are_new = is_last && are_plain();
-                    (are_new, enqueue(left, are_new, unless_capped)?)
-                }
+                left => (are_new, enqueue(left, are_new, unless_capped)?),
             };
+            let answer = self.one_or_last(is_last, statement)?;
+            if are_new {
+                let numbers: Vec<i64> = row::value(first(&answer)?, 0)?;
+                let new = numbers.into_iter().map(|no| Inserted::New(TaskId(no)));
+                found.iter_mut().zip(new).for_each(|(found, new)| *found = Some(new));
+                return Ok(true);
+            }
             let mut is_capped = false;
-            for row in self.one_or_last(is_last, statement)? {
+            for row in answer {
                 if row::value::<Option<i64>>(&row, 0)?.is_none() {
                     is_capped = true;
                     continue;

@@ -6,7 +6,7 @@ mod program;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Condvar, Mutex};
 use std::thread::{scope, sleep, spawn};
 use std::time::{Duration, Instant};
@@ -18,9 +18,8 @@ use stationmaster::{LeaseRef, TaskRecord};
 
 /// Places that end tasks, each one on its own.
 const PLACES: usize = 24;
-/// How long ends are gathered, and how many.
-const GATHER: Duration = Duration::from_millis(2);
-const GATHERED: usize = 512;
+/// How many batches overlap.
+const BATCHES: usize = 2;
 
 fn leases(granted: &[TaskRecord]) -> Vec<LeaseRef> {
     granted.iter().map(TaskRecord::lease_ref).collect()
@@ -56,27 +55,11 @@ fn in_sequence(ours: &Ours, most: usize) {
     }
 }
 
-/// Batches are granted while the ends of others are gathered and written.
+/// Two batches at a time, each in sequence. So one of them ends and is granted while the tasks of the other run.
 fn overlapping(ours: &Ours, most: usize) {
-    let (give, take) = sync_channel::<LeaseRef>(GATHERED);
     scope(|scope| {
-        scope.spawn(move || {
-            loop {
-                for task in grant(ours, most) {
-                    give.send(task.lease_ref()).expect("someone ends tasks");
-                }
-            }
-        });
-        while let Ok(first) = take.recv() {
-            let (mut ends, until) = (vec![first], Instant::now() + GATHER);
-            while ends.len() < GATHERED {
-                match take.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                    Ok(lease) => ends.push(lease),
-                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-                }
-            }
-            ours.end(&ends);
-            DONE.fetch_add(ends.len() as u64, Relaxed);
+        for _ in 0..BATCHES {
+            scope.spawn(|| in_sequence(ours, most));
         }
     });
 }
