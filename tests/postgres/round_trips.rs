@@ -313,9 +313,12 @@ fn the_last_verb_takes_one_round_trip_less() {
     assert_eq!((trips, b.len()), (2, 1));
     assert_eq!(finish(&b), (1, vec![ended]));
 
+    // The first of several prepares its statement.
     enqueue(&["c", "d"]);
     let cd = admit("two").1;
     finish(&cd);
+    assert_eq!(enqueue(&["several", "more"]), (1, 2));
+    finish(&admit("several").1);
     for name in ["e", "f"] {
         assert_eq!(enqueue(&[name]), (1, 1));
     }
