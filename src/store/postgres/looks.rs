@@ -2,9 +2,9 @@
 //!
 //! The leases are in an index by expiry. While an old snapshot stays open, those that ended stay there, too, and a
 //! search from the beginning walks over all of them. So after one that walked over many, the next searches begin
-//! where the last one found nothing expired, and end soon after the present. Leases that are granted later expire
-//! later, unless clocks differ by a lease and [`SLACK`]. A search from the beginning, which is made at least every
-//! [`LOOKS`] searches, finds those.
+//! right before the first lease that the last one found, or shortly before the present, and end soon after the
+//! present. Leases that are granted later expire later, unless clocks differ by a lease and [`SLACK`]. A search from
+//! the beginning, which is made at least every [`LOOKS`] searches, finds those.
 
 use std::time::Duration;
 
@@ -72,12 +72,11 @@ impl Looks {
         }
         // What is renewed may expire later. Upkeep then stores that, so that later searches find it there.
         let first = look.stored.into_iter().chain(until).min();
-        if first.is_none_or(|first| first > now) {
-            let after = now - SLACK;
-            match &mut *window {
-                Some(window) => window.after = window.after.max(after),
-                none => *none = Some(Window { after, looks_left: LOOKS }),
-            }
+        // Nothing expires before the first, which may have expired already and be within upkeep's grace.
+        let after = first.map_or(now, |first| first - Duration::from_micros(1)).min(now - SLACK);
+        match &mut *window {
+            Some(window) => window.after = window.after.max(after),
+            none => *none = Some(Window { after, looks_left: LOOKS }),
         }
         first
     }
@@ -89,6 +88,10 @@ mod tests {
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_micros(seconds * 1_000_000)
+    }
+
+    fn before(seconds: i64) -> Timestamp {
+        at(seconds) - Duration::from_micros(1)
     }
 
     fn look(expires: Option<i64>, stored: Option<i64>, walked: i64) -> Look {
@@ -114,12 +117,12 @@ mod tests {
             assert_eq!(looks.range(at(now)), Some((at(now - 6), at(now + 1))));
             assert_eq!(looks.found(at(now), Some(at(now + 1)), look(None, None, 9)), Some(at(now + 1)));
         }
-        // Its stored expiry is reached. Nothing is left behind before it was held.
-        for now in [130, 150] {
-            assert_eq!(looks.range(at(now)), Some((at(124), at(now + 1))));
+        // Its stored expiry is reached. It is not left behind before it was held.
+        for (now, after) in [(130, at(124)), (150, at(125)), (151, before(130))] {
+            assert_eq!(looks.range(at(now)), Some((after, at(now + 1))));
             assert_eq!(looks.found(at(now), Some(at(now + 1)), look(Some(160), Some(130), 9)), Some(at(130)));
         }
-        assert_eq!(looks.range(at(151)), Some((at(124), at(152))));
+        assert_eq!(looks.range(at(151)), Some((before(130), at(152))));
         assert_eq!(looks.found(at(151), Some(at(152)), look(None, None, 9)), Some(at(152)));
         assert_eq!(looks.range(at(152)), Some((at(146), at(153))));
     }
@@ -140,12 +143,15 @@ mod tests {
         full(100);
     }
 
+    /// Otherwise upkeep would walk over all dead ones again and again, for as long as its grace.
     #[test]
-    fn while_expired_leases_are_left_searches_are_from_the_beginning() {
+    fn searches_begin_right_before_an_expired_lease_that_is_left() {
         let looks = Looks::default();
-        for now in [100, 101] {
-            assert_eq!(looks.range(at(now)), None);
-            assert_eq!(looks.found(at(now), None, look(Some(90), Some(80), MANY + 1)), Some(at(80)));
+        assert_eq!(looks.range(at(100)), None);
+        assert_eq!(looks.found(at(100), None, look(Some(90), Some(80), MANY + 1)), Some(at(80)));
+        for now in [101, 102] {
+            assert_eq!(looks.range(at(now)), Some((before(80), at(now + 1))));
+            assert_eq!(looks.found(at(now), Some(at(now + 1)), look(Some(90), Some(80), 9)), Some(at(80)));
         }
     }
 }
