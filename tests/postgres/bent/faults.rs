@@ -185,16 +185,16 @@ faults! {
         "own := use.left_delta;" => "",
         "ticks_ahead::a_tick_ahead_grants_and_leaves_what_one_in_parts_does" says "left";
     "a tick ahead takes a part of what it counted", "migrations/0001_initial/functions/tick_ahead.sql":
-        "IF cardinality(places) < count THEN" => "IF false THEN",
+        "IF granted < count THEN" => "IF false THEN",
         "ticks_ahead::a_tick_ahead_passes_over_what_is_locked" says "left";
     "a tick ahead counts a task that has left its lane", "migrations/0001_initial/functions/tick_ahead.sql":
-        "IF cardinality(places) < count THEN" => "IF cardinality(places) = 0 THEN",
+        "IF granted < count THEN" => "IF granted = 0 THEN",
         "stepped::ahead::what_changes_between_the_parts_of_a_tick_ahead_is_not_granted" says "left";
     "a tick ahead grants what is not counted", "migrations/0001_initial/functions/tick_ahead.sql":
         "LIMIT least(survey.most, survey.lane_ready)" => "LIMIT survey.most",
         "stepped::ahead::a_tick_ahead_grants_no_more_than_is_counted" says "left";
     "a tick ahead waits for rows", "migrations/0001_initial/functions/tick_ahead.sql":
-        "ANY (places) FOR UPDATE SKIP LOCKED);" => "ANY (places) FOR UPDATE);",
+        "ANY (places) FOR UPDATE SKIP LOCKED)," => "ANY (places) FOR UPDATE),",
         "ticks_ahead::a_tick_ahead_passes_over_what_is_locked" says "Busy";
     "a second plan waits for rows", "tx/tick/candidates.sql":
         "LIMIT page.most FOR UPDATE SKIP LOCKED) ready" => "LIMIT page.most FOR UPDATE) ready",

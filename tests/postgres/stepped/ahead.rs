@@ -8,8 +8,8 @@ use crate::postgres_server::Plain;
 use crate::scratch::url;
 
 const TICK: &str =
-    "SELECT (granted).no FROM sm._tick_ahead($1::text, $2::text, $3::text, $4::bigint, $5::bigint,
-  $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint, '{}', '{}', '{}', '{}', '{}', '{}') WHERE (granted).no IS NOT NULL";
+    "SELECT no FROM sm._tick_ahead($1::text, $2::text, $3::text, $4::bigint, $5::bigint,
+  $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint, '{}', '{}', '{}', '{}', '{}', '{}') WHERE no IS NOT NULL";
 
 /// Stops a tick once it has counted, while another session has this lock.
 const STOP: &str = "CREATE FUNCTION sm.stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

@@ -13,9 +13,7 @@ use crate::task::TaskRecord;
 use crate::time::duration_micros;
 
 /// Takes the tick lock itself. So the lock is held while the server responds to one message, and not to four.
-pub(in super::super::super) const TICK_AHEAD: &str = "SELECT (survey).*, (granted).* FROM sm._tick_ahead(\
-  $1::text, $2::text, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint, \
-  $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::text[], $16::text[])";
+pub(in super::super::super) const TICK_AHEAD: &str = include_str!("ahead.sql");
 
 /// For more than this, the plans of statements are a small part of a tick's cost.
 const MOST: usize = 64;

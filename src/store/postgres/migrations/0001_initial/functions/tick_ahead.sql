@@ -8,15 +8,6 @@ CREATE TYPE sm.surveyed AS (
     pool_keeps BIGINT, pool_description TEXT, was_granted BIGINT[], has_more BOOLEAN, told TEXT[], next_due BIGINT,
     is_fed BOOLEAN, frees_nothing BOOLEAN
 );
--- A task that a tick ahead granted, in the columns that every statement returns tasks in.
-CREATE TYPE sm.granted AS (
-    no BIGINT, namespace TEXT, workflow TEXT, run TEXT, task TEXT, map_index BIGINT, lane UUID, rank BIGINT,
-    logical_date BIGINT, priority BIGINT, state BIGINT, due BIGINT, epoch BIGINT, held BIGINT, expires_at BIGINT,
-    attempt BIGINT, forgiven BIGINT, lease_loss BIGINT, attempt_runs BIGINT, enqueued_at BIGINT, queued_at BIGINT,
-    first_started_at BIGINT, started_at BIGINT, ended_at BIGINT, holder TEXT, retry TEXT, message TEXT, value TEXT,
-    payload TEXT, ready_at BIGINT, lost BIGINT, finished BIGINT, cancel_at BIGINT, pool TEXT, slots BIGINT,
-    limits TEXT, queue TEXT
-);
 
 -- A whole tick, for the case without decisions: a few deltas; one lane with ready tasks, without limits, in a
 -- defined pool; nothing paused, overdue, early or keeping slots. Every plan is then the same: the first tasks of
@@ -24,14 +15,23 @@ CREATE TYPE sm.granted AS (
 -- records the tick, and moves them as grant.sql does.
 -- It fails (22012) in any other case, if the tick was made before, if its holder must report what it serves, and
 -- if another transaction has one of the tasks locked or has changed it, because the commit is sent along.
--- Returns a row with what it read, and then one for each task that it granted.
+-- Returns a row with what it read, and then one for each task that it granted, in the columns that every statement
+-- returns tasks in. They are no composite: to take a column from one, the server walks those before it.
 -- lasts: the length of the holder's leases. wanted: the most tasks to grant. After a grant it deletes ticks
 -- from before an instant, earliest first and at most at_most. starts: 1 to start the tasks. The parameters from
 -- end_nos on are the attempts that it ends first, all of them as end.sql does.
 CREATE FUNCTION sm._tick_ahead(tick_id TEXT, replaced TEXT, of_holder TEXT, lasts BIGINT, wanted BIGINT, now BIGINT,
   before BIGINT, at_most BIGINT, expires BIGINT, starts BIGINT, end_nos BIGINT[], end_epochs BIGINT[],
   end_states BIGINT[], ended BIGINT[], messages TEXT[], results TEXT[])
-RETURNS TABLE (survey sm.surveyed, granted sm.granted) LANGUAGE plpgsql AS $$
+RETURNS TABLE (
+    survey sm.surveyed,
+    no BIGINT, namespace TEXT, workflow TEXT, run TEXT, task TEXT, map_index BIGINT, lane UUID, rank BIGINT,
+    logical_date BIGINT, priority BIGINT, state BIGINT, due BIGINT, epoch BIGINT, held BIGINT, expires_at BIGINT,
+    attempt BIGINT, forgiven BIGINT, lease_loss BIGINT, attempt_runs BIGINT, enqueued_at BIGINT, queued_at BIGINT,
+    first_started_at BIGINT, started_at BIGINT, ended_at BIGINT, holder TEXT, retry TEXT, message TEXT, value TEXT,
+    payload TEXT, ready_at BIGINT, lost BIGINT, finished BIGINT, cancel_at BIGINT, pool TEXT, slots BIGINT,
+    limits TEXT, queue TEXT
+) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   own sm.delta;
@@ -45,6 +45,7 @@ DECLARE
   places TID[];
   new_epochs BIGINT[];
   count BIGINT;
+  granted BIGINT;
 BEGIN
   -- As at the beginning of a tick in parts: the client may stop before it commits, and the commit is flushed apart.
   SET LOCAL synchronous_commit = off;
@@ -191,12 +192,9 @@ BEGIN
   END IF;
   -- Meanwhile another transaction may have changed or locked one of the tasks. Then it is not found here. A row of
   -- this table is never updated, and none takes the place of a deleted one while this function runs.
-  places := ARRAY(SELECT ctid FROM sm.ready WHERE ctid = ANY (places) FOR UPDATE SKIP LOCKED);
-  IF cardinality(places) < count THEN
-    RAISE division_by_zero;
-  END IF;
   RETURN QUERY WITH
-  gone AS (DELETE FROM sm.ready WHERE ctid = ANY (places) RETURNING ready.*),
+  held AS MATERIALIZED (SELECT ctid AS at FROM sm.ready WHERE ctid = ANY (places) FOR UPDATE SKIP LOCKED),
+  gone AS (DELETE FROM sm.ready WHERE ctid = ANY (ARRAY(SELECT at FROM held)) RETURNING ready.*),
   taken AS MATERIALIZED (
     SELECT gone.no, gone.lane, gone.rank, gone.logical_date, gone.epoch + 1 AS epoch,
       least(gone.attempt + 1, 4294967295) AS attempt, gone.forgiven, gone.lost, gone.ready_at, gone.first_started_at,
@@ -215,10 +213,15 @@ BEGIN
       ended_at, forgiven, lost, finished, nullif(attempt_runs, 0), of_holder, message, value
     FROM taken
   )
-  SELECT NULL::sm.surveyed, ROW(no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority,
-    1 + started, NULL, epoch, slots, expires, attempt, coalesce(forgiven, 0), lease_loss, attempt_runs, enqueued_at, at,
+  SELECT NULL::sm.surveyed, no, namespace, workflow, run, task, map_index, lane, rank, logical_date, priority,
+    1 + started, NULL::bigint, epoch, slots, expires, attempt, coalesce(forgiven, 0), lease_loss, attempt_runs,
+    enqueued_at, at,
     coalesce(first_started_at, CASE started WHEN 1 THEN at END), CASE started WHEN 1 THEN at ELSE started_at END,
-    ended_at, of_holder, retry, message, value, payload, ready_at, coalesce(lost, 0), finished, NULL, pool, slots,
-    limits, queue)::sm.granted
+    ended_at, of_holder, retry, message, value, payload, ready_at, coalesce(lost, 0), finished, NULL::bigint, pool,
+    slots, limits, queue
   FROM taken;
+  GET DIAGNOSTICS granted = ROW_COUNT;
+  IF granted < count THEN
+    RAISE division_by_zero;
+  END IF;
 END $$;
