@@ -27,7 +27,7 @@ const POOL: &str = "work";
 
 /// What a worker's store may have: one for each of 24 places, one to admit, one that listens, and the two that
 /// the store keeps for renewals and services. Those that are not needed are not made.
-const CONNECTIONS: u32 = 24 + 1 + 1 + 2;
+pub const CONNECTIONS: u32 = 24 + 1 + 1 + 2;
 
 /// When tasks become ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,14 +53,19 @@ pub struct Ours {
 impl Ours {
     /// Connects one that only sends.
     pub fn sender(wake: Wake) -> Self {
-        let store = connect(wake);
+        let store = connect(wake, CONNECTIONS);
         let clock = Box::new(store.clock());
         Self::over(Arc::new(store), clock, None, LoopHandle::new())
     }
 
     /// Connects one that works, and is woken when tasks may be ready.
     pub fn worker(lease: Duration) -> Self {
-        let store = connect(Wake::default());
+        Self::worker_on(CONNECTIONS, lease)
+    }
+
+    /// The same with at most so many connections, the one that listens included.
+    pub fn worker_on(connections: u32, lease: Duration) -> Self {
+        let store = connect(Wake::default(), connections);
         let (idle, clock) = (LoopHandle::new(), Box::new(store.clock()));
         let listening = idle.listen(&store).expect("the server listens");
         Self { lease, ..Self::over(Arc::new(store), clock, Some(listening), idle) }
@@ -249,8 +254,8 @@ impl Ours {
     }
 }
 
-fn connect(wake: Wake) -> PostgresStore {
-    PostgresStore::connect(&program::url(), PostgresOptions::new().wake(wake).connections(CONNECTIONS))
+fn connect(wake: Wake, connections: u32) -> PostgresStore {
+    PostgresStore::connect(&program::url(), PostgresOptions::new().wake(wake).connections(connections))
         .expect("a store")
 }
 

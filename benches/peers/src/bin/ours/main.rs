@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex};
 use std::thread::{scope, sleep, spawn};
 use std::time::{Duration, Instant};
 
-use api::{Due, Ours, Wake, number_of};
+use api::{CONNECTIONS, Due, Ours, Wake, number_of};
 use program::{DONE, LONGEST_END, LONGEST_RENEWAL, begun, number, timed};
 use stationmaster::store::postgres::tokio_postgres::{NoTls, connect};
 use stationmaster::{LeaseRef, TaskRecord};
@@ -178,8 +178,9 @@ fn ticks(ours: &Ours, most: usize) {
 }
 
 fn work(shape: &str, lease: Duration) {
-    let ours = Ours::worker(lease);
+    let ours = Ours::worker_on(if shape == "overlap_on_one" { 1 + 1 } else { CONNECTIONS }, lease);
     ours.connect(match shape {
+        "overlap_on_one" => 1,
         "single" => PLACES + 1,
         // One admits, one stores ends, one renews.
         "worker" | "worker_async" | "by_hand" => 3,
@@ -188,7 +189,7 @@ fn work(shape: &str, lease: Duration) {
     program::gate();
     match shape {
         "sequence" => in_sequence(&ours, 64),
-        "overlap" => overlapping(&ours, 64),
+        "overlap" | "overlap_on_one" => overlapping(&ours, 64),
         "single" => singly(&ours, 64),
         "each" => in_sequence(&ours, 1),
         "by_hand" => by_hand(&ours),
