@@ -18,6 +18,10 @@ pub(in super::super::super) const TICK_AHEAD: &str = include_str!("ahead.sql");
 /// For more than this, the plans of statements are a small part of a tick's cost.
 const MOST: usize = 64;
 
+/// The columns of the lane's digest, and of what it needs.
+const LANE: usize = 0;
+const NEEDS: usize = 2;
+
 /// The columns of the next due instant, of whether an end was fed, and of whether nothing was freed, and the first one
 /// of a granted task.
 const DUE: usize = SERVING + 1;
@@ -55,6 +59,10 @@ impl Db<'_> {
         let flush = ask!(FLUSH_NOTED, request.as_str(), i64::from(self.hands_out));
         let mut lanes = self.one_ahead(tick, flush)?;
         let grants = lanes.split_off(lanes.len().min(1));
+        if !grants.is_empty() {
+            // The rows of tasks have only its digest.
+            self.lane(first(&lanes)?, LANE, NEEDS)?;
+        }
         let tasks =
             grants.iter().map(|row| row::task_from(self, row, TASK)).collect::<Outcome<Vec<TaskRecord>>>()?;
         let asked = {
@@ -65,7 +73,7 @@ impl Db<'_> {
                 self.announcements.freed_nothing();
             }
             let serving = serving_of_texts(row::value(all, SERVING)?)?;
-            let (due, is_ready) = (row::value(all, DUE)?, row::value::<Option<Digest>>(all, 0)?.is_some());
+            let (due, is_ready) = (row::value(all, DUE)?, row::value::<Option<Digest>>(all, LANE)?.is_some());
             let pools = if is_ready { vec![records::pool_at(all, POOL)?] } else { Vec::new() };
             if !is_ready {
                 lanes.clear();

@@ -16,7 +16,8 @@ CREATE TYPE sm.surveyed AS (
 -- It fails (22012) in any other case, if the tick was made before, if its holder must report what it serves, and
 -- if another transaction has one of the tasks locked or has changed it, because the commit is sent along.
 -- Returns a row with what it read, and then one for each task that it granted, in the columns that every statement
--- returns tasks in. They are no composite: to take a column from one, the server walks those before it.
+-- returns tasks in, but for what the lane needs, which the first row has. They are no composite: to take a column
+-- from one, the server walks those before it.
 -- lasts: the length of the holder's leases. wanted: the most tasks to grant. After a grant it deletes ticks
 -- from before an instant, earliest first and at most at_most. starts: 1 to start the tasks. The parameters from
 -- end_nos on are the attempts that it ends first, all of them as end.sql does.
@@ -29,8 +30,7 @@ RETURNS TABLE (
     logical_date BIGINT, priority BIGINT, state BIGINT, due BIGINT, epoch BIGINT, held BIGINT, expires_at BIGINT,
     attempt BIGINT, forgiven BIGINT, lease_loss BIGINT, attempt_runs BIGINT, enqueued_at BIGINT, queued_at BIGINT,
     first_started_at BIGINT, started_at BIGINT, ended_at BIGINT, holder TEXT, retry TEXT, message TEXT, value TEXT,
-    payload TEXT, ready_at BIGINT, lost BIGINT, finished BIGINT, cancel_at BIGINT, pool TEXT, slots BIGINT,
-    limits TEXT, queue TEXT
+    payload TEXT, ready_at BIGINT, lost BIGINT, finished BIGINT, cancel_at BIGINT
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -200,7 +200,7 @@ BEGIN
       least(gone.attempt + 1, 4294967295) AS attempt, gone.forgiven, gone.lost, gone.ready_at, gone.first_started_at,
       gone.started_at, gone.ended_at, gone.finished, gone.message, gone.value, task.namespace, task.workflow, task.run,
       task.task, task.map_index, task.priority, task.slots, task.lease_loss, task.attempt_runs, task.enqueued_at,
-      task.retry, task.payload, task.pool, task.limits, task.queue,
+      task.retry, task.payload,
       CASE WHEN task.attempt_runs & 1 = 0 THEN starts ELSE 0 END AS started,
       greatest(now, task.enqueued_at, gone.ready_at, gone.queued_at, gone.started_at, gone.ended_at) AS at
     FROM gone CROSS JOIN LATERAL (SELECT * FROM sm.task WHERE task.no = gone.no OFFSET 0) task
@@ -217,8 +217,7 @@ BEGIN
     1 + started, NULL::bigint, epoch, slots, expires, attempt, coalesce(forgiven, 0), lease_loss, attempt_runs,
     enqueued_at, at,
     coalesce(first_started_at, CASE started WHEN 1 THEN at END), CASE started WHEN 1 THEN at ELSE started_at END,
-    ended_at, of_holder, retry, message, value, payload, ready_at, coalesce(lost, 0), finished, NULL::bigint, pool,
-    slots, limits, queue
+    ended_at, of_holder, retry, message, value, payload, ready_at, coalesce(lost, 0), finished, NULL::bigint
   FROM taken;
   GET DIAGNOSTICS granted = ROW_COUNT;
   IF granted < count THEN
