@@ -128,13 +128,16 @@ async fn effects(app: &App) -> Result<HashMap<Names, usize>> {
     Ok(effects)
 }
 
-/// Reads the attempts. An attempt that a kill interrupted had its lease at least until the kill.
+/// Reads the attempts. An attempt that a kill interrupted had its lease at least until the kill. One whose lease was
+/// lost before, so that the task was granted again, noted no end either.
 async fn attempts(app: &App, seen: &Seen) -> Result<Vec<Attempt>> {
-    let rows = "SELECT queue, customer, holder, granted, began, ended FROM attempt";
+    let rows = "SELECT queue, customer, holder, granted, began, ended,
+      lead(granted) OVER (PARTITION BY task ORDER BY epoch) FROM attempt";
     let attempt = |row: &tokio_postgres::Row| {
         let (holder, began): (String, i64) = (row.get(2), row.get(4));
-        let killed =
-            seen.killed.iter().filter(|(name, at)| *name == holder && *at >= began).map(|(_, at)| *at);
+        let next = row.get::<_, Option<i64>>(6).unwrap_or(i64::MAX);
+        let had_it = |(name, at): &&(String, i64)| *name == holder && (began..next).contains(at);
+        let killed = seen.killed.iter().filter(had_it).map(|(_, at)| *at);
         let ended: Option<i64> = row.get::<_, Option<i64>>(5).or_else(|| killed.min());
         let ended = ended.unwrap_or(began);
         Attempt { queue: row.get(0), customer: row.get(1), holder, granted: row.get(3), began, ended }

@@ -141,7 +141,7 @@ pub fn batch64() -> Vec<Scene> {
             Bar::at_least("in sequence, to awa", 1.3),
         ];
         if n > 1 {
-            bars.push(Bar::at_least("overlapping, to the same with a connection for each batch", 1.0));
+            bars.push(Bar::given("overlapping, to the same with a connection for each batch"));
         }
         if n == 8 {
             bars.push(Bar::at_least("overlapping, to 1 process of ours", 1.0));

@@ -59,12 +59,6 @@ impl Db<'_> {
         let flush = ask!(FLUSH_NOTED, request.as_str(), i64::from(self.hands_out));
         let mut lanes = self.one_ahead(tick, flush)?;
         let grants = lanes.split_off(lanes.len().min(1));
-        if !grants.is_empty() {
-            // The rows of tasks have only its digest.
-            self.lane(first(&lanes)?, LANE, NEEDS)?;
-        }
-        let tasks =
-            grants.iter().map(|row| row::task_from(self, row, TASK)).collect::<Outcome<Vec<TaskRecord>>>()?;
         let asked = {
             let all = first(&lanes)?;
             let is_fed: Option<bool> = row::value(all, FED)?;
@@ -75,7 +69,10 @@ impl Db<'_> {
             let serving = serving_of_texts(row::value(all, SERVING)?)?;
             let (due, is_ready) = (row::value(all, DUE)?, row::value::<Option<Digest>>(all, LANE)?.is_some());
             let pools = if is_ready { vec![records::pool_at(all, POOL)?] } else { Vec::new() };
-            if !is_ready {
+            if is_ready {
+                // The rows of tasks have only the lane's digest.
+                self.lane(all, LANE, NEEDS)?;
+            } else {
                 lanes.clear();
             }
             let around = Around { due: [due; 2], serving, beside: Beside::default() };
@@ -92,6 +89,8 @@ impl Db<'_> {
                 live: 0,
             }
         };
+        let tasks =
+            grants.iter().map(|row| row::task_from(self, row, TASK)).collect::<Outcome<Vec<TaskRecord>>>()?;
         Ok(Some((asked, in_order(tasks))))
     }
 }
