@@ -128,8 +128,8 @@ async fn effects(app: &App) -> Result<HashMap<Names, usize>> {
     Ok(effects)
 }
 
-/// Reads the attempts. An attempt that a kill interrupted had its lease at least until the kill. One whose lease was
-/// lost before, so that the task was granted again, noted no end either.
+/// Reads the attempts. An attempt that a kill interrupted had its lease at least until the kill. If its task was granted
+/// again before the kill, it lost its lease at an unknown instant instead, and counts as if it ended at once.
 async fn attempts(app: &App, seen: &Seen) -> Result<Vec<Attempt>> {
     let rows = "SELECT queue, customer, holder, granted, began, ended,
       lead(granted) OVER (PARTITION BY task ORDER BY epoch) FROM attempt";

@@ -18,10 +18,6 @@ pub(in super::super::super) const TICK_AHEAD: &str = include_str!("ahead.sql");
 /// For more than this, the plans of statements are a small part of a tick's cost.
 const MOST: usize = 64;
 
-/// The columns of the lane's digest, and of what it needs.
-const LANE: usize = 0;
-const NEEDS: usize = 2;
-
 /// The columns of the next due instant, of whether an end was fed, and of whether nothing was freed, and the first one
 /// of a granted task.
 const DUE: usize = SERVING + 1;
@@ -67,11 +63,11 @@ impl Db<'_> {
                 self.announcements.freed_nothing();
             }
             let serving = serving_of_texts(row::value(all, SERVING)?)?;
-            let (due, is_ready) = (row::value(all, DUE)?, row::value::<Option<Digest>>(all, LANE)?.is_some());
+            let (due, is_ready) = (row::value(all, DUE)?, row::value::<Option<Digest>>(all, 0)?.is_some());
             let pools = if is_ready { vec![records::pool_at(all, POOL)?] } else { Vec::new() };
             if is_ready {
                 // The rows of tasks have only the lane's digest.
-                self.lane(all, LANE, NEEDS)?;
+                self.lane(all, 0, 2)?;
             } else {
                 lanes.clear();
             }
